@@ -1,0 +1,35 @@
+# `make` builds its own .venv; python3 and make are all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup demo test check bench clean
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/ddpmon demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,bench]'
+	$(BIN)/python bench/overhead.py --rounds 4
+	$(BIN)/python bench/detection.py synthetic --seeds 3
+	$(BIN)/python bench/detection.py real
+	$(BIN)/python bench/tick.py --ranks 64,1024
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

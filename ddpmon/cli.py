@@ -1,0 +1,161 @@
+"""The command line. Everything heavy is imported inside the commands, so that help comes at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, TypeVar
+
+import typer
+
+from ddpmon import __version__
+from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
+from ddpmon.commands.plain import leave
+
+C = TypeVar("C", bound=Enum)
+TARGET_HELP = "tcp://HOST:PORT of the run's store. Without it: the run on this host."
+
+
+class FailOn(str, Enum):
+    """Severities to fail on."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Fault(str, Enum):
+    """Where the demo's slow rank loses its time."""
+
+    INPUT = "input"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    HOST = "host"
+
+
+def _choices(kind: type[C]) -> str:
+    return f"<{'|'.join(choice.value for choice in kind)}>"
+
+
+def _one_of(kind: type[C]) -> Callable[[str | C], C]:
+    """Read one of the choices; a wrong one is named in one plain sentence, which Typer's own way does not give."""
+
+    def read(word: str | C) -> C:
+        try:
+            return kind(word)
+        except ValueError:
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(choice.value for choice in kind)}.") from None
+
+    return read
+
+
+app = typer.Typer(
+    help="Which rank of a PyTorch DistributedDataParallel run is late, in which phase, since when, at what cost.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Target = Annotated[str | None, typer.Argument(help=TARGET_HELP, show_default=False)]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ddpmon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def watch(
+    target: Target = None,
+    interval: Annotated[float, typer.Option(min=0.25, max=10, help="Seconds between two looks.")] = 1.0,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+) -> None:
+    """Show a run live; waits for one that has not started yet."""
+    from ddpmon.commands.watch import watch as command
+
+    leave(command(target, interval, ascii_only))
+
+
+@app.command()
+def status(
+    target: Target = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(
+            parser=_one_of(FailOn),
+            metavar=_choices(FailOn),
+            help="Exit 1 on a finding of this severity or worse.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print how a run is doing, once.
+
+    Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, 3 no run found or its store is unreachable.
+    """
+    from ddpmon.commands.status import status as command
+
+    leave(command(target, as_json, fail_on.value if fail_on else None))
+
+
+@app.command(help=DIAGNOSE_HELP)
+def diagnose(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="Exit 1 on a finding of this severity or worse.", show_default=False)
+    ] = None,
+) -> None:
+    """Judge a table made from logs."""
+    from ddpmon.commands.diagnose import diagnose as command
+
+    leave(command(table, as_json, fail_on.value if fail_on else None))
+
+
+@app.command()
+def demo(
+    nproc: Annotated[int, typer.Option(min=2, max=64, help="Ranks to train with.")] = 4,
+    fault: Annotated[
+        Fault,
+        typer.Option(
+            parser=_one_of(Fault),
+            metavar=_choices(Fault),
+            help="Where one rank is made to lose time, from step 60 on.",
+        ),
+    ] = Fault.INPUT,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=120, help="Steps to train; without it 180, or 600 in a terminal.", show_default=False),
+    ] = None,
+) -> None:
+    """Train for real with one slow rank and watch it being named.
+
+    Without a terminal it prints status lines and exits 0 if the slow rank was named, 1 otherwise.
+    """
+    from ddpmon.commands.demo import demo as command
+
+    leave(command(nproc, fault.value, steps))
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

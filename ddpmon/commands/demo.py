@@ -1,0 +1,112 @@
+"""`ddpmon demo`: real ranks, one of them made slow, and the monitor that has to name it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
+from ddpmon.diagnose.finding import Finding
+
+if TYPE_CHECKING:
+    from ddpmon.snapshot import Snapshot
+    from ddpmon.store.discovery import Announcement
+
+JUDGED_STEPS, SHOWN_STEPS = 180, 600
+START_LIMIT_S = 180.0
+LINE_EVERY_S = 3.0
+ONSET_TOLERANCE = 20
+LOG_LINES = 30
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def demo(nproc: int, fault: str, steps: int | None) -> int:
+    """Train with a slow rank and watch; returns the exit code."""
+    if importlib.util.find_spec("torch") is None:
+        complain("the demo trains with torch, which is not installed: pip install 'ddpmon[torch]'")
+        return USAGE
+    plan = Plan(nproc, steps or (SHOWN_STEPS if _has_terminal() else JUDGED_STEPS), fault)
+    trouble = f"rank {plan.slow_rank} loses {plan.delay_ms} ms a step: {fault}"
+    print(f"Starting {nproc} ranks; from step {FAULT_FROM} on {trouble}.", flush=True)
+    with running(plan) as training:
+        code = _accompany(plan, training)
+        if code == FAILED:
+            _show_log(training)
+        return code
+
+
+def _accompany(plan: Plan, training: Training) -> int:
+    run = training.wait_until_announced(START_LIMIT_S)
+    if run is None:
+        complain("the training run did not start")
+        return FAILED
+    if _has_terminal():
+        return _show(training, run)
+    return _judge(plan, training, _follow(training, run))
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _show(training: Training, run: Announcement) -> int:
+    from ddpmon.commands.watch import show
+
+    shown = show(run.url)
+    return shown or (FAILED if training.exit_code() else OK)
+
+
+def _follow(training: Training, run: Announcement) -> Finding | None:
+    """Print where the run is until it ends; returns the last straggler that the monitor named."""
+    from ddpmon.commands.status_text import figures_line, verdict
+    from ddpmon.observe import Observer
+
+    observer, named, printed = Observer(run.url), None, 0.0
+    try:
+        while training.exit_code() is None:
+            snapshot = observer.tick()
+            named = _straggler(snapshot) or named
+            moving = snapshot.run is not None and snapshot.run.step is not None
+            if moving and time.monotonic() - printed >= LINE_EVERY_S:
+                print(f"{figures_line(snapshot)}   {verdict(snapshot)}", flush=True)
+                printed = time.monotonic()
+            time.sleep(1.0)
+    finally:
+        observer.close()
+    return named
+
+
+def _straggler(snapshot: Snapshot) -> Finding | None:
+    lasting = (finding for finding in snapshot.findings if finding.cleared_at_step is None)
+    return next((finding for finding in lasting if finding.kind == "straggler"), None)
+
+
+def _judge(plan: Plan, training: Training, named: Finding | None) -> int:
+    phase = "other" if plan.fault == "host" else plan.fault
+    print(f"expected: rank {plan.slow_rank}, {phase}, since step {FAULT_FROM} (within {ONSET_TOLERANCE})")
+    print(f"found:    {_described(named)}")
+    if training.exit_code() != 0:
+        complain(f"the training run ended with exit code {training.exit_code()}")
+        return FAILED
+    return OK if named is not None and _is_right(plan.slow_rank, phase, named) else FAILED
+
+
+def _described(named: Finding | None) -> str:
+    if named is None:
+        return "no straggler"
+    ranks = ", ".join(map(str, named.ranks))
+    return f"rank {ranks}, {named.phase}, since step {named.since_step}: {plain(named.summary)}"
+
+
+def _is_right(slow_rank: int, phase: str, named: Finding) -> bool:
+    onset = named.since_step is not None and abs(named.since_step - FAULT_FROM) <= ONSET_TOLERANCE
+    return named.ranks[:1] == (slow_rank,) and named.phase == phase and onset
+
+
+def _show_log(training: Training) -> None:
+    complain("the end of the training run's log:")
+    for line in training.last_lines(LOG_LINES):
+        complain(f"  {line}")

@@ -1,0 +1,85 @@
+"""`ddpmon diagnose`: the verdicts over a table of steps and ranks, for a person or a script."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.status_json import Object, dumps, finding_object
+from ddpmon.diagnose.finding import Finding, Severity, at_or_above
+from ddpmon.table.lines import TableError
+from ddpmon.table.verdict import TableVerdict, judge_table
+
+SCHEMA_VERSION = 1
+OK, FOUND, USAGE = 0, 1, 2
+
+
+def diagnose(table: str, as_json: bool, fail_on: Severity | None) -> int:
+    """Judge the table and print what was found; returns the exit code."""
+    try:
+        verdict = _judge(table)
+    except TableError as error:
+        complain(str(error))
+        return USAGE
+    except OSError as error:
+        complain(f"{table} cannot be read: {error.strerror or error}")
+        return USAGE
+    _complain_of_rows(verdict)
+    print(dumps(table_object(verdict)) if as_json else "\n".join(table_lines(verdict)))
+    return FOUND if fail_on is not None and _found(verdict, fail_on) else OK
+
+
+def _judge(table: str) -> TableVerdict:
+    if table == "-":
+        stream = getattr(sys.stdin, "buffer", None)  # there is no sys.stdin where it is closed
+        if not isinstance(stream, io.BufferedReader):
+            raise TableError("standard input is closed")
+        return judge_table(stream, "standard input")
+    with Path(table).open("rb") as stream:
+        return judge_table(stream, table)
+
+
+def _complain_of_rows(verdict: TableVerdict) -> None:
+    for complaint in verdict.complaints:
+        complain(complaint)
+    if verdict.refused > len(verdict.complaints):
+        complain(f"{verdict.refused - len(verdict.complaints):,} more rows cannot be read")
+
+
+def _found(verdict: TableVerdict, floor: Severity) -> bool:
+    return any(at_or_above(finding.severity, floor) for finding in verdict.findings)
+
+
+def table_object(verdict: TableVerdict) -> Object:
+    """The verdict as one JSON object; a finding that lasts to the table's end has no `cleared_at_step`: null."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": verdict.source,
+        "ranks": verdict.ranks,
+        "steps": verdict.steps,
+        "notes": list(verdict.notes),
+        "findings": [
+            {**finding_object(finding), "cleared_at_step": finding.cleared_at_step} for finding in verdict.findings
+        ],
+    }
+
+
+def table_lines(verdict: TableVerdict) -> Iterator[str]:
+    """The verdict for a person: the findings that last, those that are over, and what to know of the table."""
+    span = f"steps {verdict.first_step:,} to {verdict.last_step:,}"
+    yield plain(f"{verdict.source}: {verdict.ranks:,} rank{'s' if verdict.ranks != 1 else ''}, {span}")
+    if not verdict.findings and verdict.enough:
+        yield f"no finding in {verdict.compared:,} compared steps"
+    for finding in verdict.findings:
+        yield from _lines_of(finding)
+    yield from (f"note: {plain(note)}" for note in verdict.notes)
+
+
+def _lines_of(finding: Finding) -> Iterator[str]:
+    over = "" if finding.cleared_at_step is None else f", over by step {finding.cleared_at_step:,}"
+    yield f"{finding.severity}{over}: {plain(finding.summary)}"
+    if finding.advice:
+        yield f"    {plain(finding.advice)}"

@@ -1,0 +1,198 @@
+"""The machine-readable status: schema version 1. Unknown is null, never zero."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime, timezone
+from typing import Any
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.parts import Failure, Stall
+from ddpmon.schema import PHASES, GpuFigures
+from ddpmon.snapshot import Coverage, JobView, NodeView, Ranks, RunView, Snapshot
+from ddpmon.tui.trace import collectives, frame_text, main_stack
+
+SCHEMA_VERSION = 1
+RANK_FIGURES = ("step_ms", "work_ms", "exposed_ms", "allreduce_ms", "barrier_ms", "lateness_ms", "cpu_pct", "age_s")
+
+Object = dict[str, Any]
+
+
+def status_object(snapshot: Snapshot) -> Object:
+    """The snapshot as one JSON object; a pure function."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "time": _iso(snapshot.taken_at),
+        "run": _run(snapshot.run),
+        "coverage": _coverage(snapshot.coverage),
+        "job": _job(snapshot.job),
+        "monitor": {"cost_us_per_step": _number(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
+        "ranks": _ranks(snapshot.ranks),
+        "nodes": [_node(node) for node in snapshot.nodes],
+        "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
+    }
+
+
+def dumps(status: Object) -> str:
+    """One line of ASCII: what the run calls itself cannot reach a terminal as an escape code."""
+    return json.dumps(status, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _run(run: RunView | None) -> Object | None:
+    if run is None:
+        return None
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": run.state,
+        "world_size": run.world_size,
+        "nodes": list(run.nodes),
+        "backend": run.backend,
+        "step": _count(run.step),
+        "elapsed_s": None if run.elapsed_s is None else round(run.elapsed_s, 1),
+        "source": run.source,
+    }
+
+
+def _coverage(coverage: Coverage | None) -> Object | None:
+    if coverage is None:
+        return None
+    return {
+        "expected": coverage.expected,
+        "reporting": coverage.reporting,
+        "oldest_age_s": _number(coverage.oldest_age_s),
+    }
+
+
+def _job(job: JobView) -> Object:
+    return {
+        "step_ms": _number(job.step_ms),
+        "throughput": _number(job.throughput),
+        "throughput_unit": job.throughput_unit,
+        "loss": _exact(job.loss),
+        "sync_efficiency": _number(job.sync_efficiency),
+        "lost_to_waiting_pct": _number(job.lost_to_waiting_pct),
+        "allreduce_ms": _number(job.allreduce_ms),
+        "exposed_ms": _number(job.exposed_ms),
+        "busbw_gb_s": _number(job.busbw_gb_s),
+    }
+
+
+def _ranks(ranks: Ranks | None) -> list[Object]:
+    if ranks is None:
+        return []
+    figures = {name: [_number(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
+    phases = {name: [_number(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
+    return [_rank(ranks, rank, figures, phases) for rank in range(len(ranks))]
+
+
+def _rank(ranks: Ranks, rank: int, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
+    state, gpu = ranks.state[rank], ranks.gpu[rank]
+    return {
+        "rank": rank,
+        "host": ranks.host[rank] or None,
+        "local_rank": _count(ranks.local_rank[rank]),
+        "pid": _count(ranks.pid[rank]) or None,
+        "state": None if state == "unknown" else state,
+        "step": _count(ranks.step[rank]),
+        "loss": _exact(ranks.loss[rank]),
+        **{name: column[rank] for name, column in figures.items()},
+        "phases_ms": {name: column[rank] for name, column in phases.items()},
+        "gpu": None if gpu is None else _gpu(gpu),
+        "rss_bytes": _count(ranks.rss_bytes[rank]),
+        "stall": _stall(ranks.stall[rank]),
+        "failure": _failure(ranks.failure[rank]),
+    }
+
+
+def _stall(stall: Stall | None) -> Object | None:
+    if stall is None:
+        return None
+    stack = main_stack(stall)
+    return {
+        "seconds": _number(stall.seconds),
+        "stack": [] if stack is None else [frame_text(frame) for frame in stack.frames],
+        "collective": collectives(stall) or None,
+    }
+
+
+def _failure(failure: Failure | None) -> Object | None:
+    if failure is None:
+        return None
+    return {
+        "kind": failure.kind,
+        "message": failure.message,
+        "step": _count(failure.step),
+        "traceback": list(failure.traceback),
+    }
+
+
+def _gpu(gpu: GpuFigures) -> Object:
+    return {
+        "index": _count(gpu.index),
+        "uuid": gpu.uuid or None,
+        "name": gpu.name,
+        "utilization_pct": _number(gpu.utilization_pct),
+        "memory_used": gpu.memory_used,
+        "memory_total": gpu.memory_total,
+        "temperature_c": _number(gpu.temperature_c),
+        "power_w": _number(gpu.power_w),
+        "power_limit_w": _number(gpu.power_limit_w),
+        "sm_clock_mhz": _number(gpu.sm_clock_mhz),
+    }
+
+
+def _node(node: NodeView) -> Object:
+    return {
+        "node": node.node,
+        "host": node.host or None,
+        "ranks": list(node.ranks),
+        "age_s": _number(node.age_s),
+        "cpu_pct": _number(node.cpu_pct),
+        "cpu_count": node.cpu_count,
+        "load_1m": _number(node.load_1m),
+        "memory_used": node.memory_used,
+        "memory_total": node.memory_total,
+        "gpus": [_gpu(gpu) for gpu in node.gpus],
+        "notes": list(node.notes),
+    }
+
+
+def finding_object(finding: Finding) -> Object:
+    """One finding as scripts read it."""
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "ranks": list(finding.ranks),
+        "nodes": list(finding.nodes),
+        "phase": finding.phase,
+        "cause": finding.cause,
+        "since_step": _count(finding.since_step),
+        "cost_pct": _number(finding.cost_pct),
+        "summary": finding.summary,
+        "advice": finding.advice,
+        "since_is_bound": finding.since_is_bound,
+        "evidence": {name: _evidence(value) for name, value in finding.evidence.items()},
+    }
+
+
+def _evidence(value: float | int | str) -> float | int | str | None:
+    return value if isinstance(value, str | int) else _number(value)
+
+
+def _exact(value: Any) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _number(value: Any) -> float | None:
+    exact = _exact(value)
+    return None if exact is None else float(f"{exact:.5g}")
+
+
+def _count(value: Any) -> int | None:
+    return None if value is None or not math.isfinite(value) or value < 0 else int(value)
+
+
+def _iso(unix: float) -> str:
+    return datetime.fromtimestamp(unix, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,148 @@
+"""The status for a person without a screen: verdict first, then figures, then the ranks, the latest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddpmon.commands.plain import plain
+from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Coverage, JobView, Ranks, RunView, Snapshot
+from ddpmon.tui.trace import collectives, fewer, frame_text, last_lines, main_stack
+from ddpmon.tui.verdicts import calm_sentence, headline, standing
+
+MAX_ROWS = 16
+STACK_ROWS, TRACE_ROWS = 12, 8
+HOST_WIDTH = 16
+COLUMNS = (  # heading, column of Ranks, digits after the point
+    ("loss", "loss", 3),
+    ("step ms", "step_ms", 1),
+    ("work", "work_ms", 1),
+    ("wait", "wait_ms", 1),
+    ("late", "lateness_ms", 1),
+    ("input", "input_ms", 1),
+    ("forward", "forward_ms", 1),
+    ("backward", "backward_ms", 1),
+    ("optim", "optimizer_ms", 1),
+    ("other", "other_ms", 1),
+    ("cpu %", "cpu_pct", 0),
+)
+
+
+def status_lines(snapshot: Snapshot) -> Iterator[str]:
+    """The lines to print."""
+    if snapshot.run is not None:
+        yield _headline(snapshot.run)
+    yield from _verdicts(snapshot)
+    yield figures_line(snapshot)
+    yield _more_figures(snapshot.job)
+    if snapshot.ranks is not None:
+        yield ""
+        yield from _table(snapshot.ranks)
+        yield ""
+    yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
+    yield from (f"note: {plain(notice)}" for notice in snapshot.notices)
+
+
+def verdict(snapshot: Snapshot) -> str:
+    """The sentence that the dashboard has on top: the worst finding that lasts, or that there is none."""
+    worst = headline(snapshot.findings)
+    return plain(worst.summary if worst else calm_sentence(snapshot))
+
+
+def figures_line(snapshot: Snapshot) -> str:
+    """Where the run is and how fast, in one line."""
+    job, step = snapshot.job, snapshot.run.step if snapshot.run else None
+    throughput = f"{_figure(job.throughput, 1)} {plain(job.throughput_unit)}"
+    return (
+        f"step {'-' if step is None else f'{step:,}'}   {_figure(job.step_ms, 1)} ms/step   {throughput}   "
+        f"loss {_figure(job.loss, 4)}"
+    )
+
+
+def _headline(run: RunView) -> str:
+    nodes = f"{len(run.nodes)} node{'s' if len(run.nodes) != 1 else ''}"
+    elapsed = "" if run.elapsed_s is None else f"   {int(run.elapsed_s // 60)} min {int(run.elapsed_s % 60)} s"
+    return plain(
+        f"{run.name}   {run.state}   {run.world_size} ranks on {nodes}   {run.backend}{elapsed}   {run.source}"
+    )
+
+
+def _verdicts(snapshot: Snapshot) -> Iterator[str]:
+    if headline(snapshot.findings) is None:
+        yield calm_sentence(snapshot)
+    for finding in standing(snapshot.findings):
+        yield f"{finding.severity}: {plain(finding.summary)}"
+        if finding.advice:
+            yield f"    {plain(finding.advice)}"
+        if snapshot.ranks is not None:
+            yield from (f"    {plain(line.expandtabs(2))}" for line in _trace(finding, snapshot.ranks))
+
+
+def _trace(finding: Finding, ranks: Ranks) -> Iterator[str]:
+    """Where the first rank that a hang names is stuck; how the first that has failed ended."""
+    rank = finding.ranks[0] if finding.ranks else -1
+    if not 0 <= rank < len(ranks):
+        return
+    stall, failure = ranks.stall[rank], ranks.failure[rank]
+    if finding.kind == "hang" and stall is not None:
+        stack = main_stack(stall)
+        frames = [] if stack is None else fewer(stack.frames, STACK_ROWS)
+        yield f"rank {rank}, most recent call last; {collectives(stall) or 'no collective on record'}"
+        yield from (f"  {frame_text(frame)}" for frame in frames)
+    if finding.kind == "rank_failed" and failure is not None:
+        yield f"rank {rank}, most recent call last"
+        yield from (f"  {line}" for line in last_lines(failure, TRACE_ROWS))
+
+
+def _more_figures(job: JobView) -> str:
+    efficiency = None if job.sync_efficiency is None else 100 * job.sync_efficiency
+    return (
+        f"sync efficiency {_figure(efficiency, 0)} %   lost to waiting {_figure(job.lost_to_waiting_pct, 0)} %   "
+        f"all-reduce {_figure(job.allreduce_ms, 1)} ms   exposed {_figure(job.exposed_ms, 1)} ms   "
+        f"bus bandwidth {_figure(job.busbw_gb_s, 2)} GB/s"
+    )
+
+
+def _coverage(coverage: Coverage | None) -> str:
+    if coverage is None:
+        return "no rank has been heard from"
+    return f"{coverage.reporting}/{coverage.expected} ranks reporting, oldest {_figure(coverage.oldest_age_s, 1)} s"
+
+
+def _monitor(job: JobView) -> str:
+    return f"monitor {_figure(job.monitor_us, 0)} us/step, {job.dropped:,} dropped"
+
+
+def _table(ranks: Ranks) -> Iterator[str]:
+    order = _worst_first(ranks)
+    shown = order[:MAX_ROWS]
+    rows = [["rank", "host", "state", "step", *(heading for heading, _, _ in COLUMNS)]]
+    rows += [_row(ranks, rank) for rank in shown]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    yield from (_aligned(row, widths) for row in rows)
+    if len(order) > len(shown):
+        yield f"and {len(order) - len(shown)} more"
+
+
+def _worst_first(ranks: Ranks) -> list[int]:
+    lateness = ranks.lateness_ms.tolist()
+    return sorted(range(len(ranks)), key=lambda rank: (math.isnan(lateness[rank]), -lateness[rank], rank))
+
+
+def _row(ranks: Ranks, rank: int) -> list[str]:
+    step = int(ranks.step[rank])
+    figures = [_figure(getattr(ranks, column)[rank], digits) for _, column, digits in COLUMNS]
+    host = plain(ranks.host[rank])[:HOST_WIDTH] or "-"
+    return [str(rank), host, plain(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    left = (1, 2)  # host and state
+    cells = [row[at].ljust(width) if at in left else row[at].rjust(width) for at, width in enumerate(widths)]
+    return "  ".join(cells).rstrip()
+
+
+def _figure(value: Any, digits: int) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"

@@ -1,0 +1,131 @@
+"""The demo's training run: a process tree that never outlives us."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ddpmon.store.discovery import Announcement, discover
+
+FAULT_FROM = 60
+STOP_S = 8.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the demo trains and which trouble it makes."""
+
+    nproc: int
+    steps: int
+    fault: str
+
+    @property
+    def slow_rank(self) -> int:
+        """The rank that is made slow."""
+        return min(2, self.nproc - 1)
+
+    @property
+    def delay_ms(self) -> int:
+        """What it loses a step; more where more ranks share the cores and steps are long anyway."""
+        return max(150, 35 * self.nproc)
+
+    def command(self, name: str) -> list[str]:
+        """The command line of the training run."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc}"]
+        fault = f"{self.fault}:rank={self.slow_rank},ms={self.delay_ms},from={FAULT_FROM}"
+        return [*launcher, "-m", "trainer", f"--steps={self.steps}", f"--name={name}", f"--fault={fault}"]
+
+
+class Training:
+    """A running training and its log."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.name = f"demo-{secrets.token_hex(3)}"
+        self.log = folder / "training.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                plan.command(self.name), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._launcher = psutil.Process(self._process.pid)
+
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def wait_until_announced(self, limit_s: float) -> Announcement | None:
+        """Its announcement on this host; None when it ends first or the limit is reached."""
+        deadline = time.monotonic() + limit_s
+        while self.exit_code() is None and time.monotonic() < deadline:
+            for run in discover():
+                if run.name == self.name:
+                    return run
+            time.sleep(0.2)
+        return None
+
+    def last_lines(self, count: int) -> list[str]:
+        """The end of its log."""
+        return self.log.read_text(errors="replace").splitlines()[-count:]
+
+    def stop(self) -> None:
+        """End the whole tree: the launcher is asked first, and what is left after a while is killed."""
+        # Each rank leads a session of its own: a signal to the launcher's group alone would not reach them.
+        tree = self._tree()
+        if self._process.poll() is None:
+            self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        for process in {*tree, *self._tree()}:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            return [self._launcher, *self._launcher.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+@contextlib.contextmanager
+def running(plan: Plan) -> Iterator[Training]:
+    """Train while the block runs; whatever ends the block, a signal included, ends the training."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-demo-") as folder, _signals_as_exit():
+        training = Training(plan, Path(folder))
+        try:
+            yield training
+        finally:
+            _ignore_signals()
+            training.stop()
+
+
+@contextlib.contextmanager
+def _signals_as_exit() -> Iterator[None]:
+    """Make the signals that would end us unwind the stack, once: a second must not interrupt the clearing up."""
+
+    def leave(number: int, _frame: Any) -> None:
+        _ignore_signals()
+        raise SystemExit(128 + number)
+
+    earlier: dict[int, Any] = {number: signal.signal(number, leave) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,45 @@
+"""`ddpmon watch`: the dashboard."""
+
+from __future__ import annotations
+
+import sys
+
+from ddpmon.commands.plain import complain
+from ddpmon.commands.target import check_unambiguous
+from ddpmon.store.base import TargetError
+
+OK, USAGE, NO_RUN = 0, 2, 3
+
+
+def watch(target: str | None, interval: float, ascii_only: bool) -> int:
+    """Show the run until the user quits; returns the exit code."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        complain("the dashboard needs a terminal; `ddpmon status` prints the same without one")
+        return USAGE
+    try:
+        check_unambiguous(target)
+        return show(target, interval, ascii_only)
+    except TargetError as error:
+        complain(str(error))
+        return USAGE
+
+
+def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) -> int:
+    """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
+
+    It is 3 where no run was ever read, with the reason on stderr.
+
+    Raises:
+        TargetError: a TARGET that makes no sense.
+    """
+    from ddpmon.observe import Observer
+    from ddpmon.tui.app import WatchApp
+
+    # The app's reader thread closes the observer once it can: waiting for that could outlast the user's patience.
+    app = WatchApp(Observer(target), interval=interval, ascii_only=ascii_only)
+    app.run()
+    if not (app.has_seen_a_run or app.return_code):
+        complain(app.summary())
+        return NO_RUN
+    print(app.summary())
+    return app.return_code or OK

@@ -1,0 +1,1 @@
+"""Pure verdicts: Run -> list[Finding]."""

@@ -1,0 +1,198 @@
+"""Rule B: the rank that costs the job, now and then. The what-if of every step, and a guard against chance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.blame import Named, blame
+from ddpmon.diagnose.cases import Case, Cases
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.measure import Numbers, Others, cost_of_steps
+from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.run.model import Run
+from ddpmon.run.rings import I64
+
+WINDOWS = (50, 100, 200, 400)
+_EVERY = 5  # windows are judged once in five steps
+_SAVED = 0.05
+_HIT = 0.10
+_RARE_HIT = 0.4
+_HIT_SHARE = {50: 0.10}
+_RARE_SHARE = 0.03
+_CLIP = {50: 2.0}
+_RARE_CLIP = 5.0
+_CHANCE = {50: 1e-5}
+_RARE_CHANCE = 1e-4
+_FEWEST = 6
+_GAPS = 6  # over, or begun, where nothing is seen for so many times the mean gap: chance itself leaves four
+_GAPS_KEPT = 30
+_STEADY = 0.6  # of the steps: that is rule A's to name
+_QUIET_STEPS = 30
+_DESCRIBED = 100
+_LARGE = 0.75
+
+
+class CostlyRanks:
+    """Follows who is slowest by far in some of the steps: intermittent stragglers."""
+
+    def __init__(self) -> None:
+        self.cases = Cases(confirmations=1)
+        self._judged = -1
+
+    def update(self, run: Run, ledger: Ledger, named: set[int]) -> list[Finding]:
+        """Judge the steps that have come in; `named` are ranks that are known to be late at every step."""
+        if len(ledger.who) < 2 or not len(ledger.steps):
+            return []
+        self.cases.keep(set(ledger.who.tolist()) - named)
+        steps = ledger.steps
+        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        self._judged = max(self._judged, int(steps[-1]))
+        hits = _hits(ledger)
+        for end in ends.tolist():
+            self._turn(ledger, hits, end, named)
+        for case in self.cases:
+            self._describe(run, ledger, case, hits, named)
+        return [case.finding for case in self.cases if case.finding is not None]
+
+    def _turn(self, ledger: Ledger, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
+        step = int(ledger.steps[end - 1])
+        for window in WINDOWS:
+            row = _costliest(ledger, hits, end, window) if end >= window else None
+            rank = -1 if row is None else int(ledger.who[row])
+            if rank >= 0 and rank not in named and not _own_hits(ledger, hits[:end], rank).steady:
+                self.cases.turn(rank, step, high=True, low=False)
+        for case in list(self.cases):
+            own = _own_hits(ledger, hits[:end], case.key)
+            if end - 1 - own.last > own.pause:
+                self.cases.clear(case.key, step)
+
+    def _describe(self, run: Run, ledger: Ledger, case: Case, hits: NDArray[np.bool_], named: set[int]) -> None:
+        own = _own_hits(ledger, hits, case.key)
+        if not own.at.size or (case.finding is not None and not own.fresh(len(ledger.steps))):
+            return
+        first = own.first
+        chosen = own.at[own.at >= first][-_DESCRIBED:]
+        rows = np.flatnonzero(ledger.who == case.key)
+        suspects = np.flatnonzero(np.isin(ledger.who, [*named, *(other.key for other in self.cases)]))
+        peers = np.delete(ledger.who, suspects)
+        normal = Others(run, ledger.steps[chosen], peers if peers.size else np.delete(ledger.who, rows))
+        numbers = normal.compare(run, ledger.who[rows])
+        span = np.arange(len(ledger.steps)) >= int(chosen[0])
+        numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, numbers["excess_ms"], chosen, span)
+        numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
+        state = run.ranks[case.key]
+        since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > _QUIET_STEPS)
+        case.finding = _finding(case, "" if state is None else state.frame.host, since, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnHits:
+    """Where (places on record, ascending) one rank held the others up, and the usual gap between two such steps."""
+
+    at: I64
+
+    @property
+    def last(self) -> int:
+        return int(self.at[-1]) if self.at.size else -1
+
+    @property
+    def gap(self) -> float:
+        """The mean number of steps from one to the next."""
+        gaps = np.diff(self.at[-_GAPS_KEPT:])
+        return float(gaps.mean()) if gaps.size else 1.0
+
+    @property
+    def pause(self) -> float:
+        """After so many steps without one it is over."""
+        return max(_QUIET_STEPS, _GAPS * self.gap)
+
+    @property
+    def first(self) -> int:
+        """The first of the present stretch."""
+        breaks = np.flatnonzero(np.diff(self.at) > self.pause)
+        return int(self.at[breaks[-1] + 1] if breaks.size else self.at[0])
+
+    @property
+    def steady(self) -> bool:
+        """Whether the present stretch is of nearly all steps."""
+        stretch = self.at[self.at >= self.first]
+        return len(stretch) >= _STEADY * (self.last + 1 - self.first)
+
+    def fresh(self, end: int) -> bool:
+        return end - self.last <= max(_QUIET_STEPS, self.gap)
+
+
+def _hits(ledger: Ledger) -> NDArray[np.bool_]:
+    """[T] steps in which one rank works longer than every other by more than a tenth of a typical step.
+
+    With two ranks the other may merely have been quick: there the slow one must also be slow by its own history.
+    """
+    top, typical = ledger.job("top"), ledger.job("typical")
+    hits = top - ledger.job("second") > _HIT * typical
+    if len(ledger.who) == 2:
+        usual = np.median(ledger.work[:, -WINDOWS[-1] :], axis=1)
+        hits &= top > (1 + _HIT) * usual[ledger.top_row]
+    found: NDArray[np.bool_] = hits
+    return found
+
+
+def _own_hits(ledger: Ledger, hits: NDArray[np.bool_], rank: int) -> _OwnHits:
+    """The steps in which this rank held the others up, those aside in which it was last by noise alone.
+
+    `hits` may end before the record does. Where the rank is really late it is so by much the same: what is below half
+    of the larger ones is noise.
+    """
+    (row,) = np.flatnonzero(ledger.who == rank)
+    at = np.flatnonzero(hits & (ledger.top_row[: len(hits)] == row))
+    if not at.size:
+        return _OwnHits(at)
+    gap = (ledger.job("top") - ledger.job("second"))[at]
+    large = np.quantile(gap[-_DESCRIBED:], _LARGE)
+    return _OwnHits(at[gap >= large / 2])
+
+
+def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -> int | None:
+    """The row whose slow steps cost at least 5 % net in the window, if it is not chance that they are its own.
+
+    `saved_i = sum(max - second max where i is the max) / sum(max)`, values clipped at twice the typical step (five
+    times, in the longer windows); net of the next rank's (reference/detection.md, section 3.2).
+    """
+    part = slice(end - window, end)
+    top, second, typical = (ledger.job(name)[part] for name in ("top", "second", "typical"))
+    top_row, hit = ledger.top_row[part], hits[part]
+    if window > WINDOWS[0]:  # what is rare must be large
+        hit = hit & (top - second > _RARE_HIT * typical)
+    if hit.sum() < _FEWEST:
+        return None
+    limit = _CLIP.get(window, _RARE_CLIP) * np.median(typical)
+    top, second = np.minimum(top, limit), np.minimum(second, limit)
+    n = len(ledger.who)
+    saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
+    row = int(saved.argmax())
+    count = int((hit & (top_row == row)).sum())
+    clear = saved[row] - np.partition(saved, -2)[-2] >= _SAVED
+    often = count >= max(_FEWEST, _HIT_SHARE.get(window, _RARE_SHARE) * window)
+    return row if clear and often and _chance(count, int(hit.sum()), n) < _CHANCE.get(window, _RARE_CHANCE) else None
+
+
+def _chance(count: int, total: int, n: int) -> float:
+    """How likely it is that any of n equal ranks has `count` or more of `total` hits (binomial tail, times n)."""
+    p, q = math.log(1 / n), math.log(1 - 1 / n)
+    ways = math.lgamma(total + 1)
+    return n * sum(
+        math.exp(ways - math.lgamma(k + 1) - math.lgamma(total - k + 1) + k * p + (total - k) * q)
+        for k in range(count, total + 1)
+    )
+
+
+def _finding(case: Case, host: str, since: tuple[int, bool], numbers: Numbers) -> Finding:
+    often = numbers["one_step_in"]
+    rhythm = f"in one step of {often:.0f}" if often >= 1.5 else "in most steps"
+    named = Named("intermittent_straggler", f"rank {case.key} ({host})", "works", "is", "it")
+    found = blame(named, case, ((case.key,), host), since, rhythm, numbers)
+    return replace(found, advice=f"it comes and goes: {found.advice}") if found.advice else found

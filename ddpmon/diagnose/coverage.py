@@ -1,0 +1,127 @@
+"""How much of the run is seen: ranks that do not report, steps and frames lost on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.wording import does, span, who
+from ddpmon.run.model import LOST_S, SILENT_S, Run
+
+_FIRST_FRAMES = 30  # a rank publishes once a second
+_LATELY_S = 60.0
+_WARNING_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """What was lost so far, at `at` seconds on the watcher's clock."""
+
+    at: float
+    steps: int
+    frames: int
+    rejected: int
+    set_aside: int
+
+
+class CoverageRule:
+    """Says which verdicts lack evidence, and counts what was lost within the last minute."""
+
+    def __init__(self) -> None:
+        self._past: deque[_Losses] = deque()
+
+    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+        """One finding if the picture has holes, none for a run that has just started or has ended."""
+        heard = [(rank, state) for rank, state in enumerate(run.ranks) if state is not None]
+        if not heard:
+            return []
+        rank, newest = heard[0]
+        lost = self._lately(run, newest.heard_at + float(ages[rank]))
+        states = {state.frame.state for _, state in heard}
+        if "failed" in states or states == {"finished"}:
+            return []
+        age = ages.tolist()
+        silent = [
+            rank
+            for rank, state in heard
+            if SILENT_S < age[rank] <= LOST_S and state.frame.state not in ("finished", "failed")
+        ]
+        missing = []
+        if len(heard) < len(run.ranks) and max(state.frame.seq for _, state in heard) >= _FIRST_FRAMES:
+            missing = [rank for rank, state in enumerate(run.ranks) if state is None]
+        apart = [rank for rank in np.flatnonzero(run.apart()).tolist() if age[rank] <= SILENT_S]
+        some_lost = any((lost.steps, lost.frames, lost.rejected, lost.set_aside))
+        if not silent and not missing and not apart and not some_lost:
+            return []
+        oldest_s = max((age[rank] for rank in silent), default=0.0)
+        return [_finding(run, (silent, missing, apart), lost, oldest_s)]
+
+    def _lately(self, run: Run, now: float) -> _Losses:
+        """What was lost within the last minute that this watcher has seen."""
+        frames = [state.frame for state in run.ranks if state is not None]
+        total = _Losses(
+            now,
+            sum(frame.dropped_steps for frame in frames),
+            sum(frame.dropped_frames for frame in frames),
+            run.rejected.total(),
+            run.rings.set_aside,
+        )
+        self._past.append(total)
+        while now - self._past[0].at > _LATELY_S:
+            self._past.popleft()
+        first = self._past[0]
+        return _Losses(
+            now,
+            max(0, total.steps - first.steps),
+            max(0, total.frames - first.frames),
+            total.rejected - first.rejected,
+            total.set_aside - first.set_aside,
+        )
+
+
+def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Losses, oldest_s: float) -> Finding:
+    silent, missing, apart = holes
+    world = run.info.world_size
+    absent = sorted([*silent, *missing])
+    thinned = sum(state.frame.thinned > 0 for state in run.ranks if state is not None)
+    said = []
+    if silent:
+        said.append(f"{does(silent, 'have')} not reported for {span(oldest_s)}")
+    if missing:
+        said.append(f"{does(missing, 'were')} never heard of")
+    if apart:
+        said.append(f"{does(apart, 'have')} started anew without the others and cannot be compared with them")
+    counts = [(lost.steps, "steps dropped"), (lost.frames, "frames dropped")]
+    counts += [(lost.rejected, "frames rejected"), (lost.set_aside, "step records set aside")]
+    said += [f"{number:,} {what} within the last minute" for number, what in counts if number]
+    heard = world - len(absent)
+    if absent and 2 * heard <= world:
+        said.append(f"not enough evidence for a verdict: only {heard:,} of {world:,} ranks heard of")
+    return Finding(
+        kind="monitor_degraded",
+        severity="warning" if len(absent) >= _WARNING_SHARE * world else "info",
+        summary="the monitor does not see everything: " + "; ".join(said),
+        ranks=tuple(absent),
+        evidence={
+            "not_reporting": len(silent),
+            "never_heard_of": len(missing),
+            "dropped_steps": lost.steps,
+            "dropped_frames": lost.frames,
+            "rejected_frames": lost.rejected,
+            "set_aside": lost.set_aside,
+            "thinned_ranks": thinned,
+        },
+        advice=_advice(absent, lost),
+    )
+
+
+def _advice(absent: list[int], lost: _Losses) -> str:
+    if absent:
+        return f"look at the way from the host of {who(absent)} to the store, and whether they attach the monitor"
+    if lost.steps or lost.frames:
+        return "the store or the ranks' host is too busy to take frames in; training does not notice"
+    return "use the same ddpmon release on both sides; the notices name the keys"

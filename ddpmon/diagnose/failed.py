@@ -1,0 +1,120 @@
+"""Ranks that ended with an exception: whose came first, and whose is only the echo of another's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.echoes import Role, error_of, place_of, role_of, step_of
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.wording import does, who
+from ddpmon.run.model import SILENT_S, Run
+from ddpmon.schema import RankFrame
+
+_ADVICE: dict[Role, str] = {
+    "cause": "its traceback says where; the other ranks' errors follow from it",
+    "unknown": "look at its log: it did not say which exception ended it",
+    "interrupt": "",
+    "echo": "look at the log and at the kernel's log of the rank that ended first",
+}
+
+
+def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """One finding for all ranks that have failed: the first cause by step, then rank; the echoes as its consequence."""
+    failed = {
+        rank: state.frame for rank, state in enumerate(run.ranks) if state is not None and state.frame.state == "failed"
+    }
+    if not failed:
+        return []
+    order = sorted(failed, key=lambda rank: (step_of(failed[rank]), rank))
+    by_role: dict[Role, list[int]] = {"cause": [], "unknown": [], "interrupt": [], "echo": []}
+    for rank in order:
+        by_role[role_of(failed[rank])].append(rank)
+    if by_role["cause"]:
+        return [_primary(failed, by_role["cause"], "cause")]
+    if by_role["interrupt"]:
+        return [_interrupted(run, failed, by_role["interrupt"])]
+    vanished = _vanished(run, ages)
+    if vanished and by_role["echo"]:
+        return [_after_vanishing(run, failed, vanished, by_role["echo"])]
+    if by_role["unknown"]:
+        return [_primary(failed, by_role["unknown"], "unknown")]
+    return [_only_echoes(failed, by_role["echo"])]
+
+
+def _vanished(run: Run, ages: NDArray[np.float64]) -> list[int]:
+    """Ranks that were heard of once, are silent now, and never said that they end."""
+    states = enumerate(run.ranks)
+    ended = ("finished", "failed")
+    return [r for r, s in states if s is not None and s.frame.state not in ended and ages[r] > SILENT_S]
+
+
+def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) -> Finding:
+    first = causes[0]
+    frame = failed[first]
+    traceback = frame.failure.traceback if frame.failure is not None else []
+    where = place_of(traceback)
+    followers = sorted(failed.keys() - set(causes))
+    summary = f"rank {first} failed {_after(frame)}{f' at {where}' if where else ''}: {error_of(frame)}"
+    if len(causes) > 1:
+        alike = all(error_of(failed[rank]) == error_of(frame) for rank in causes[1:])
+        summary += f"; {who(causes[1:])} {'in the same way' if alike else 'with errors of their own'}"
+    if followers:
+        summary += f"; {does(followers, 'follow')} from it"
+    return _finding(failed, causes, role, summary, {"where": where} if where else {})
+
+
+def _after(frame: RankFrame) -> str:
+    return "before its first step" if step_of(frame) < 0 else f"after step {step_of(frame):,}"
+
+
+def _interrupted(run: Run, failed: dict[int, RankFrame], ranks: Sequence[int]) -> Finding:
+    everybody = len(failed) == run.info.world_size
+    step = max(step_of(failed[rank]) for rank in ranks)
+    on = "all ranks" if everybody and len(ranks) == len(failed) else who(sorted(ranks))
+    return Finding(
+        kind="rank_failed",
+        severity="info" if everybody else "warning",
+        summary=f"the run was interrupted after step {max(step, 0):,} ({error_of(failed[ranks[0]], 60)} on {on})",
+        ranks=() if everybody else tuple(ranks),
+        since_step=step + 1,
+        evidence={"failed": len(failed), "exception": error_of(failed[ranks[0]])},
+    )
+
+
+def _after_vanishing(run: Run, failed: dict[int, RankFrame], vanished: list[int], echoes: list[int]) -> Finding:
+    summary = f"{who(vanished)} vanished without a word; {who(echoes)} then failed with {error_of(failed[echoes[0]])}"
+    lost = {rank: state.frame for rank in vanished if (state := run.ranks[rank]) is not None}
+    return _finding(failed | lost, vanished, "echo", summary, {"exception": error_of(failed[echoes[0]])})
+
+
+def _only_echoes(failed: dict[int, RankFrame], echoes: list[int]) -> Finding:
+    first = failed[echoes[0]]
+    summary = (
+        f"{who(sorted(echoes))} failed {_after(first)} with {error_of(first)}: no rank says why the connection broke"
+    )
+    return _finding(failed, [], "echo", summary, {"exception": error_of(first), "step": step_of(first)})
+
+
+def _finding(
+    frames: dict[int, RankFrame], ranks: Sequence[int], role: Role, summary: str, more: dict[str, float | int | str]
+) -> Finding:
+    named = [frames[rank] for rank in ranks]
+    first = named[0] if named else min(frames.values(), key=step_of)
+    evidence: dict[str, float | int | str] = {"step": step_of(first), "exception": error_of(first, 400)}
+    failure = first.failure
+    if failure is not None and failure.traceback:
+        lines = "\n".join(failure.traceback).split("\n")[-24:]
+        evidence["stack"] = "\n".join("".join(c if c.isprintable() else " " for c in line[:200]) for line in lines)
+    return Finding(
+        kind="rank_failed",
+        severity="critical",
+        summary=summary,
+        ranks=tuple(ranks),
+        nodes=tuple(sorted({frame.host for frame in named})),
+        since_step=step_of(first) + 1,
+        evidence=evidence | more,
+        advice=_ADVICE[role],
+    )

@@ -1,0 +1,68 @@
+"""Uneven work, and nobody in particular: some rank is always last, but never the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.diagnose.cases import Cases
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.steps import ends_of_blocks
+
+WINDOW = 50
+_COST = 0.10
+_EVERY = 5
+_OWN_SHARE = 0.5  # of the imbalance: with more than that it is somebody in particular
+
+
+class UnevenWork:
+    """Follows the imbalance `1 - mean(mean_r work / max_r work)` (reference/detection.md, section 1.2)."""
+
+    def __init__(self) -> None:
+        self.cases = Cases()
+        self._judged = -1
+
+    def update(self, ledger: Ledger, *, explained: bool) -> list[Finding]:
+        """Judge the steps that have come in; `explained`: somebody in particular is late."""
+        steps = ledger.steps
+        if len(ledger.who) < 2 or not len(steps):
+            return []
+        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        self._judged = max(self._judged, int(steps[-1]))
+        for end in ends[ends >= WINDOW].tolist():
+            cost, own = _imbalance(ledger, end)
+            high = cost >= _COST and own <= _OWN_SHARE and not explained
+            self.cases.turn(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained)
+            for case in self.cases:
+                if high:
+                    since = case.confirmed_at if case.finding is None else case.finding.since_step
+                    case.finding = _finding(ledger, end, since, cost)
+        return [case.finding for case in self.cases if case.finding is not None]
+
+
+def _imbalance(ledger: Ledger, end: int) -> tuple[float, float]:
+    """The imbalance, and the largest part of it that one rank holds beyond an equal share."""
+    part = slice(end - WINDOW, end)
+    mean, top = ledger.job("mean")[part], ledger.job("top")[part]
+    n = len(ledger.who)
+    held = np.bincount(ledger.top_row[part], top - mean, n) / max(1e-9, float((top - mean).sum()))
+    return float(1 - np.mean(mean / np.maximum(top, 1e-9))), float((held.max() - 1 / n) / (1 - 1 / n))
+
+
+def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Finding:
+    part = slice(end - WINDOW, end)
+    gap = ledger.job("top")[part] - ledger.job("mean")[part]
+    share = np.bincount(ledger.top_row[part]).max() / WINDOW
+    pct = 100 * float(gap.sum() / max(1e-9, ledger.job("duration")[part].sum()))
+    return Finding(
+        kind="uneven_work",
+        severity="info",
+        summary=(
+            f"work is uneven and nobody in particular is late: the last rank of a step works {np.median(gap):.3g} ms "
+            f"longer than the mean, and it is a different one each time. Costs {pct:.2g} % of the job."
+        ),
+        since_step=since,
+        cost_pct=pct,
+        evidence={"imbalance": cost, "most_often_last_share": float(share), "window_steps": WINDOW},
+        advice="even the batches out: sort or bucket by length, pack sequences, or balance tokens over ranks",
+    )

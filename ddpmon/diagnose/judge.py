@@ -1,0 +1,79 @@
+"""All verdicts on a run, tick by tick."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.advice import Advice
+from ddpmon.diagnose.costly import CostlyRanks
+from ddpmon.diagnose.coverage import CoverageRule
+from ddpmon.diagnose.failed import find_failed
+from ddpmon.diagnose.finding import SEVERITIES, Finding
+from ddpmon.diagnose.gc_pauses import GcRule
+from ddpmon.diagnose.imbalance import UnevenWork
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.losses import LossJumpRule
+from ddpmon.diagnose.lost import find_lost
+from ddpmon.diagnose.nonfinite import find_nonfinite
+from ddpmon.diagnose.pace import Pace
+from ddpmon.diagnose.pauses import find_pauses
+from ddpmon.diagnose.steps import alive
+from ddpmon.diagnose.straggler import Stragglers
+from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.run.model import Run
+
+BROKEN = ("rank_failed", "hang", "rank_lost", "uneven_inputs", "nonfinite_loss")
+
+
+class Judge:
+    """Keeps the lifetimes of the findings; what it says depends on the frames and their ages alone."""
+
+    def __init__(self) -> None:
+        self._restarts = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ledger = Ledger()
+        self._stragglers = Stragglers()
+        self._costly = CostlyRanks()
+        self._uneven = UnevenWork()
+        self._pace = Pace()
+        self._advice = Advice()
+        self._of_records = (LossJumpRule(), GcRule(), CoverageRule())
+
+    def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
+        """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""
+        if run.restarts != self._restarts:  # ranks that start anew count their steps anew
+            self._restarts = run.restarts
+            self._begin()
+        failed = find_failed(run, ages)
+        told = {rank for finding in failed for rank in finding.ranks}
+        lost = [finding for finding in find_lost(run, ages) if not told.issuperset(finding.ranks)]
+        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run)]
+        found += find_pauses(run, ages)
+        for rule in self._of_records:
+            found += rule.update(run, ages)
+        found += self._of_work(run, ages)
+        return (*sorted(found, key=_weight, reverse=True), *self._cleared())
+
+    def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+        """What the durations of the steps tell."""
+        ledger = self._ledger
+        ledger.update(run, alive(run, ages))
+        found = self._stragglers.update(run, ledger, set(self._costly.cases.keys))
+        found += self._costly.update(run, ledger, self._stragglers.suspects)
+        found += self._uneven.update(ledger, explained=bool(found))
+        found += self._pace.update(run, ledger, found)
+        return [*found, *self._advice.update(run, ledger)]
+
+    def _cleared(self) -> list[Finding]:
+        cleared = [*self._stragglers.cleared]
+        for rule in (self._costly, self._uneven, self._pace):
+            cleared += rule.cases.cleared
+        return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
+
+
+def _weight(finding: Finding) -> tuple[int, int, float]:
+    broken = len(BROKEN) - BROKEN.index(finding.kind) if finding.kind in BROKEN else 0
+    return SEVERITIES.index(finding.severity), broken, finding.cost_pct or 0.0

@@ -1,0 +1,153 @@
+"""What the statistical verdicts rest on: the steps that can be judged, taken out of the Run once, as they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.ratios import work_ratios
+from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.diagnose.tail import Tail
+from ddpmon.run.medians import row_medians
+from ddpmon.run.model import Run
+from ddpmon.run.rings import F32, I64
+
+_CHUNK = 64
+JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
+Array = NDArray[Any]
+
+
+class Ledger:
+    """Every usable step of the ranks that are compared.
+
+    A step is usable once all of them have finished it, past the warm-up, outside of evaluations and checkpoints that
+    the user marked, and not right behind one.
+
+    Attributes:
+        who: [n] the ranks compared; the row of a rank is its place here.
+        hosts: [g] host names, in order of their first rank. host_of: [n] the place of each rank's host there.
+    """
+
+    def __init__(self) -> None:
+        self.who: I64 = np.empty(0, np.int64)
+        self.hosts: tuple[str, ...] = ()
+        self.host_of: I64 = np.empty(0, np.int64)
+        self._looked_at = -1
+        self._begin(1)
+
+    def _begin(self, room: int) -> None:
+        n, g = len(self.who), len(self.hosts)
+        self._steps = Tail(1, room, np.int64)
+        self._top_row = Tail(1, room, np.int64)
+        self._job = Tail(len(JOB), room, np.float64)
+        self._work, self._ratios, self._host_ratios = Tail(n, room), Tail(n, room), Tail(g, room)
+
+    @property
+    def steps(self) -> I64:
+        """[T] the usable steps on record, ascending."""
+        view: I64 = self._steps.view[0]
+        return view
+
+    @property
+    def work(self) -> F32:
+        """[n, T] work in ms."""
+        return self._work.view
+
+    @property
+    def ratios(self) -> F32:
+        """[n, T] work over the median of the others' work; NaN where there is no other."""
+        return self._ratios.view
+
+    @property
+    def host_ratios(self) -> F32:
+        """[g, T] median work of a host's ranks over the median of the other hosts; NaN with one host."""
+        return self._host_ratios.view
+
+    @property
+    def top_row(self) -> I64:
+        """[T] the row of the rank that worked longest."""
+        view: I64 = self._top_row.view[0]
+        return view
+
+    def job(self, name: str) -> NDArray[np.float64]:
+        """[T] one of the job's figures.
+
+        Of the ranks' `work` the lower median (typical), mean, longest (top) and second longest; the median duration;
+        the least exposed (transfer); the range of waits (spread); the sum of samples.
+        """
+        view: NDArray[np.float64] = self._job.view[JOB.index(name)]
+        return view
+
+    def update(self, run: Run, ranks: NDArray[np.bool_]) -> None:
+        """Take in what has been finished since the last call by `ranks` [world]; starts anew when these change."""
+        who = np.flatnonzero(ranks & (run.rings.last >= 0))
+        newest = int(run.rings.last[who].min()) if who.size else -1
+        if not np.array_equal(who, self.who) or newest < self._looked_at:
+            self._restart(run, who)
+        if not who.size or newest <= self._looked_at:
+            return
+        steps = self._usable(run, run.finished_after(self._looked_at, who))
+        self._looked_at = newest
+        for start in range(0, len(steps), _CHUNK):
+            self._append(run, steps[start : start + _CHUNK])
+
+    def _restart(self, run: Run, who: I64) -> None:
+        states = [run.ranks[rank] for rank in who.tolist()]
+        names = ["" if state is None else state.frame.host for state in states]
+        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        self.who, self.hosts = who, tuple(places)
+        self.host_of = np.array([places[name] for name in names], np.int64)
+        self._looked_at = -1
+        self._begin(run.rings.capacity)
+
+    def _usable(self, run: Run, steps: I64) -> I64:
+        steps = steps[steps >= WARM_UP]
+        marked = self._marked(run, steps) | self._marked(run, steps - 1)
+        usable: I64 = steps[~marked]
+        return usable
+
+    def _marked(self, run: Run, steps: I64) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.nan_to_num(run.rings.take("marked", steps, self.who)).max(axis=0, initial=0) > 0
+        return found
+
+    def _append(self, run: Run, steps: I64) -> None:
+        take = {
+            name: run.rings.take(name, steps, self.who) for name in ("work", "wait", "duration", "exposed", "samples")
+        }
+        known = ~np.isnan(take["work"]).any(axis=0)
+        if not known.all():  # a rank whose waits are not known cannot be compared at that step
+            steps, take = steps[known], {name: table[:, known] for name, table in take.items()}
+        work = take["work"]
+        none = np.full_like(work, np.nan)
+        self._steps.append(steps[None])
+        self._work.append(work)
+        self._ratios.append(work_ratios(work) if len(work) > 1 else none)
+        self._host_ratios.append(self._by_host(work))
+        self._top_row.append(work.argmax(axis=0)[None])
+        self._job.append(_figures(take))
+
+    def _by_host(self, work: F32) -> F32:
+        if len(self.hosts) < 2:
+            return np.full((len(self.hosts), work.shape[1]), np.nan, np.float32)
+        hosts = range(len(self.hosts))
+        return work_ratios(np.array([np.median(work[self.host_of == host], axis=0) for host in hosts], np.float32))
+
+
+def _figures(take: dict[str, F32]) -> Array:
+    work, wait = take["work"].astype(np.float64), take["wait"].astype(np.float64)
+    n = len(work)
+    last = max(n - 2, 0)
+    ordered = np.partition(work, sorted({(n - 1) // 2, last, n - 1}), axis=0)
+    figures = {
+        "duration": row_medians(take["duration"].T.astype(np.float64)),
+        "typical": ordered[(n - 1) // 2],
+        "mean": work.mean(axis=0),
+        "top": ordered[n - 1],
+        "second": ordered[last],
+        "transfer": take["exposed"].min(axis=0),
+        "spread": wait.max(axis=0) - wait.min(axis=0),
+        "samples": np.nansum(take["samples"], axis=0),
+    }
+    return np.array([figures[name] for name in JOB], np.float64)

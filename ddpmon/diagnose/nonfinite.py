@@ -1,0 +1,93 @@
+"""Losses that are not finite: on which rank they began, before the gradients carried them to every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.wording import does, who
+from ddpmon.parts import BadLoss
+from ddpmon.run.model import Run
+
+_WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
+_ASKED = 8  # ranks whose later losses are looked at
+_FRESH_STEPS = 200
+
+
+def find_nonfinite(run: Run) -> list[Finding]:
+    """One finding for all ranks with such losses; it names a minority that was first, else nobody in particular.
+
+    A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
+    steps information.
+    """
+    bad = {
+        rank: state.frame.bad_loss
+        for rank, state in enumerate(run.ranks)
+        if state is not None and state.frame.bad_loss is not None and state.frame.bad_loss.count
+    }
+    if not bad:
+        return []
+    since = min(loss.first_step for loss in bad.values())
+    first = [rank for rank, loss in bad.items() if loss.first_step == since]
+    heard = sum(state is not None for state in run.ranks)
+    named = first if 2 * len(first) < heard or len(first) == heard == 1 or (heard == 2 and len(first) == 1) else []
+    last = max(loss.last_step for loss in bad.values())
+    since_then = _finite_since(run, [rank for rank, loss in bad.items() if loss.last_step == last][:_ASKED], last)
+    return [_finding(run, bad, first, named, since_then)]
+
+
+def _finite_since(run: Run, ranks: Sequence[int], last: int) -> int | None:
+    """The first step after `last` at which one of `ranks` logged a finite loss; None while there is none."""
+    steps, losses = run.rings.step[ranks], run.rings.column["loss"][ranks]
+    later = steps[(steps > last) & np.isfinite(losses)]
+    return int(later.min()) if later.size else None
+
+
+def _finding(
+    run: Run, bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None
+) -> Finding:
+    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
+    newest = max(state.frame.step for state in run.ranks if state is not None)
+    fading = finite_since is not None and newest - last > _FRESH_STEPS
+    count = sum(loss.count for loss in bad.values())
+    hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
+    return Finding(
+        kind="nonfinite_loss",
+        severity="critical" if finite_since is None else "info" if fading else "warning",
+        summary=_summary(bad, first, named, finite_since),
+        ranks=tuple(named),
+        nodes=tuple(sorted(hosts)),
+        since_step=max(since, 0),
+        evidence={"first_step": since, "last_step": last, "count": count, "ranks": len(bad)},
+        advice=_advice(named, since, finite_since),
+    )
+
+
+def _summary(bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None) -> str:
+    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
+    word = _WORDS[bad[first[0]].value]
+    whose = f"the loss of {who(named)}" if named else "the loss"
+    later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
+    if finite_since is not None:
+        passing = f"at step {since:,}" if last == since else f"between steps {since:,} and {last:,}"
+        return f"{whose} was {word} {passing}, and is finite again since step {finite_since:,}"
+    text = f"{whose} is {word} since step {since:,}"
+    if not named:
+        return f"{text} on {who(first)}: nobody in particular"
+    if later:
+        text += f"; through the gradients {_theirs(list(later))} from step {min(later.values()):,}"
+    return text
+
+
+def _theirs(ranks: Sequence[int]) -> str:
+    return f"{does(ranks, 'have')} it too"
+
+
+def _advice(named: Sequence[int], since: int, finite_since: int | None) -> str:
+    if finite_since is not None:
+        return "expected now and then with mixed precision: the scaler skips such steps; watch whether it comes back"
+    if named:
+        return f"look at the batch that {who(named)} read at step {since:,}, then restart from a checkpoint before it"
+    return f"restart from a checkpoint before step {since:,}: learning rate, gradient clipping, loss scaling"

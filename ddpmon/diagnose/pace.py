@@ -1,0 +1,180 @@
+"""The job against its own past: slower as a whole, or slower on the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ddpmon.diagnose.cases import Case, Cases
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.measure import Numbers, Others
+from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.diagnose.shift import BASELINE, RISE, Shift
+from ddpmon.run.model import Run
+from ddpmon.schema import PHASES
+
+_JOB, _NETWORK = 0, 1
+_SHARE = 0.8
+_LEAST_PCT = 2.0
+_FLAT = 0.5
+_SERIES = ("duration", "typical", "transfer", "spread", "samples")
+_NAMES_SOMEBODY = ("straggler", "intermittent_straggler", "slow_node", "uneven_work")
+
+
+class Pace:
+    """Follows the job's step time, what of it is not waiting for somebody, and its transfer.
+
+    Each is measured against its own first fifty steps on record.
+    """
+
+    def __init__(self) -> None:
+        self.cases = Cases()
+        self._duration, self._together, self._transfer = Shift(), Shift(), Shift()
+        self._normal: Numbers = {}
+        self._most_are_late = False  # the typical rank is then one of those that are named
+        self._judged = -1
+
+    def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
+        """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
+        if len(ledger.who) < run.info.world_size:
+            return []  # all may be waiting for a rank that is not seen
+        named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
+        late = {rank for finding in named for rank in finding.ranks}
+        self._most_are_late = 2 * len(late) > len(ledger.who)
+        somebody = bool(named)
+        for place in np.flatnonzero(ledger.steps > self._judged).tolist():
+            self._turn(run, ledger, place, somebody=somebody)
+        if len(ledger.steps):
+            self._judged = max(self._judged, int(ledger.steps[-1]))
+        for case in self.cases:
+            if case.high:
+                self._describe(run, ledger, case, somebody=somebody)
+        return [case.finding for case in self.cases if case.finding is not None]
+
+    def _turn(self, run: Run, ledger: Ledger, place: int, *, somebody: bool) -> None:
+        step = int(ledger.steps[place])
+        duration, typical, transfer = (float(ledger.job(name)[place]) for name in ("duration", "typical", "transfer"))
+        if self._duration.feed(step, duration):
+            self._normal = _figures(ledger, place, BASELINE) | _phases(run, ledger, place, BASELINE)
+        self._together.feed(step, typical + transfer)
+        self._transfer.feed(step, transfer)
+        slower = self._slower(somebody=somebody)
+        if not self._normal or (slower is None and not self._transfer.high and not self.cases.keys):
+            return
+        now = _figures(ledger, place, WINDOW)
+        rise = _rise(now, self._normal)
+        network = self._transfer.high and len(ledger.who) > 1 and _on_the_network(rise, now, somebody=somebody)
+        whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
+        self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low)
+        self.cases.turn(_JOB, step, high=whole, low=not whole)
+
+    def _slower(self, *, somebody: bool) -> Shift | None:
+        """What shows that the job is slower: what all ranks take, or the step where nobody is known to hold it up."""
+        if self._together.high and not self._most_are_late:
+            return self._together
+        return self._duration if self._duration.high and not somebody else None
+
+    def _per_sample(self, slower: Shift, now: Numbers) -> float:
+        """How many times longer the job takes for the same number of samples."""
+        before = self._normal
+        more = max(1.0, now["samples"] / before["samples"]) if before["samples"] > 0 else 1.0
+        return (before["duration"] + slower.level - slower.normal) / before["duration"] / more
+
+    def _describe(self, run: Run, ledger: Ledger, case: Case, *, somebody: bool) -> None:
+        place = len(ledger.steps) - 1
+        now = _figures(ledger, place, WINDOW) | _phases(run, ledger, place, WINDOW)
+        rise = _rise(now, self._normal)
+        several = len(ledger.hosts) > 1
+        if case.key == _NETWORK:
+            found = _slow_network(self._transfer, rise, now, several=several)
+        else:
+            found = _job_slower(self._slower(somebody=somebody) or self._together, rise, now, several=several)
+        # Gloo within a host is work of the host's own cores, which anything else on them slows.
+        by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
+        case.finding = found if by_cores else replace(found, severity=case.severity(found.cost_pct or 0.0))
+
+
+def _figures(ledger: Ledger, place: int, count: int) -> Numbers:
+    """Medians of the job's figures over the `count` usable steps that end at `place`."""
+    part = slice(max(0, place + 1 - count), place + 1)
+    return {name: float(np.median(ledger.job(name)[part])) for name in _SERIES}
+
+
+def _phases(run: Run, ledger: Ledger, place: int, count: int) -> Numbers:
+    """Medians of the phases over ranks and the same steps."""
+    steps = ledger.steps[max(0, place + 1 - count) : place + 1]
+    normal = Others(run, steps, ledger.who).normal
+    return {phase: float(np.median(normal[phase])) for phase in PHASES}
+
+
+def _rise(now: Numbers, normal: Numbers) -> Numbers:
+    return {name: now[name] - normal[name] for name in now}
+
+
+def _on_the_network(rise: Numbers, now: Numbers, *, somebody: bool) -> bool:
+    """The part of the transfer that nobody could hide has grown, and not because the ranks come more unevenly."""
+    flat = somebody or rise["spread"] <= _FLAT * rise["transfer"]
+    return flat and 100 * rise["transfer"] >= _LEAST_PCT * now["duration"]
+
+
+def _of_the_network(rise: Numbers) -> bool:
+    """Whether the transfer alone explains what all ranks take longer for."""
+    return rise["transfer"] >= _SHARE * (rise["typical"] + rise["transfer"])
+
+
+def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
+    cost = 100 * rise["transfer"] / now["duration"]
+    where = (
+        "the network is slow, and durations cannot tell whose link"
+        if several
+        else "all are on one host, so no link is to blame"
+    )
+    return Finding(
+        kind="slow_network",
+        severity="info",
+        summary=(
+            f"the gradient transfer takes {rise['transfer']:.3g} ms a step longer since step {shift.since:,}, on all "
+            f"ranks alike: {where}. Costs {cost:.2g} % of the job."
+        ),
+        since_step=shift.since,
+        cost_pct=cost,
+        evidence={
+            "transfer_ms": now["transfer"],
+            "normal_transfer_ms": shift.normal,
+            "spread_rise_ms": rise["spread"],
+            "step_ms": now["duration"],
+        },
+        advice=(
+            "look at the links between the hosts: errors, retransmits, other traffic, a port that fell back in speed"
+            if several
+            else "all ranks share one host: look at what else uses its memory bandwidth and cores"
+        ),
+    )
+
+
+def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
+    longer = shift.level - shift.normal
+    cost = 100 * longer / now["duration"]
+    phase = max(PHASES, key=lambda name: rise[name])
+    named = phase if rise[phase] >= _SHARE * longer else None
+    shared = "storage, the network, power" if several else "storage, power and clocks, other jobs"
+    return Finding(
+        kind="job_slower",
+        severity="info",
+        summary=(
+            f"the whole job is slower by {longer:.3g} ms a step since step {shift.since:,}"
+            f"{f', in {named}' if named else ''}, and no rank in particular is to blame. Costs {cost:.2g} % of the job."
+        ),
+        phase=named,
+        since_step=shift.since,
+        cost_pct=cost,
+        evidence={
+            "step_ms": now["duration"],
+            "normal_step_ms": now["duration"] - longer,
+            **{f"rise_{name}_ms": rise[name] for name in ("typical", "transfer", "spread", *PHASES)},
+        },
+        advice=f"look at what all ranks share: {shared}; or at longer sequences and larger batches",
+    )

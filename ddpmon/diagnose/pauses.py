@@ -1,0 +1,119 @@
+"""Pauses that are over: phases that the user named, and single long steps in which one rank held the others up."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.steps import WARM_UP, alive
+from ddpmon.diagnose.wording import clean, span
+from ddpmon.run.marks import Pause
+from ddpmon.run.medians import median
+from ddpmon.run.model import Run
+from ddpmon.run.rings import F32, I64
+from ddpmon.schema import PHASES
+
+_WORTH_PCT = 1.0
+_LATELY_STEPS = 50
+_TIMES, _AT_LEAST_MS = 10.0, 500.0
+_HOLDERS = 4
+
+
+def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """Named pauses, one finding a name, and unnamed ones, one a rank.
+
+    One is told of while the last was less than 50 steps ago, or while they cost 1 % of the time on record.
+    """
+    ranks = np.flatnonzero(alive(run, ages) & (run.rings.last >= 0))
+    if not ranks.size:
+        return []
+    witness = int(ranks[0])  # synchronous steps take equally long on all ranks
+    slots = np.argsort(run.rings.step[witness])
+    slots = slots[run.rings.step[witness, slots] >= 0]
+    steps, durations = run.rings.step[witness, slots], run.rings.column["duration"][witness, slots]
+    named = [_named(name, pauses, steps, durations) for name, pauses in run.marks.pauses.items()]
+    return [*filter(None, named), *_unnamed(run, ranks, steps, durations)]
+
+
+def _worth(cost_pct: float, last: int, newest: int) -> bool:
+    return cost_pct >= _WORTH_PCT or newest - last <= _LATELY_STEPS
+
+
+def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> Finding | None:
+    """The pauses of one name within the steps on record."""
+    on_record = {step: pause for step, pause in pauses.items() if step >= steps[0]}
+    if not on_record:
+        return None
+    total = sum(pause.ms for pause in on_record.values())
+    cost = min(100.0, 100 * total / max(1.0, float(durations.sum())))
+    last = max(on_record)
+    if not _worth(cost, last, int(steps[-1])):
+        return None
+    newest = on_record[last]
+    many = newest.ranks > 1
+    where = f"on {newest.ranks:,} ranks" if many else f"on rank {newest.rank}"
+    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {cost:.2g} % of the time"
+    return Finding(
+        kind="pause",
+        severity="info",
+        summary=f"{clean(name, 40)} {where}: {span(newest.ms / 1e3)} at step {last:,} ({often})",
+        ranks=() if many else (newest.rank,),
+        phase="other",
+        since_step=min(on_record),
+        cost_pct=cost,
+        evidence={
+            "name": clean(name, 40),
+            "last_ms": newest.ms,
+            "total_ms": total,
+            "times": len(on_record),
+            "last_step": last,
+        },
+        advice="save less often, or in the background (torch.distributed.checkpoint.async_save)"
+        if cost >= 5 and "checkpoint" in name.lower()
+        else "",
+    )
+
+
+def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Finding]:
+    """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
+    long = durations >= max(_AT_LEAST_MS, _TIMES * float(np.nan_to_num(median(durations))))
+    places = np.flatnonzero(long & (steps >= WARM_UP))[-_LATELY_STEPS:]
+    if not places.size or len(ranks) < 2 or len(steps) < WARM_UP:
+        return []
+    work = np.nan_to_num(run.rings.take("work", steps[places])[ranks])
+    marked = np.nan_to_num(run.rings.take("marked", steps[places])[ranks])
+    holder, rows = work.argmax(axis=0), np.arange(len(places))
+    held_up = work[holder, rows] - np.partition(work, -2, axis=0)[-2]
+    alone = (held_up >= durations[places] / 2) & (marked[holder, rows] < held_up / 2)
+    held: dict[int, list[tuple[int, float]]] = {}
+    for at in np.flatnonzero(alone).tolist():
+        held.setdefault(int(ranks[holder[at]]), []).append((int(steps[places[at]]), float(held_up[at])))
+    worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[:_HOLDERS]
+    found = (_held_up(run, rank, held[rank], steps, durations) for rank in worst)
+    return [finding for finding in found if finding is not None]
+
+
+def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
+    (last, ms), total = pauses[-1], sum(ms for _, ms in pauses)
+    cost = min(100.0, 100 * total / max(1.0, float(durations.sum())))
+    if not _worth(cost, last, int(steps[-1])):
+        return None
+    at = np.array([last], np.int64)
+    spent = {name: float(np.nan_to_num(run.rings.take(name, at)[rank, 0])) for name in PHASES}
+    longest = max(spent, key=lambda name: spent[name])
+    phase = longest if spent[longest] >= ms / 2 else "work"
+    state = run.ranks[rank]
+    again = f"; {len(pauses)} times, {cost:.2g} % of the time" if len(pauses) > 1 else ""
+    return Finding(
+        kind="pause",
+        severity="info",
+        summary=f"rank {rank} held the others up for {span(ms / 1e3)} at step {last:,} ({phase}){again}",
+        ranks=(rank,),
+        nodes=() if state is None else (state.frame.host,),
+        phase=phase,
+        since_step=pauses[0][0],
+        cost_pct=cost,
+        evidence={"last_ms": ms, "total_ms": total, "times": len(pauses), "last_step": last},
+        advice="if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`",
+    )

@@ -1,0 +1,78 @@
+"""A pause under way: everybody stands still because some rank does something else, such as a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.diagnose.scene import PATIENCE_S, Scene, in_named_phase
+from ddpmon.diagnose.wording import clean, does, place, span, stack_text, who
+from ddpmon.run.model import Run
+
+_LONG_S, _LONG_TIMES = 60.0, 5.0
+_VERY_LONG_S = 600.0
+
+
+def find_pause(run: Run, scene: Scene) -> Finding | None:
+    """The pause that explains why no step finishes; it turns into a `hang` when it takes too long.
+
+    It is one if the ranks that do not wait are in a phase that the user named; or if they are visibly at something
+    (they go from phase to phase: an evaluation that nobody named); or if nobody waits and they are between the phases
+    of a step; or if the others have finished, and these are still at something.
+    """
+    busy = scene.busy()
+    if not busy or scene.silent:
+        return None
+    named = [rank for rank in busy if in_named_phase(scene.going[rank])]
+    if named and len(named) == len(busy):
+        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=True)
+    if scene.held < 0:
+        return None
+    over = any(frame.state == "finished" and scene.close(frame.step) for frame in scene.ended.values())
+    if over or all(_at_something(scene, rank) for rank in busy):
+        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=over)
+    return None
+
+
+def _at_something(scene: Scene, rank: int) -> bool:
+    """Whether the rank moves from phase to phase, or does what belongs to no phase while nobody waits for it."""
+    frame = scene.going[rank]
+    moving = frame.phase_s < min(PATIENCE_S, scene.seconds) / 2
+    between = frame.phase == "other" and not scene.waiting()
+    return in_named_phase(frame) or moving or between
+
+
+def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named: bool, over: bool = False) -> Finding:
+    frames = [scene.going[rank] for rank in busy]
+    seconds = max(frame.phase_s for frame in frames) if named else scene.seconds
+    severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
+    waiting = scene.waiting()
+    doing = f"in {phase}" if named else f"busy without finishing a step (now {phase})"
+    rest = f"{does(waiting, 'wait')}" if waiting else "the others have finished" if over else "nobody waits for another"
+    evidence: dict[str, float | int | str] = {"seconds": seconds, "waiting": len(waiting), "name": phase}
+    stack = stack_text(frames[0].stall)
+    where = place(frames[0].stall)
+    return Finding(
+        kind="pause" if severity == "info" else "hang",
+        severity=severity,
+        summary=f"{does(busy, 'are')} {doing} for {span(seconds)}{f' at {where}' if where else ''}; {rest}",
+        ranks=tuple(busy) if waiting or over else (),
+        nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
+        phase="other" if waiting else None,
+        since_step=scene.held + 1,
+        evidence=evidence | ({"stack": stack} if stack else {}),
+        advice="" if severity == "info" and named else _advice(busy, named),
+    )
+
+
+def _advice(busy: Sequence[int], named: bool) -> str:
+    if named:
+        return f"it takes far longer than it used to: look at what {who(busy)} writes to or reads from"
+    return "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+
+
+def _severity(run: Run, name: str, seconds: float) -> Severity:
+    """Information, until it takes longer than a minute and five times as long as it ever did."""
+    if seconds <= max(_LONG_S, _LONG_TIMES * run.marks.longest_s(name)):
+        return "info"
+    return "critical" if seconds > _VERY_LONG_S else "warning"

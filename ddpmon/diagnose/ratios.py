@@ -1,0 +1,99 @@
+"""Work of every rank against the median of the others, step by step and over sliding windows of 20 steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import others_medians
+from ddpmon.run.rings import F32, I64
+
+WINDOW = 20
+FLOOR = 1.10  # 10 % is the consensus effect size (reference/detection.md, fact 6)
+SIGMAS = 4.5
+_HIGH_STEP = 1.05
+_OFTEN = 0.6
+_NOISE_ROWS = 64  # the noise of the others is typical: that of some of them will do
+_TINY_MS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Rule A at each of T window ends, for the k rows that may be high or are watched.
+
+    Attributes:
+        row: [k] which rows of the ratios these are.
+        step: [T] the last step of each window.
+        high: [k, T] ratio above `max(1.10, exp(4.5 * CV * 1.25 / sqrt(20)))`, in at least 60 % of the window's steps
+            above 1.05; the ratio is the window's median.
+        low: [k, T] ratio below half the threshold's excess.
+    """
+
+    row: I64
+    step: I64
+    high: NDArray[np.bool_]
+    low: NDArray[np.bool_]
+
+
+def work_ratios(work: F32) -> F32:
+    """[n, T] each rank's work over the median of the others at the same step. n >= 2, no NaN."""
+    ratios: F32 = (work / np.maximum(others_medians(work), _TINY_MS)).astype(np.float32)
+    return ratios
+
+
+def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdicts:
+    """Rule A (steady straggler) on every window of 20 steps in `ratios` [n, T + 19]; `watched` is [n].
+
+    The threshold widens with the noise of the statistic itself: 1.25 / sqrt(20) is the standard error of a median in
+    units of the noise (reference/detection.md, section 3.1). Up to a CV of 8 % the floor of 10 % holds; 4.5 errors, not
+    3, since every rank is judged at every step: ranks that share cores reach a CV of 17 %, and there 3 named somebody
+    innocent about once in a hundred steps. Noise is taken of the ratios' logarithms, which are even on both sides.
+    """
+    often = _share(ratios > _HIGH_STEP) >= _OFTEN
+    row = np.flatnonzero(often.any(axis=1) | watched)
+    typical_noise = np.median(_noise(ratios[:: max(1, len(ratios) // _NOISE_ROWS)])[1], axis=0)
+    middle, noise = _noise(ratios[row])
+    error = np.maximum(noise, typical_noise) * 1.25 / math.sqrt(WINDOW)
+    threshold = np.maximum(math.log(FLOOR), SIGMAS * error)
+    return Verdicts(
+        row=row,
+        step=step[WINDOW - 1 :],
+        high=(middle > threshold) & often[row],
+        low=middle <= np.log(1 + np.expm1(threshold) / 2),
+    )
+
+
+def _share(flags: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """[n, T] the part of each window of 20 that is set."""
+    total = np.cumsum(np.pad(flags, ((0, 0), (1, 0))), axis=1)
+    return np.asarray(total[:, WINDOW:] - total[:, :-WINDOW], np.float64) / WINDOW
+
+
+def _noise(ratios: F32) -> tuple[F32, F32]:
+    """[n, T] of the logarithms the median of each window of 20, and 1.4826 MAD: a robust CV."""
+    logs = np.log(np.maximum(ratios, _TINY_MS))
+    windows = np.lib.stride_tricks.sliding_window_view(logs, WINDOW, axis=1)
+    middle = np.median(windows, axis=2)
+    return middle, 1.4826 * np.median(np.abs(windows - middle[..., None]), axis=2)
+
+
+def onset(step: I64, ratios: F32) -> tuple[int, bool]:
+    """The first step of the present stretch of high `ratios` [T]; and whether it is only a bound.
+
+    A one-sided CUSUM against the middle between healthy (1) and the present level: the change point is the last step
+    with S = 0. If S never was 0, the stretch is older than the record. S is held so low that a window of healthy steps,
+    after which a straggler is over, takes it down to 0: what was over before is not of the present stretch.
+    """
+    level = float(np.median(ratios[-WINDOW // 2 :]))
+    half = max(0.01, level - 1) / 2
+    s, last_zero = 0.0, -1
+    for index, excess in enumerate(np.minimum(ratios, 2 * level) - 1 - half):
+        s = min(WINDOW * half, max(0.0, s + float(excess)))
+        if s == 0.0:
+            last_zero = index
+    if last_zero + 1 >= len(step):
+        return int(step[-1]), False
+    return int(step[last_zero + 1]), last_zero < 0

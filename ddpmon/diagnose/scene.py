@@ -1,0 +1,109 @@
+"""Who stands where when a job makes no progress: the ranks' own words, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import median
+from ddpmon.run.model import SILENT_S, Run
+from ddpmon.schema import RankFrame
+
+WAITING = frozenset({"exposed", "barrier"})
+BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
+PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
+_QUEUED = 8
+Frames = dict[int, RankFrame]
+
+
+@dataclass(slots=True)
+class Scene:
+    """A job that has stopped.
+
+    Attributes:
+        going: the ranks heard of lately that have not ended.
+        silent: those that have not ended and are silent.
+        ended: those that have finished or failed.
+        held: the last step that the stopped ranks have finished.
+        seconds: how long the job has stood still.
+    """
+
+    going: Frames = field(default_factory=dict)
+    silent: Frames = field(default_factory=dict)
+    ended: Frames = field(default_factory=dict)
+    held: int = -1
+    seconds: float = 0.0
+
+    def close(self, step: int) -> bool:
+        """Whether a rank that came to its end after `step` is what the others wait for.
+
+        On a GPU their hosts may have queued some steps more.
+        """
+        return step <= self.held <= step + _QUEUED
+
+    def waiting(self) -> list[int]:
+        """The ranks that wait for others."""
+        return [rank for rank, frame in self.going.items() if waits(frame)]
+
+    def busy(self) -> list[int]:
+        """The ranks that do not."""
+        return [rank for rank, frame in self.going.items() if not waits(frame)]
+
+
+def waits(frame: RankFrame) -> bool:
+    """Whether a rank waits for others: it says so, or, on a GPU, it is in a collective that has not completed.
+
+    There the host may be in any phase when it blocks, since it only queues the reduction. Where the host itself
+    reduces, its phase is the truth: Gloo's recorder may not have noticed yet that a collective has completed.
+    """
+    if frame.phase in WAITING or frame.gpu_uuid is None:
+        return frame.phase in WAITING
+    pending = frame.stall.flights if frame.stall is not None else []
+    return any(0 <= flight.last_completed < flight.last_enqueued for flight in pending)
+
+
+def in_named_phase(frame: RankFrame) -> bool:
+    """Whether the rank is in a phase that the user named."""
+    return frame.phase not in BUILT_IN
+
+
+def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
+    """The scene of a job without progress; None while it makes some, or nothing tells."""
+    frames = [(rank, state.frame) for rank, state in enumerate(run.ranks) if state is not None]
+    if not any(frame.state == "stalled" or frame.phase_s >= PATIENCE_S for _, frame in frames):
+        return None
+    age = ages.tolist()
+    stopped = _stopped(run, [(rank, frame) for rank, frame in frames if age[rank] <= SILENT_S])
+    if not stopped:
+        return None
+    scene = Scene(held=max(frame.step for frame in stopped), seconds=max(map(_seconds, stopped)))
+    for rank, frame in frames:
+        if frame.state in ("finished", "failed"):
+            scene.ended[rank] = frame
+        else:
+            (scene.silent if age[rank] > SILENT_S else scene.going)[rank] = frame
+    return None if _goes_on(scene) else scene
+
+
+def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFrame]:
+    """Frames of ranks that say that they stand still, or that wait longer than a step could take."""
+    still = [frame for _, frame in frames if frame.state == "stalled"]
+    held_up = [(rank, frame) for rank, frame in frames if frame.phase in WAITING and frame.phase_s >= PATIENCE_S]
+    if held_up:
+        durations = run.rings.column["duration"][held_up[0][0]]
+        patience = max(PATIENCE_S, float(np.nan_to_num(median(durations))) / 100)
+        still += [frame for _, frame in held_up if frame.state == "running" and frame.phase_s >= patience]
+    return still
+
+
+def _seconds(frame: RankFrame) -> float:
+    return frame.stall.seconds if frame.stall is not None else frame.phase_s
+
+
+def _goes_on(scene: Scene) -> bool:
+    """Whether some rank has finished a step since."""
+    running = (frame for frame in scene.going.values() if frame.state == "running" and not in_named_phase(frame))
+    return any(frame.step > scene.held for frame in running)

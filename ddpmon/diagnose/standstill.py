@@ -1,0 +1,85 @@
+"""A standstill in words: who never came, where it is, and who waits for it in what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ddpmon.diagnose.flights import Odd
+from ddpmon.diagnose.scene import Scene
+from ddpmon.diagnose.wording import clean, does, place, span, who
+from ddpmon.run.model import Run
+
+_DOING = {"exposed": "the gradient reduction", "barrier": "a collective"}
+
+
+def odd_phase(scene: Scene) -> Odd | None:
+    """All wait, some for the gradient reduction, some in another collective: who is in which, without recorders."""
+    sides = {phase: tuple(rank for rank, frame in scene.going.items() if frame.phase == phase) for phase in _DOING}
+    few, many = sorted(sides, key=lambda phase: len(sides[phase]))
+    if not sides[few]:
+        return None
+    certain = len(sides[few]) < len(sides[many])
+    return Odd(sides[few], sides[many], False, certain, _DOING[many], _DOING[few])
+
+
+def path_sentence(scene: Scene, odd: Odd) -> str:
+    """Who never came to the collective that the others are in, or is in another; or that two sides disagree."""
+    for_ = f"for {span(scene.seconds)}"
+    if odd.absent:
+        it = "it" if len(odd.ranks) == 1 else "them"
+        return f"{standing(scene, odd.ranks)}; {does(odd.others, 'wait')} for {it} in {odd.operation} {for_}"
+    elsewhere = f"{does(odd.ranks, 'are')} in {odd.theirs}{_at(scene, odd.ranks)}"
+    them = f"{does(odd.others, 'are')} in {odd.operation}{_at(scene, odd.others)}"
+    end = f"{who(odd.ranks)} took another path" if odd.certain else "they disagree, and nothing tells which is wrong"
+    return f"{for_} {elsewhere}, but {them}: {end}"
+
+
+def nobody(run: Run, scene: Scene) -> str:
+    """Everybody waits, or everybody is at work."""
+    phases = Counter(frame.phase for frame in scene.going.values())
+    absent = run.info.world_size - len(scene.going) - len(scene.ended)
+    everybody = who(list(scene.going)) if absent or len(scene.going) == 1 else f"all {len(scene.going):,} ranks"
+    missing = f" ({absent} not heard of)" if absent else ""
+    verb = "s" if len(scene.going) == 1 else ""
+    if scene.waiting():
+        where = operation_of_most(scene) or " and ".join(sorted(phases_of(phases)))
+        return f"{everybody}{missing} wait{verb} in {where} for {span(scene.seconds)}: nobody in particular"
+    where = ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases.most_common(4))
+    where = clean(next(iter(phases)), 40) if len(phases) == 1 else where
+    nobody = "" if len(scene.going) == 1 else ": nobody waits for another"
+    return f"no step finished for {span(scene.seconds)}: {everybody}{missing} in {where}{_at(scene)}{nobody}"
+
+
+def phases_of(phases: Counter[str]) -> list[str]:
+    """What the ranks are in, the four that most are in."""
+    return [_DOING.get(phase) or clean(phase, 40) for phase, _ in phases.most_common(4)]
+
+
+def operation_of_most(scene: Scene) -> str:
+    """The collective that most of the waiting ranks entered last, "" if unknown."""
+    stalls = [stall for rank in scene.waiting() if (stall := scene.going[rank].stall) is not None and stall.flights]
+    names = Counter(stall.flights[0].operation for stall in stalls)
+    return clean(names.most_common(1)[0][0], 80) if names else ""
+
+
+def waiters(scene: Scene) -> str:
+    """Who waits, and in what."""
+    waiting = scene.waiting()
+    if not waiting:
+        return "no step finished"
+    doing = Counter(scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
+    return f"{does(waiting, 'wait')} in {operation_of_most(scene) or _DOING.get(doing, 'a collective')}"
+
+
+def standing(scene: Scene, ranks: Sequence[int]) -> str:
+    """Where `ranks` are stuck, with the first one's line."""
+    phase = clean(scene.going[ranks[0]].phase, 40)
+    return f"{does(ranks, 'are')} stuck in {phase}{_at(scene, ranks)}"
+
+
+def _at(scene: Scene, ranks: Sequence[int] = ()) -> str:
+    """Where the first of `ranks` (or of all) that says so is: " at data.py:88 in __getitem__: ..."."""
+    stacks = (place(scene.going[rank].stall) for rank in ranks or scene.going)
+    line = next(filter(None, stacks), "")
+    return f" at {line}" if line else ""

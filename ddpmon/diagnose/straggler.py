@@ -1,0 +1,163 @@
+"""Steady stragglers: ranks, and whole hosts, that every step waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.blame import Named, blame
+from ddpmon.diagnose.cases import Case
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window
+from ddpmon.diagnose.ratios import WINDOW, onset
+from ddpmon.diagnose.steady import SteadyRule
+from ddpmon.run.model import Run
+from ddpmon.run.rings import I64
+
+_ONSET_STEPS = 2 * WINDOW  # an onset may still be corrected while this young
+_FOR_GOOD = 50  # windows in a row
+_ALL_LATE = 1.05
+_BY_DESIGN = 0.75
+_MORE = 0.05
+_LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
+
+
+class Stragglers:
+    """Follows every rank and every host from tick to tick."""
+
+    def __init__(self) -> None:
+        self._ranks = SteadyRule()
+        self._hosts = SteadyRule()
+        self._come_and_go: set[int] = set()
+        self._host_keys: dict[str, int] = {}  # a host's place changes as ranks come and go
+
+    @property
+    def cleared(self) -> list[Finding]:
+        """The last findings that are over."""
+        return [*self._ranks.cases.cleared, *self._hosts.cases.cleared]
+
+    @property
+    def suspects(self) -> set[int]:
+        """The ranks whose lateness is confirmed, apart from those that come and go."""
+        return {case.key for case in self._ranks.cases if case.key not in self._come_and_go}
+
+    def update(self, run: Run, ledger: Ledger, intermittent: set[int]) -> list[Finding]:
+        """Judge the steps that have come in since the last call.
+
+        `intermittent` ranks are named as such: where their lateness was over once before, each further phase of it is
+        not one more finding, unless it lasts.
+        """
+        steps = ledger.steps
+        if len(ledger.who) < 2 or len(steps) < WINDOW:
+            return []
+        self._ranks.update(steps, ledger.ratios, ledger.who)
+        by_rank = {case.key: case for case in self._ranks.cases}
+        over_before = {rank for finding in self._ranks.cases.cleared for rank in finding.ranks}
+        self._come_and_go = {key for key in intermittent & over_before & by_rank.keys() if _is_young(by_rank[key])}
+        late_hosts = self._late_hosts(ledger)
+        suspects = np.flatnonzero(np.isin(ledger.who, [*self.suspects]))
+        of_hosts = np.flatnonzero(np.isin(ledger.host_of, [place for place, _ in late_hosts]))
+        suspects = np.union1d(suspects, of_hosts)
+        normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects))
+        for place, case in late_hosts:
+            rows = np.flatnonzero(ledger.host_of == place)
+            self._describe(run, ledger, case, ledger.host_ratios[place], rows, suspects, normal)
+        spared = set(ledger.who[of_hosts].tolist())
+        alone = [case for key, case in by_rank.items() if key not in spared | self._come_and_go]
+        for case in alone:
+            row = np.flatnonzero(ledger.who == case.key)
+            self._describe(run, ledger, case, ledger.ratios[row[0]], row, suspects, normal)
+        cases = [*(case for _, case in late_hosts), *alone]
+        return [case.finding for case in cases if case.finding is not None]
+
+    def _late_hosts(self, ledger: Ledger) -> list[tuple[int, Case]]:
+        """Confirmed hosts of two ranks and more, each of which is late against the other hosts' ranks, by place."""
+        if len(ledger.hosts) < 2:
+            return []
+        keys = [self._host_keys.setdefault(name, len(self._host_keys)) for name in ledger.hosts]
+        self._hosts.update(ledger.steps, ledger.host_ratios, np.array(keys, np.int64))
+        cases = [(keys.index(case.key), case) for case in self._hosts.cases]
+        return [(place, case) for place, case in cases if case.finding is not None or _all_late(ledger, place)]
+
+    def _describe(
+        self,
+        run: Run,
+        ledger: Ledger,
+        case: Case,
+        ratios: NDArray[np.float32],
+        rows: I64,
+        suspects: I64,
+        normal: Others,
+    ) -> None:
+        """Write the finding of a confirmed case; while it fades, the last clear word on it stands.
+
+        One that came and went between two calls is described as it was when it was confirmed.
+        """
+        steps = ledger.steps
+        if case.finding is not None and not case.high:
+            return
+        if not case.high:
+            steps = steps[: int(np.searchsorted(steps, case.confirmed_at or 0, side="right"))]
+            normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects))
+        window = slice(len(steps) - WINDOW, len(steps))
+        if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
+            since, bound = onset(steps, ratios[: len(steps)])
+        else:
+            since, bound = case.finding.since_step or 0, case.finding.since_is_bound
+        numbers = normal.compare(run, ledger.who[rows])
+        if numbers["excess_ms"] < _LEAST_SHARE * float(np.median(ledger.job("duration")[window])):
+            return
+        numbers["ratio"] = float(np.median(ratios[window]))
+        numbers["cost_pct"] = cost_pct(ledger, rows, suspects, numbers["excess_ms"], cost_window(steps, since))
+        who = (ledger.who[rows], ledger.hosts[ledger.host_of[rows[0]]])
+        case.finding = _finding(case, who, (since, bound), numbers)
+
+
+def _is_young(case: Case) -> bool:
+    """Whether a rank known to come and go has not been late for so long without a break that it is late for good."""
+    return case.finding is None and case.high < _FOR_GOOD
+
+
+def _all_late(ledger: Ledger, host: int) -> bool:
+    """Whether each of the host's ranks (two at least) works longer than the ranks of the other hosts."""
+    own = ledger.host_of == host
+    window = ledger.work[:, -WINDOW:]
+    others = np.median(window[~own])
+    return bool(own.sum() >= 2 and (np.median(window[own], axis=1) > _ALL_LATE * others).all())
+
+
+def _peers(ledger: Ledger, suspects: I64) -> I64:
+    """Who is normal: those whom nobody suspects, or all if there is nobody else."""
+    left: I64 = np.delete(ledger.who, suspects)
+    return left if left.size else ledger.who
+
+
+def _finding(case: Case, who: tuple[I64, str], since: tuple[int, bool], numbers: Numbers) -> Finding:
+    ranks, host = who
+    evidence = {**numbers, "window_steps": WINDOW}
+    if len(ranks) > 1:
+        named = Named("slow_node", f"all {len(ranks)} ranks of {host}", "work", "are", "them")
+    else:
+        named = Named("straggler", f"rank {ranks[0]} ({host})", "works", "is", "it")
+    found = blame(named, case, (tuple(ranks.tolist()), host), since, "a step", evidence)
+    if len(ranks) > 1:
+        found = replace(found, advice=found.advice.replace("this rank", "this host"))
+    return _by_design(found, numbers) or found
+
+
+def _by_design(found: Finding, numbers: Numbers) -> Finding | None:
+    """A rank that is given more samples than the others is not slow: that is uneven work, known and wanted."""
+    more = numbers["samples_ratio"] - 1
+    if not more >= max(_MORE, _BY_DESIGN * (numbers["ratio"] - 1)):
+        return None
+    return replace(
+        found,
+        kind="uneven_work",
+        severity="info",
+        cause=None,
+        summary=f"{found.summary} It is given {numbers['samples_ratio']:.2f} times the samples of the others.",
+        advice="give every rank the same batch, or a batch in proportion to its speed",
+    )

@@ -1,0 +1,101 @@
+"""Hangs: a job that has stopped, the rank that the others wait for, and where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.diagnose.flights import find_odd
+from ddpmon.diagnose.pausing import find_pause
+from ddpmon.diagnose.scene import Scene, in_named_phase, look
+from ddpmon.diagnose.standstill import (
+    nobody,
+    odd_phase,
+    operation_of_most,
+    path_sentence,
+    standing,
+    waiters,
+)
+from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
+from ddpmon.diagnose.wording import clean, does, span, stack_text
+from ddpmon.run.model import LOST_S, Run
+from ddpmon.schema import PHASES
+
+_FIRST_STEP_S = 300.0
+
+
+def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """What holds a job up that makes no progress: a `hang`, a `pause` under way, or `uneven_inputs`.
+
+    A lost or a failed rank that the others wait for is spoken of elsewhere: then there is nothing to say here. A job
+    that goes on without a rank that has finished is `uneven_inputs` as information.
+    """
+    scene = look(run, ages)
+    if scene is None:
+        return find_left_behind(run, ages)
+    if _explained(scene, ages):
+        return []
+    found = find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
+    return [found]
+
+
+def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
+    lost = any(ages[rank] > LOST_S and scene.close(frame.step) for rank, frame in scene.silent.items())
+    return lost or any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values())
+
+
+def _hang(run: Run, scene: Scene) -> Finding:
+    """Who it is, by the best evidence there is: silence, the flight recorders, the phases."""
+    silent = [rank for rank, frame in scene.silent.items() if scene.close(frame.step)]
+    if silent:
+        step_s = span(scene.seconds)
+        where = clean(scene.silent[silent[0]].phase, 40)
+        return _finding(
+            run, scene, silent, f"{does(silent, 'have')} gone silent in {where}; {waiters(scene)} for {step_s}"
+        )
+    odd = find_odd(scene.going)
+    if odd is not None and odd.certain:
+        return _finding(run, scene, odd.ranks, path_sentence(scene, odd), odd.operation)
+    waiting, busy = scene.waiting(), scene.busy()
+    if waiting and busy:
+        busy = [rank for rank in busy if not in_named_phase(scene.going[rank])] or busy
+        return _finding(run, scene, busy, f"{standing(scene, busy)} for {span(scene.seconds)}; {waiters(scene)}")
+    odd = odd or odd_phase(scene)
+    if odd is not None:
+        return _finding(run, scene, odd.ranks if odd.certain else (), path_sentence(scene, odd), odd.operation)
+    return _finding(run, scene, (0,) if run.info.world_size == 1 else (), nobody(run, scene))
+
+
+def _finding(run: Run, scene: Scene, ranks: Sequence[int], sentence: str, operation: str = "") -> Finding:
+    frames = [scene.going.get(rank) or scene.silent[rank] for rank in ranks]
+    shown = frames[0] if frames else next(iter(scene.going.values()))
+    severity: Severity = "critical"
+    if scene.held < 0 and scene.seconds < _FIRST_STEP_S:
+        severity, sentence = "info", f"no rank has finished its first step: compiling? {sentence}"
+    evidence: dict[str, float | int | str] = {"seconds": scene.seconds, "waiting": len(scene.waiting())}
+    stack, operation = stack_text(shown.stall), operation or operation_of_most(scene)
+    evidence |= {name: text for name, text in (("stack", stack), ("operation", operation)) if text}
+    return Finding(
+        kind="hang",
+        severity=severity,
+        summary=sentence,
+        ranks=tuple(ranks),
+        nodes=tuple(sorted({frame.host for frame in frames})),
+        phase=shown.phase if ranks and shown.phase in PHASES else None,
+        since_step=scene.held + 1,
+        cost_pct=100.0,
+        evidence=evidence,
+        advice=_advice(run, scene, ranks),
+    )
+
+
+def _advice(run: Run, scene: Scene, ranks: Sequence[int]) -> str:
+    if ranks:
+        frame = scene.going.get(ranks[0]) or scene.silent[ranks[0]]
+        return f"look at process {frame.pid} on {clean(frame.host, 60)}: its stack says where it is"
+    if scene.waiting():
+        return f"look at the network and what {clean(run.info.backend, 20)} logs; rank detail shows every stack"
+    return "if this is evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else look at the stacks"

@@ -1,0 +1,278 @@
+"""From a Run to a Snapshot: copies and medians, so that a face never touches what the reader goes on changing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.run.medians import median, others_medians, row_medians
+from ddpmon.run.model import RESOURCES, Run
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import (
+    Coverage,
+    Floats,
+    Heat,
+    Ints,
+    JobView,
+    NodeView,
+    RankDetail,
+    Ranks,
+    RunState,
+    RunView,
+    Series,
+)
+
+RECENT = 20  # steps behind every median on the screen
+HEAT_STEPS = 512
+WAITED_FOR = ("straggler", "intermittent_straggler", "slow_node", "hang")  # kinds whose ranks the others wait for
+
+
+def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
+    """Which run this is and how it stands; `ended` overrides the state once the store has gone."""
+    info = run.info
+    states = [state.frame for state in run.ranks if state is not None]
+    first = run.ranks[0]
+    return RunView(
+        id=info.run_id,
+        name=info.name,
+        state=ended or _run_state(run, lost),
+        world_size=info.world_size,
+        nodes=_hosts(run),
+        backend=info.backend,
+        device=info.device,
+        step=max((frame.step for frame in states if frame.step >= 0), default=None),
+        elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
+        source=source,
+        bucket_detail=info.bucket_detail,
+        parameters=info.parameters,
+        gradient_bytes=info.gradient_bytes,
+        versions=dict(info.versions),
+    )
+
+
+def _run_state(run: Run, lost: Ints) -> RunState:
+    states = {state.frame.state for state in run.ranks if state is not None}
+    if "failed" in states:
+        return "failed"
+    if states == {"finished"} and all(state is not None for state in run.ranks):
+        return "finished"
+    if lost.size and lost.size == sum(state is not None for state in run.ranks):
+        return "lost"
+    return "stalled" if "stalled" in states else "running"
+
+
+def _hosts(run: Run) -> tuple[str, ...]:
+    """Host names in node order."""
+    hosts: dict[str, int] = {}
+    for state in run.ranks:
+        if state is not None:
+            hosts.setdefault(state.frame.host, state.frame.node)
+    return tuple(sorted(hosts, key=lambda host: hosts[host]))
+
+
+def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
+    """Ranks that exist, ranks heard of lately, and the age of the oldest word."""
+    known = ages[~np.isnan(ages)]
+    oldest = float(known.max()) if known.size else None
+    return Coverage(run.info.world_size, int(run.reporting(now).sum()), oldest)
+
+
+def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
+    """Figures of the whole job over its last 20 finished steps (formulas: DESIGN section 3)."""
+    steps = run.finished_steps(RECENT, alive)
+    take = {n: run.rings.take(n, steps)[alive] for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
+    duration = row_medians(take["duration"].T)
+    exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
+    transfer = run.bucket_transfer_ms()
+    detailed = not math.isnan(transfer)
+    if not detailed:
+        transfer = median(exposed_least)
+    waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
+        exposed_least, take["wait"].min(axis=0, initial=np.inf)
+    )
+    logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
+    samples = median(np.nansum(logged, axis=0)) if logged.size else math.nan
+    step_ms = median(duration)
+    frames = [state.frame for state in run.ranks if state is not None]
+    return JobView(
+        step_ms=known(step_ms),
+        throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
+        throughput_unit="steps/s" if math.isnan(samples) else "samples/s",
+        loss=_newest(row_medians(take["loss"].T)),
+        sync_efficiency=known(median(row_medians(take["work"].T) / duration)),
+        lost_to_waiting_pct=known(100 * median(np.maximum(0, waiting) / duration)),
+        waiting_for=tuple(dict.fromkeys(rank for finding in findings for rank in _waited_for(finding))),
+        allreduce_ms=known(median(ranks.allreduce_ms)),
+        exposed_ms=known(median(ranks.exposed_ms)),
+        transfer_ms=known(transfer),
+        busbw_gb_s=known(_busbw(run, transfer)) if detailed else None,
+        monitor_us=known(median(np.array([math.nan if f.cost_us is None else f.cost_us for f in frames]))),
+        dropped=sum(frame.dropped_steps + frame.dropped_frames for frame in frames),
+    )
+
+
+def _waited_for(finding: Finding) -> tuple[int, ...]:
+    return finding.ranks if finding.kind in WAITED_FOR and finding.cleared_at_step is None else ()
+
+
+def _busbw(run: Run, transfer_ms: float) -> float:
+    """`bytes / transfer * 2(n-1)/n` in GB/s (nccl-tests, PERFORMANCE.md)."""
+    n = run.info.world_size
+    return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
+
+
+def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
+    """Per-rank columns; durations are medians of the rank's own last 20 steps."""
+    frames = [None if state is None else state.frame for state in run.ranks]
+    silent = set(lost.tolist())
+    history = _newest_slots(run, run.rings.capacity)
+    slots = history[:, -RECENT:]
+    columns = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
+    recent = {name: row_medians(_recent(run, name, slots)) for name in columns}
+    process = [None if frame is None else frame.process for frame in frames]
+    return Ranks(
+        host=tuple("" if f is None else f.host for f in frames),
+        state=tuple("unknown" if f is None else "lost" if r in silent else f.state for r, f in enumerate(frames)),
+        phase=tuple("" if f is None else f.phase for f in frames),
+        gpu=tuple(None if f is None else f.gpu for f in frames),
+        stall=tuple(None if f is None else f.stall for f in frames),
+        failure=tuple(None if f is None else f.failure for f in frames),
+        node=np.array([-1 if f is None else f.node for f in frames]),
+        local_rank=np.array([-1 if f is None else f.local_rank for f in frames]),
+        pid=np.array([-1 if f is None else f.pid for f in frames]),
+        step=np.array([-1 if f is None else f.step for f in frames]),
+        age_s=ages,
+        loss=_last_known(_recent(run, "loss", slots)),
+        step_ms=recent["duration"],
+        work_ms=recent["work"],
+        exposed_ms=recent["exposed"],
+        barrier_ms=recent["barrier"],
+        wait_ms=recent["wait"],
+        allreduce_ms=_last_known(_recent(run, "allreduce", history)),
+        lateness_ms=_lateness(run),
+        input_ms=recent["input"],
+        forward_ms=recent["forward"],
+        backward_ms=recent["backward"],
+        optimizer_ms=recent["optimizer"],
+        other_ms=recent["other"],
+        cpu_pct=np.array([math.nan if p is None or p.cpu_pct is None else p.cpu_pct for p in process]),
+        rss_bytes=np.array([math.nan if p is None or p.rss_bytes is None else p.rss_bytes for p in process]),
+        threads=np.array([math.nan if p is None or p.threads is None else p.threads for p in process]),
+    )
+
+
+def _newest_slots(run: Run, count: int) -> Ints:
+    """[world, count] the slots of each rank's own newest steps on record, oldest first; thinned steps are not there."""
+    slots: Ints = np.argsort(run.rings.step, axis=1)[:, -count:]
+    return slots
+
+
+def _recent(run: Run, name: str, slots: Ints) -> Floats:
+    """[world, count] of a column at `_newest_slots`, NaN where there are fewer."""
+    rows = np.arange(len(slots))[:, None]
+    good = run.rings.step[rows, slots] >= 0
+    return np.where(good, run.rings.column[name][rows, slots], np.nan).astype(np.float64)
+
+
+def _newest(values: Floats) -> float | None:
+    """The newest known of some values."""
+    given = values[~np.isnan(values)]
+    return known(float(given[-1])) if given.size else None
+
+
+def _last_known(values: Floats) -> Floats:
+    """[world] the newest known of each rank's values, which stand in order of steps."""
+    known_at = ~np.isnan(values)
+    newest = values.shape[1] - 1 - np.argmax(known_at[:, ::-1], axis=1)
+    return np.where(known_at.any(axis=1), values[np.arange(len(values)), newest], np.nan)
+
+
+def _lateness(run: Run) -> Floats:
+    """`max_j w_j - w_r` for waits w: the late rank waits least. Median over the last 20 finished steps."""
+    steps = run.finished_steps(RECENT)
+    waits = run.rings.take("wait", steps).astype(np.float64)
+    if not steps.size:
+        return np.full(len(waits), np.nan)
+    return row_medians(np.max(np.where(np.isnan(waits), -np.inf, waits), axis=0) - waits)
+
+
+def freeze_heat(run: Run) -> Heat:
+    """Work by rank and step over the newest steps."""
+    newest = int(run.rings.last.max(initial=-1))
+    steps = np.arange(max(0, newest + 1 - min(HEAT_STEPS, run.rings.capacity)), newest + 1)
+    marked = np.nan_to_num(run.rings.take("marked", steps)).max(axis=0, initial=0) > 0
+    return Heat(steps, run.rings.take("work", steps), (steps >= WARM_UP) & ~marked)
+
+
+def freeze_series(run: Run) -> Series:
+    """The run over all its steps."""
+    points = run.series.points
+    return Series(*(points[:, column] for column in range(points.shape[1])))
+
+
+def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
+    """Every host that has been heard of, with its ranks."""
+    members: dict[str, list[int]] = {}
+    for rank, state in enumerate(run.ranks):
+        if state is not None:
+            members.setdefault(state.frame.host, []).append(rank)
+    views = []
+    for key, (frame, heard_at) in sorted(run.nodes.items()):
+        views.append(
+            NodeView(
+                node=key,
+                host=frame.host,
+                ranks=tuple(members.get(frame.host, ())),
+                age_s=now - heard_at,
+                cpu_pct=frame.cpu_pct,
+                cpu_count=frame.cpu_count,
+                load_1m=frame.load_1m,
+                memory_used=frame.memory_used,
+                memory_total=frame.memory_total,
+                gpus=tuple(frame.gpus),
+                notes=tuple(frame.notes),
+            )
+        )
+    return tuple(views)
+
+
+def freeze_detail(run: Run, rank: int) -> RankDetail | None:
+    """One rank over its newest steps, against the median of the others."""
+    state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
+    if state is None:
+        return None
+    newest = int(run.rings.last[rank])
+    steps = np.arange(max(0, newest + 1 - min(HEAT_STEPS, run.rings.capacity)), newest + 1)
+    work = run.rings.take("work", steps)
+    complete = ~np.isnan(work).any(axis=0)
+    others = np.full(len(steps), np.nan, np.float32)
+    if len(work) > 1 and complete.any():
+        others[complete] = others_medians(work[:, complete])[rank]
+    resources = np.frombuffer(b"".join(state.resources), np.float64).reshape(-1, RESOURCES)
+    return RankDetail(
+        rank=rank,
+        step=steps,
+        phases={name: run.rings.take(name, steps)[rank] for name in PHASES},
+        wait=run.rings.take("wait", steps)[rank],
+        work=work[rank],
+        others_work=others,
+        resource_step=resources[:, 0].astype(np.int64),
+        cpu_pct=resources[:, 1],
+        rss_bytes=resources[:, 2],
+        gpu_utilization_pct=resources[:, 3],
+        gpu_power_w=resources[:, 4],
+        gpu_clock_mhz=resources[:, 5],
+        notes=tuple(state.frame.notes),
+        stall=state.frame.stall,
+        failure=state.frame.failure,
+    )
+
+
+def known(value: float) -> float | None:
+    """None for what is not a finite number."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,271 @@
+"""The Observer: one tick reads the store, updates the Run, diagnoses, and freezes a Snapshot.
+
+It runs in one reader thread. A tick may block for as long as the store's patience; it never raises.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ddpmon import freeze
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.lost import lost_ranks
+from ddpmon.run.model import Run
+from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode
+from ddpmon.snapshot import Link, RunState, Snapshot
+from ddpmon.store.base import Store, StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.connect import Target, connect, list_runs, parse_target
+from ddpmon.store.discovery import discover, left_behind
+
+_REOPEN_S = 15.0
+_SANE_OFFSET_S = (-2.0, 5.0)
+_NEWS_S = 60.0
+
+
+class Observer:
+    """Follows one run, through its store's death and its restart.
+
+    Args:
+        target: a URL, or None for the newest run on this host.
+
+    Attributes:
+        focus: the rank whose detail the next snapshot carries.
+
+    Raises:
+        TargetError: the target makes no sense.
+    """
+
+    def __init__(self, target: str | None) -> None:
+        self.focus: int | None = None
+        self._target = None if target is None else parse_target(target)
+        self._store: Store | None = None
+        self._source = target or ""
+        self._run: Run | None = None
+        self._judge = Judge()
+        self._link = Link("waiting", "looking for a run")
+        self._ended: RunState | None = None
+        self._read_at = 0.0
+        self._next_open = 0.0
+        self._findings: tuple[Finding, ...] = ()
+        self._news, self._news_until = "", 0.0
+
+    def tick(self) -> Snapshot:
+        """Read the store and freeze what is known now."""
+        try:
+            if self._store is None and time.monotonic() >= self._next_open:
+                self._open()
+            if self._store is not None:
+                self._read(self._store)
+                news = self._news if time.monotonic() < self._news_until else ""
+                self._link, self._ended = Link("live", news), None
+        except StoreSilent as error:
+            self._lose(str(error), silent=True)
+        except StoreUnavailable as error:
+            self._lose(str(error), silent=False)
+        except FrameError as error:
+            self._link = Link("gone" if self._run else "waiting", str(error))
+            self._close_store()
+        return self.refreeze()
+
+    def refreeze(self) -> Snapshot:
+        """Freeze again what is known, without reading."""
+        now = time.monotonic()
+        if self._run is None:
+            return Snapshot(self._link, time.time(), now)
+        return _freeze(self, self._run, now)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._close_store()
+
+    def _open(self) -> None:
+        """Find a run and connect to its store; without one, wait.
+
+        Raises:
+            StoreUnavailable: there is an address, but no store behind it.
+            FrameError: the store's run cannot be read.
+        """
+        target = self._target or self._discovered()
+        if target is None:
+            if self._run is None:
+                self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
+            return
+        store = connect(target)
+        try:
+            self._begin(store, target)
+        except BaseException:
+            store.close()
+            raise
+        self._store, self._source = store, target.url
+
+    def _discovered(self) -> Target | None:
+        runs = discover()
+        if not runs:
+            return None
+        target = parse_target(runs[0].url)
+        return Target(target.host, target.port, runs[0].run_id)
+
+    def _begin(self, store: Store, target: Target) -> None:
+        """Read which run this is; a run that is not the one we know starts with a clean sheet."""
+        ids = list_runs(store)
+        if not ids:
+            raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
+        wanted = target.run_id or ids[-1]
+        key = run_key(wanted)
+        (data,) = store.get_many([key])
+        if data is None:
+            raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted}")
+        info = decode(key, data, RunInfo)
+        if self._run is None or self._run.info.run_id != info.run_id:
+            if self._run is not None:
+                self._news = f"another run has started here: {info.name}; the one before it is over"
+                self._news_until = time.monotonic() + _NEWS_S
+            self._run, self._judge = Run(info), Judge()
+            self._run.add_history(self._all(store, history_key, range(info.world_size), HistoryFrame))
+
+    def _read(self, store: Store) -> None:
+        run = self._run
+        assert run is not None  # a store is only kept once its run has been read
+        frames = self._all(store, rank_key, range(run.info.world_size), RankFrame)
+        nodes = self._all(store, node_key, run.info.node_keys, NodeFrame)
+        self._read_at = now = time.monotonic()
+        ages = _first_ages(run, frames, time.time())
+        for frame in frames:
+            run.add_rank(frame, now, ages.get(frame.rank, 0.0))
+        for node in nodes:
+            run.add_node(node, now)
+        run.settle(now)
+        self._findings = self._judge(run, run.ages(now))
+
+    def _all(
+        self, store: Store, key_of: Callable[[str, int], str], numbers: range | list[int], kind: type[F]
+    ) -> list[F]:
+        """The frames of one kind that can be read; the others are counted with the reason."""
+        run = self._run
+        assert run is not None
+        keys = [key_of(run.info.run_id, number) for number in numbers]
+        frames: list[F] = []
+        for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
+            try:
+                if data is not None:
+                    frames.append(_of_key(decode(key, data, kind), key, number, run.info.run_id))
+            except FrameError as error:
+                run.reject(str(error)[:200])
+        return frames
+
+    def _lose(self, reason: str, *, silent: bool) -> None:
+        """The store does not answer, or has gone: keep the last picture and say which."""
+        if silent and self._store is not None:
+            self._link = Link("silent", f"{reason}: its host may be stopped or cut off; still asking")
+            return
+        if silent:  # opening left a thread that waits for it: do not pile them up
+            self._next_open = time.monotonic() + _REOPEN_S
+        self._close_store()
+        if self._run is None:
+            self._link = Link("waiting", reason)
+        elif _still_announced(self._run):
+            self._link = Link("silent", f"{reason}; its process is still there, so it is asked again")
+        elif self._ended is None:
+            self._ended, message = _epitaph(self._run, reason)
+            self._link = Link("gone", message)
+
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
+def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
+    """The frame, if it is the one that its key promises.
+
+    Raises:
+        FrameError: it is of another run, rank or host.
+    """
+    own = frame.node if isinstance(frame, NodeFrame) else getattr(frame, "rank", number)
+    if frame.run_id != run_id or own != number:
+        raise FrameError(f"{key}: a frame of another run, rank or host")
+    return frame
+
+
+def _still_announced(run: Run) -> bool:
+    """Whether the run's discovery file is on this host and its process lives."""
+    return any(announcement.run_id == run.info.run_id for announcement in discover())
+
+
+def _epitaph(run: Run, reason: str) -> tuple[RunState, str]:
+    """How a run whose store has gone came to its end, as far as can be told."""
+    states = {rank: state.frame.state for rank, state in enumerate(run.ranks) if state is not None}
+    failed = [rank for rank, state in states.items() if state == "failed"]
+    mute = [rank for rank, state in states.items() if state not in ("failed", "finished")]
+    if failed:
+        vanished = f"{_ranks(mute)} vanished without a word, " if mute else ""
+        return "failed", f"the run has failed: {vanished}{_ranks(failed)} ended with an error; this is its last picture"
+    if left_behind(run.info.run_id):
+        host = f"rank 0 (pid {run.info.pid} on {run.info.host}), which hosts the store, ended without a word"
+        return "lost", f"the run was killed or has crashed: {host}; the launcher's output says which rank went first"
+    if not mute or run.info.host == socket.gethostname():
+        return "finished", "the run has ended; this is its last picture"
+    return "lost", f"{reason}; the run has ended or its host is cut off; still looking for it"
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+
+
+def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, float]:
+    """How old frames are that this watcher sees for the first time, in seconds.
+
+    Later ages are counted on the watcher's own clock. Here a rank is compared with the newest word from its own host,
+    and with our wall clock only where that host's clock is plainly ours.
+    """
+    first = [frame for frame in frames if run.ranks[frame.rank] is None] if len(frames) <= len(run.ranks) else []
+    newest: dict[str, float] = {}
+    for frame in first:
+        newest[frame.host] = max(newest.get(frame.host, -np.inf), frame.sent_at)
+    ages = {}
+    for frame in first:
+        offset = wall - newest[frame.host]
+        ours = frame.host == socket.gethostname() or _SANE_OFFSET_S[0] <= offset <= _SANE_OFFSET_S[1]
+        ages[frame.rank] = max(0.0, (wall if ours else newest[frame.host]) - frame.sent_at)
+    return ages
+
+
+def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
+    ages = run.ages(now)
+    lost = lost_ranks(run, run.ages(observer._read_at))  # while the store is silent, the ranks are not to blame
+    ranks = freeze.freeze_ranks(run, ages, lost)
+    alive = run.taking_part()
+    alive[lost] = False
+    return Snapshot(
+        link=observer._link,
+        taken_at=time.time(),
+        taken_monotonic=now,
+        run=freeze.freeze_run(run, lost, observer._source, ended=observer._ended),
+        coverage=freeze.freeze_coverage(run, ages, now),
+        job=freeze.freeze_job(run, ranks, alive, observer._findings),
+        ranks=ranks,
+        heat=freeze.freeze_heat(run),
+        series=freeze.freeze_series(run),
+        nodes=freeze.freeze_nodes(run, now),
+        findings=observer._findings,
+        notices=_notices(run),
+        detail=None if observer.focus is None else freeze.freeze_detail(run, observer.focus),
+    )
+
+
+def _notices(run: Run) -> tuple[str, ...]:
+    """What was set aside, and why."""
+    said = [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
+    frames = [state.frame for state in run.ranks if state is not None]
+    said += [f"rank {frame.rank}: {frame.notes[-1]}" for frame in frames if frame.notes][:5]
+    if any(frame.thinned for frame in frames):
+        said.append("steps come faster than they can be sent: every second, fourth, ... is kept")
+    if run.rings.set_aside:
+        said.append(f"{run.rings.set_aside} step records set aside: their durations cannot be true")
+    return tuple(said)

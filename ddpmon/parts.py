@@ -1,0 +1,95 @@
+"""The parts of frames: bounds of what may cross the store, and what a rank says of itself when something is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+MAX_RANKS = 1 << 17
+
+Number = Annotated[float, Meta(ge=-1e15, le=1e15)]  # neither NaN nor infinite
+Text = Annotated[str, Meta(max_length=256)]
+Line = Annotated[str, Meta(max_length=1024)]
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+StepNumber = Annotated[int, Meta(ge=-1, le=1 << 48)]
+RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+
+
+class StackFrame(Struct, frozen=True):
+    """One line of a Python stack; `own` tells the user's code from the standard library's and installed packages'."""
+
+    file: Line
+    line: Count
+    function: Text
+    source: Line = ""
+    own: bool = True
+
+
+class Stack(Struct, frozen=True):
+    """One thread's Python stack, most recent call last."""
+
+    thread: Text
+    frames: Annotated[list[StackFrame], Meta(max_length=64)]
+
+
+class Flight(Struct, frozen=True):
+    """The flight recorder's summary of one process group: collectives counted by the backend's sequence number.
+
+    Attributes:
+        last_enqueued: the newest collective that this rank has entered, -1 for none.
+        last_completed: the newest that has completed here, -1 for none or unknown.
+        operation: what `last_enqueued` is, such as "gloo:all_reduce", with its sizes.
+    """
+
+    group: Text
+    last_enqueued: Annotated[int, Meta(ge=-1, le=1 << 48)]
+    last_completed: Annotated[int, Meta(ge=-1, le=1 << 48)]
+    operation: Text = ""
+
+
+class Stall(Struct, frozen=True):
+    """What a rank without progress is in: captured by its watchdog, the training thread's stack first."""
+
+    seconds: Number
+    stacks: Annotated[list[Stack], Meta(max_length=8)] = []
+    flights: Annotated[list[Flight], Meta(max_length=8)] = []
+
+
+class Failure(Struct, frozen=True):
+    """The exception that ended a rank.
+
+    `step` is the last one that it had finished, `traceback` holds the last lines, most recent call last.
+    """
+
+    kind: Text
+    message: Line
+    step: StepNumber
+    traceback: Annotated[list[Line], Meta(max_length=32)] = []
+
+
+class BadLoss(Struct, frozen=True):
+    """Losses of this rank that were not finite: how many, the first step and the last, and what the first one was."""
+
+    first_step: StepNumber
+    last_step: StepNumber
+    count: Count
+    value: Literal["nan", "inf", "-inf"]
+
+
+class Loader(Struct, frozen=True):
+    """The DataLoader read last on the training thread: its workers, batches of this pass, whether it has ended."""
+
+    workers: Count
+    batches: Count
+    ended: bool
+
+
+class Settings(Struct, frozen=True):
+    """How DDP was set up: what tuning advice rests on. None is unknown."""
+
+    gradient_as_bucket_view: bool | None = None
+    find_unused_parameters: bool | None = None
+    static_graph: bool | None = None
+    gradient_dtype: Text | None = None
+    comm_hook: Text | None = None

@@ -1,0 +1,181 @@
+"""Puts the probe together on one DDP module, and takes it apart again."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import ddpmon
+from ddpmon.probe.buckets import BucketTimer
+from ddpmon.probe.clock import Clock, CpuClock, CudaClock
+from ddpmon.probe.collectives import hook_collectives
+from ddpmon.probe.draft import Draft, Machine
+from ddpmon.probe.failure import hook_exceptions
+from ddpmon.probe.garbage import hook_collector
+from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
+from ddpmon.probe.identity import Identity, identify
+from ddpmon.probe.loss import LossReader
+from ddpmon.probe.publisher import Publisher
+from ddpmon.probe.reducer_log import ReducerLog
+from ddpmon.probe.settings import settings_of
+from ddpmon.probe.step import Recorder
+from ddpmon.probe.untraced import leave_untraced
+from ddpmon.probe.uplink import Uplink
+from ddpmon.schema import RunInfo
+
+_attachments = itertools.count()
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The parts of an attached probe."""
+
+    recorder: Recorder
+    publisher: Publisher
+    draft: Draft
+    losses: LossReader
+    undo: list[Callable[[], None]]
+
+    def take_down(self) -> None:
+        """Take every hook back and ask the threads to end with a last frame; does not wait."""
+        while self.undo:
+            self.undo.pop()()
+        self.recorder.seal()
+        self.publisher.stop("failed" if self.draft.failed else "finished")
+
+
+def assemble(
+    model: torch.nn.Module,
+    ddp: DistributedDataParallel,
+    *,
+    name: str,
+    optimizer: torch.optim.Optimizer | None,
+    buckets: bool,
+    on_error: Callable[[Exception], None],
+) -> Assembly:
+    """Hook `ddp` (inside `model`, if compiled) and start the threads.
+
+    Raises:
+        Exception: whatever torch raises; every hook is taken back before it gets out.
+    """
+    leave_untraced()
+    _import_early()
+    me = identify(ddp)
+    on_cpu = me.device.type == "cpu"
+    clock: Clock = CpuClock() if on_cpu else CudaClock(me.device)
+    losses = LossReader(on_cpu=on_cpu)
+    undo: list[Callable[[], None]] = []
+    recorder = Recorder(clock, on_error)
+    try:
+        timer, notes = _time_buckets(recorder, ddp) if buckets else (None, [])
+        undo += [timer.stop] if timer is not None else []
+        reducer_log = ReducerLog(ddp, on_cpu=on_cpu)  # after the timer, which may renew the reducer and its logger
+        recorder.on_sync = reducer_log
+        undo += [reducer_log.stop, *_hook(recorder, model, ddp, optimizer)]
+        machine = Machine(me.gpu_uuid, whole_host=me.local_rank == 0)
+        undo.append(machine.stop)
+        uplink = _uplink(me, name, ddp, bucket_detail=timer is not None)
+        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timer is not None))
+        draft.notes += notes
+        undo.append(hook_exceptions(draft.fail))
+        publisher = Publisher(draft, uplink)
+        machine.start()
+        publisher.start()
+    except Exception:
+        while undo:
+            undo.pop()()
+        raise
+    return Assembly(recorder, publisher, draft, losses, undo)
+
+
+def _import_early() -> None:
+    """What our threads would import: a process forked while they do could never import it itself."""
+    for name in ("encodings.idna", "psutil", "pynvml"):
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
+def _hook(
+    recorder: Recorder,
+    model: torch.nn.Module,
+    ddp: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer | None,
+) -> list[Callable[[], None]]:
+    undo: list[Callable[[], None]] = []
+    try:
+        undo += hook_module(recorder, model, ddp)
+        undo += hook_optimizer(recorder, optimizer)
+        undo += hook_loader(recorder)
+        undo += hook_collectives(recorder)
+        undo.append(hook_collector(recorder.collections))
+    except Exception:
+        while undo:
+            undo.pop()()
+        raise
+    return undo
+
+
+def _time_buckets(recorder: Recorder, ddp: DistributedDataParallel) -> tuple[BucketTimer | None, list[str]]:
+    try:
+        return BucketTimer.of(recorder, ddp), []
+    except RuntimeError as error:
+        return None, [f"no bucket detail: {error}"[:256]]
+
+
+def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_detail: bool) -> Uplink:
+    ranks = dist.get_process_group_ranks(ddp.process_group)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
+    key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
+    training = dist.distributed_c10d._get_default_store() if me.world_size > 1 else None
+    describe = _describer(me, name, ddp, bucket_detail)
+    return Uplink(me, name, training, key, describe)
+
+
+def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_detail: bool) -> Callable[[str], RunInfo]:
+    parameters = [p for p in ddp.parameters() if p.requires_grad]
+    versions = {"ddpmon": ddpmon.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    started = time.time()
+
+    def describe(run: str) -> RunInfo:
+        return RunInfo(
+            run_id=run,
+            name=name[:256],
+            world_size=me.world_size,
+            node_keys=list(me.node_keys),
+            backend=me.backend,
+            device=me.device.type,
+            parameters=sum(p.numel() for p in parameters),
+            gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            bucket_cap_bytes=int(getattr(ddp, "bucket_bytes_cap", 0)),
+            bucket_detail=bucket_detail,
+            settings=settings_of(ddp),
+            started_at=started,
+            host=me.host,
+            pid=me.pid,
+            versions=versions,
+        )
+
+    return describe
+
+
+def _sources(clock: Clock, bucket_detail: bool) -> dict[str, str]:
+    """Where each number comes from, for whoever reads it."""
+    return {
+        "clock": clock.name,
+        "step": "autograd engine callbacks",
+        "allreduce": "ddp logger",
+        "buckets": "communication hook" if bucket_detail else "none",
+        "input": "DataLoader iterator",
+        "barrier": "torch.distributed wrappers",
+        "gc": "gc.callbacks",
+    }

@@ -1,0 +1,135 @@
+"""Bucket detail, on request: a communication hook that times every gradient bucket and changes no bit of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.probe.step import Recorder
+
+Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
+
+
+class BucketTimer:
+    """Times the buckets of one DDP module through its communication hook.
+
+    A hook that the user registered before or registers later is wrapped and keeps its state; without one the
+    reduction is the default's to the last bit: the bucket times `1.0 / world_size`, then the sum (of the initial world
+    size: not for `ddp.join(divide_by_initial_world_size=False)`).
+
+    Args:
+        recorder: takes the marks.
+        ddp: the module, before its first backward.
+
+    Raises:
+        RuntimeError: the module has trained already, or its hook cannot be wrapped; it is left as it was.
+    """
+
+    def __init__(self, recorder: Recorder, ddp: DistributedDataParallel) -> None:
+        self._recorder: Recorder | None = recorder
+        self._ddp = ddp
+        self._inner: tuple[Hook, Any] | None = None
+        self._scale = 1.0 / dist.get_world_size(ddp.process_group)
+        hooks = list(getattr(ddp, "_comm_hooks", []))
+        if hooks:
+            self._inner = hooks[0]
+            _renew_reducer(ddp)
+        try:
+            ddp.register_comm_hook(None, self._hook)
+        except Exception:
+            for hook, state in hooks:
+                ddp.register_comm_hook(state, hook)
+            raise
+        ddp.register_comm_hook = self._take_hook  # type: ignore[method-assign]
+
+    @staticmethod
+    def of(recorder: Recorder, ddp: DistributedDataParallel) -> BucketTimer:
+        """The timer of `ddp`: the one that an earlier attach left in its only hook, or a new one.
+
+        Raises:
+            RuntimeError: as the constructor.
+        """
+        earlier = getattr(ddp.register_comm_hook, "__self__", None)
+        if not isinstance(earlier, BucketTimer):
+            return BucketTimer(recorder, ddp)
+        earlier._recorder = recorder
+        return earlier
+
+    @property
+    def users_hook(self) -> Hook | None:
+        """The communication hook inside this one."""
+        return None if self._inner is None else self._inner[0]
+
+    def stop(self) -> None:
+        """Time no more; the reduction goes on as it was."""
+        self._recorder = None
+
+    def __reduce__(self) -> tuple[type[_Unhooked], tuple[()]]:
+        return _Unhooked, ()
+
+    def _take_hook(self, state: object, hook: Hook) -> None:
+        """The user registers a hook after us: DDP allows one, so it becomes the one inside ours."""
+        if self._inner is not None:
+            raise RuntimeError("register_comm_hook can only be called once.")
+        self._ddp._check_comm_hook(hook)
+        self._inner = (hook, state)
+
+    # DDP compares the annotations of a hook with its own types, and ours are postponed: it gets none.
+    def _hook(self, _state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        recorder = self._recorder
+        entry = None if recorder is None else recorder.charge(_launch, recorder, bucket)
+        future = self._reduce(bucket)
+        return future if entry is None or recorder is None else _timed(recorder, entry, future)
+
+    def _reduce(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        if self._inner is not None:
+            hook, state = self._inner
+            return hook(state, bucket)
+        tensor = bucket.buffer().mul_(self._scale)
+        group: Any = self._ddp.process_group
+        return cast("torch.futures.Future[torch.Tensor]", group.allreduce([tensor]).get_future().then(_first))
+
+
+class _Unhooked:
+    """What a pickled module takes along instead of a timer."""
+
+    def _hook(self, *_: Any) -> None:
+        """Never called: unpickling makes a reducer without a hook."""
+
+    _take_hook = _hook
+
+
+def _first(future: Any) -> torch.Tensor:
+    tensor: torch.Tensor = future.value()[0]
+    return tensor
+
+
+def _launch(recorder: Recorder, bucket: Any) -> list[Any]:
+    buffer = bucket.buffer()
+    return recorder.bucket_launched(bucket.index(), buffer.numel() * buffer.element_size())
+
+
+def _timed(recorder: Recorder, entry: list[Any], future: Any) -> Any:
+    def done(finished: Any) -> Any:
+        entry[3] = recorder.charge(recorder.clock.mark)
+        return finished.value()
+
+    return future.then(done)
+
+
+def _renew_reducer(ddp: DistributedDataParallel) -> None:
+    """Give `ddp` a fresh reducer without a hook, as unpickling does: a reducer takes one hook in its life."""
+    if getattr(ddp, "_lazy_init_ran", True):  # set by the first forward; the reducer counts from the second on
+        raise RuntimeError("the model has trained already: attach before the first backward")
+    if getattr(ddp, "mixed_precision", None) is not None:
+        raise RuntimeError("DDP's mixed_precision registers a hook of its own")
+    parameters, sparse = ddp._build_params_for_reducer()
+    names = ddp._build_debug_param_to_name_mapping(parameters)
+    ddp._ddp_init_helper(parameters, sparse, names, ddp.static_graph)
+    ddp._comm_hooks.clear()
+    if ddp.static_graph:
+        ddp._set_static_graph()

@@ -1,0 +1,94 @@
+"""torch.distributed functions called from Python: the time blocked in them is `barrier` time.
+
+DDP's own gradient reduction is issued in C++ and does not pass here.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpmon.probe.step import Recorder
+
+# `_broadcast_coalesced` is how DDP spreads buffers (batch norm) at the start of forward.
+NAMES = (
+    "barrier",
+    "monitored_barrier",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_single",
+    "_all_gather_base",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "_reduce_scatter_base",
+    "scatter",
+    "scatter_object_list",
+    "_broadcast_coalesced",
+)
+_NESTING_PHASES = ("input", "forward", "backward", "optimizer")
+
+
+def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
+    """Wrap the functions as attributes of torch.distributed; returns what puts them back."""
+    undo: list[Callable[[], None]] = []
+    busy = threading.local()
+    for name in NAMES:
+        original = getattr(dist, name, None)
+        if original is not None:
+            wrapped = _timed(recorder, original, busy)
+            setattr(dist, name, wrapped)
+            undo.append(functools.partial(_restore, name, wrapped, original))
+    return undo
+
+
+def _restore(name: str, wrapped: Any, original: Any) -> None:
+    if getattr(dist, name) is wrapped:
+        setattr(dist, name, original)
+
+
+def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.local) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
+            return original(*args, **kwargs)
+        busy.on = True
+        within = recorder.charge(recorder.enter, "barrier")
+        start = recorder.charge(recorder.clock.mark)
+        result: Any = None
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            busy.on = False
+            recorder.charge(_ends, recorder, start, within, result)
+        return result
+
+    return collective
+
+
+def _is_ours(recorder: Recorder) -> bool:
+    """The training thread, or the autograd engine's while it runs a backward."""
+    return threading.get_ident() == recorder.thread or recorder.phase == "backward"
+
+
+def _ends(recorder: Recorder, start: Any, within: str | None, result: Any) -> None:
+    # An asynchronous call returns a Work and did not block.
+    if result is None and start is not None:
+        recorder.span("barrier", start, within if within in _NESTING_PHASES else None)
+    recorder.enter(within or "other")

@@ -1,0 +1,200 @@
+"""What a rank will say next: collects finished steps and writes its frames, in the publisher's thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic, perf_counter_ns
+
+from ddpmon.parts import Failure, Loader
+from ddpmon.probe import frames
+from ddpmon.probe.failure import Report
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.loss import BadLosses
+from ddpmon.probe.record import StepRecord, resolve
+from ddpmon.probe.reducer_log import ReducerLog
+from ddpmon.probe.step import Recorder
+from ddpmon.probe.watchdog import Watchdog
+from ddpmon.schema import GpuFigures, HistoryFrame, NodeFrame, ProcessFigures, RankFrame
+from ddpmon.sensors.gpu import GpuSensor, read_all
+from ddpmon.sensors.host import HostFigures, HostSensor
+from ddpmon.sensors.process import ProcessSensor
+
+
+class Machine(threading.Thread):
+    """Reads the sensors once a second in a thread of its own: a driver that hangs must not delay a frame."""
+
+    def __init__(self, gpu_uuid: str | None, *, whole_host: bool) -> None:
+        super().__init__(name="ddpmon-sensors", daemon=True)
+        self._gpu_uuid = gpu_uuid
+        self._whole_host = whole_host
+        self._stopping = threading.Event()
+        self.process: ProcessFigures | None = None
+        self.gpu: GpuFigures | None = None
+        self.host: HostFigures | None = None
+        self.gpus: list[GpuFigures] = []
+
+    def stop(self) -> None:
+        """Ask for the end; does not wait."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Read until stopped."""
+        process, gpu, host = ProcessSensor(), GpuSensor(self._gpu_uuid), HostSensor()
+        while True:
+            self.process = process.read()
+            if self._gpu_uuid is not None:
+                self.gpu = gpu.read()
+            if self._whole_host:
+                self.host, self.gpus = host.read(), read_all()
+            if self._stopping.wait(1.0):
+                return
+
+
+class Draft:
+    """Collects finished steps from `recorder` and writes this rank's frames."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        recorder: Recorder,
+        reducer_log: ReducerLog,
+        machine: Machine,
+        run: Callable[[], str],
+        sources: dict[str, str],
+    ) -> None:
+        self._me = identity
+        self._recorder = recorder
+        self._reducer_log = reducer_log
+        self._machine = machine
+        self._run = run
+        self._sources = sources
+        self._window = frames.Window()
+        self._history = frames.History()
+        self._seq = 0
+        self._costs: deque[tuple[int, int]] = deque(maxlen=10)
+        self._bad_losses = BadLosses()
+        self._report: Report | None = None
+        self.notes: list[str] = []
+        self.watchdog = Watchdog(recorder, self.notes)
+
+    def read_here(self) -> None:
+        """The calling thread is the one that will collect. Never raises."""
+        with suppress(Exception):
+            self._recorder.clock.read_here()
+
+    def fail(self, error: BaseException) -> None:
+        """Take down the exception that ends this rank; of several the first."""
+        if not self.failed:
+            self._report = Report.of(error, self._recorder.last_step)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an exception has ended this rank: no step has finished since."""
+        return self._report is not None and self._report.step == self._recorder.last_step
+
+    def collect(self) -> None:
+        """Take finished steps from the recorder, as far as their marks can be read without waiting."""
+        recorder, clock = self._recorder, self._recorder.clock
+        while recorder.finished and self._readable(recorder.finished[0]):
+            record = recorder.finished.popleft()
+            try:
+                row = resolve(record, clock, monotonic())
+            except Exception:  # a mark that cannot be read costs its step, not the run's frames
+                recorder.dropped += 1
+                continue
+            clock.recycle(record.marks())
+            self._window.add(row)
+            self._history.add(row)
+            self._bad_losses.take(row)
+            self.watchdog.progress(row.values["duration"])
+
+    def _readable(self, record: StepRecord) -> bool:
+        """Whether it can be read without waiting, or else never: `resolve` finds out."""
+        try:
+            return record.readable(self._recorder.clock)
+        except Exception:  # such as an event of a CUDA graph
+            return True
+
+    def state(self) -> str:
+        """Running; failed once an exception has ended the rank; stalled (see Watchdog)."""
+        if self.failed:
+            return "failed"
+        return "stalled" if self.watchdog.stalled else "running"
+
+    def rank_frame(self, state: str, dropped_frames: int) -> RankFrame:
+        """This rank's frame, now."""
+        rows, thinned = self._window.select(monotonic())
+        me, recorder = self._me, self._recorder
+        recorder.on_sync = self._reducer_log
+        self._seq += 1
+        return RankFrame(
+            run_id=self._run(),
+            rank=me.rank,
+            seq=self._seq,
+            sent_at=time.time(),
+            host=me.host,
+            node=me.node,
+            pid=me.pid,
+            local_rank=me.local_rank,
+            gpu_uuid=me.gpu_uuid,
+            state=state,  # type: ignore[arg-type]  # the publisher's states are the schema's
+            phase=recorder.phase[:64],
+            step=recorder.last_step,
+            phase_s=(perf_counter_ns() - recorder.phase_since_ns) / 1e9,
+            steps=frames.columns(rows),
+            thinned=thinned,
+            buckets=frames.bucket_columns(rows),
+            bucket_count=self._reducer_log.bucket_count,
+            gradient_bytes=self._reducer_log.gradient_bytes,
+            marks=frames.marks(rows),
+            process=self._machine.process,
+            gpu=self._machine.gpu,
+            dropped_steps=recorder.dropped,
+            dropped_frames=dropped_frames,
+            cost_us=self._cost_us(),
+            stall=None if state == "finished" else self.watchdog.stall,
+            failure=self._failure(),
+            bad_loss=self._bad_losses.found,
+            loader=None if recorder.loader is None else Loader(*recorder.loader),
+            sources=self._sources,
+            notes=self.notes[:16],
+        )
+
+    def _failure(self) -> Failure | None:
+        return self._report.read() if self._report is not None and self.failed else None
+
+    def _cost_us(self) -> float | None:
+        """The probe's time on the training thread per step, over the last ten frames that brought a step."""
+        if not self._costs or self._costs[-1][0] != self._recorder.last_step:
+            self._costs.append((self._recorder.last_step, self._recorder.cost_ns))
+        (first, since), (last, until) = self._costs[0], self._costs[-1]
+        return (until - since) / 1e3 / (last - first) if last > first else None
+
+    def history_frame(self) -> HistoryFrame:
+        """This rank's past, now."""
+        return HistoryFrame(
+            run_id=self._run(), rank=self._me.rank, recent=self._history.recent(), older=self._history.older()
+        )
+
+    def node_frame(self) -> NodeFrame | None:
+        """This rank's host, where this rank speaks for it and has read it."""
+        host = self._machine.host
+        if host is None:
+            return None
+        return NodeFrame(
+            run_id=self._run(),
+            node=self._me.node_key,
+            seq=self._seq,
+            sent_at=time.time(),
+            host=self._me.host,
+            cpu_pct=host.cpu_pct,
+            cpu_count=host.cpu_count,
+            load_1m=host.load_1m,
+            memory_used=host.memory_used,
+            memory_total=host.memory_total,
+            gpus=self._machine.gpus,
+        )

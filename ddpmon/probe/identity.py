@@ -1,0 +1,133 @@
+"""Who this rank is, and where its store must stand."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One rank of one run. `node` is -1 where no launcher numbers the hosts; `node_keys` are the keys of all hosts."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    node: int
+    node_keys: tuple[int, ...]
+    host: str
+    pid: int
+    device: torch.device
+    gpu_uuid: str | None
+    backend: str
+
+    @property
+    def node_key(self) -> int:
+        """The number under which this rank's host is published."""
+        return self.node if self.node >= 0 else self.rank
+
+
+def identify(ddp: DistributedDataParallel) -> Identity:
+    """Read this rank's identity from its process group, its launcher's variables and its device."""
+    group: Any = ddp.process_group
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    node, nodes = _node(world)
+    device = next(ddp.parameters()).device
+    return Identity(
+        rank=rank,
+        world_size=world,
+        local_rank=_number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0),
+        node=node,
+        node_keys=tuple(range(nodes)) if node >= 0 else tuple(range(world)),
+        host=os.environ.get("DDPMON_HOSTNAME") or socket.gethostname(),
+        pid=os.getpid(),
+        device=device,
+        gpu_uuid=_gpu_uuid(device),
+        backend=str(dist.get_backend(group)),
+    )
+
+
+def run_id(name: str) -> str:
+    """A new id for a run: its name made safe for a key, the time, and a few random letters."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:64] or "run"
+    return f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def store_address() -> str:
+    """The address that the run's store binds to: loopback for one host, this host's side of MASTER_ADDR otherwise.
+
+    Raises:
+        OSError: the run spans hosts, and this one has no address that others could reach.
+    """
+    if not _spans_hosts():
+        return "127.0.0.1"
+    # Its own name may resolve to loopback (Debian's 127.0.1.1): then the side that faces other networks is taken.
+    for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
+        address = _side_towards(target)
+        if address is not None and not _is_loopback(address):
+            return address
+    raise OSError("MASTER_ADDR is loopback and there is no other route, but the run spans hosts")
+
+
+def _side_towards(target: str) -> str | None:
+    """This host's address on the way to `target`; sends nothing, it only asks the kernel for the route."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _spans_hosts() -> bool:
+    world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE")
+    if world > 0 and local > 0:
+        return world > local
+    if (slurm_nodes := _number("SLURM_NNODES")) > 0:
+        return slurm_nodes > 1
+    return not _is_loopback(os.environ.get("MASTER_ADDR", "localhost"))
+
+
+def _node(world: int) -> tuple[int, int]:
+    """This host's number and how many there are; (-1, world) where no launcher says."""
+    local_world = _number("LOCAL_WORLD_SIZE")
+    if _number("GROUP_RANK") >= 0 and local_world > 0:
+        return _number("GROUP_RANK"), _number("GROUP_WORLD_SIZE", default=-(-world // local_world))
+    if _number("SLURM_NODEID") >= 0 and _number("SLURM_NNODES") > 0:
+        return _number("SLURM_NODEID"), _number("SLURM_NNODES")
+    return (-1, world) if _spans_hosts() else (0, 1)
+
+
+def _number(*names: str, default: int = -1) -> int:
+    for name in names:
+        try:
+            return int(os.environ[name])
+        except (KeyError, ValueError):
+            continue
+    return default
+
+
+def _is_loopback(address: str) -> bool:
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == socket.gethostname()
+
+
+def _gpu_uuid(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if uuid is None else f"GPU-{uuid}"

@@ -1,0 +1,216 @@
+"""What a trainer calls: attach, log, phase, detach. Nothing here raises into the training loop, or waits for I/O."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic, perf_counter_ns
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.probe.assembly import Assembly, assemble
+from ddpmon.probe.failure import is_failure
+from ddpmon.probe.loss import number
+from ddpmon.probe.publisher import PUBLISHER
+from ddpmon.probe.text import plain
+from ddpmon.probe.uplink import say
+
+EXIT_WAIT_S = 0.95
+
+
+class Monitor:
+    """The handle of a watched model; a no-op once detached, or where there is nothing to watch.
+
+    Usable as a context manager, which detaches at the end.
+    """
+
+    def __init__(self, model: Any, assembly: Assembly | None = None) -> None:
+        self.model = model
+        self._assembly = assembly
+
+    @property
+    def enabled(self) -> bool:
+        """Whether steps are being measured."""
+        return self._assembly is not None
+
+    @property
+    def cost_ns(self) -> int:
+        """The probe's own time on the training thread so far, in nanoseconds."""
+        return 0 if self._assembly is None else self._assembly.recorder.cost_ns
+
+    def log(self, loss: Any = None, samples: float | None = None) -> None:
+        """Add a micro-batch's loss (a number or a one-element tensor) and this rank's sample count to the step.
+
+        A CUDA loss is copied asynchronously and read later; nothing is synchronised.
+        """
+        assembly = self._assembly
+        if assembly is None:
+            return
+        recorder, began = assembly.recorder, perf_counter_ns()
+        try:
+            recorder.log(
+                None if loss is None else assembly.losses.take(loss), None if samples is None else number(samples)
+            )
+        except Exception as error:
+            recorder.on_error(error)
+        recorder.cost_ns += perf_counter_ns() - began
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Mark a stretch that is not training, such as "eval" or "checkpoint"; "input" times a loader of your own."""
+        assembly = self._assembly
+        if assembly is None:
+            yield
+            return
+        recorder, name = assembly.recorder, plain(name)
+        before = recorder.charge(recorder.enter if name == "input" else recorder.pause, name)
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            ns = perf_counter_ns() - began
+            if name == "input":
+                recorder.charge(recorder.loaded, ns)
+                recorder.charge(recorder.enter, before or "other")
+            else:
+                recorder.charge(recorder.resume, name, before or "other", ns)
+
+    def detach(self) -> None:
+        """Stop measuring: take every hook back, publish a last frame, and let the threads end by themselves."""
+        self._end()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._fail(error)
+        self._end()
+
+    def _fail(self, error: BaseException | None) -> None:
+        """Take down that training ends with `error`, if that is a failure."""
+        if self._assembly is not None and error is not None and is_failure(error):
+            with suppress(Exception):
+                self._assembly.draft.fail(error)
+
+    def _end(self) -> None:
+        assembly, self._assembly = self._assembly, None
+        if _process.active is self:
+            _process.active = None
+        if assembly is None:
+            return
+        try:
+            assembly.take_down()
+        except Exception as error:
+            say(f"could not detach cleanly ({type(error).__name__}: {error}); training is not affected")
+
+
+class _Process:
+    """What this process holds at most one of."""
+
+    active: Monitor | None = None
+    registered = False
+
+
+_process = _Process()
+
+
+def attach(
+    model: Any,
+    name: str | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    buckets: bool | None = None,
+) -> Monitor:
+    """Start measuring a DDP model on this rank.
+
+    Args:
+        model: the DistributedDataParallel module, or torch.compile's wrapper of one.
+        name: how to call the run; the model's class name by default.
+        optimizer: time this optimizer only; every optimizer's step by default.
+        buckets: time every gradient bucket through a communication hook (DDPMON_BUCKETS=1 by default).
+
+    Returns:
+        A Monitor. With DDPMON=0, on a model that is not DDP, or if a run is watched already, it does nothing, and one
+        line on stderr says why. Never raises.
+    """
+    if os.environ.get("DDPMON") == "0":
+        return Monitor(model)
+    ddp = getattr(model, "_orig_mod", model)
+    if (reason := _refusal(model, ddp)) is not None:
+        say(reason)
+        active = _process.active
+        return active if active is not None and active.model is model else Monitor(model)
+    if buckets is None:
+        buckets = os.environ.get("DDPMON_BUCKETS") == "1"
+    monitor = Monitor(model)
+    try:
+        monitor._assembly = assemble(
+            model,
+            ddp,
+            name=plain(name or type(ddp.module).__name__),
+            optimizer=optimizer,
+            buckets=buckets,
+            on_error=monitor_error,
+        )
+        _process.active = monitor
+        _register_once()
+    except Exception as error:
+        say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
+    return monitor
+
+
+def monitor_error(error: Exception) -> None:
+    """An exception of ours on the training thread: say so once, and measure no more."""
+    if _process.active is not None:
+        if (assembly := _process.active._assembly) is not None:
+            assembly.draft.notes.append("stopped measuring after an error of its own; training goes on")
+        _process.active._end()
+        say(f"stopped measuring after an error of its own ({type(error).__name__}: {error}); training is not affected")
+
+
+def _refusal(model: Any, ddp: Any) -> str | None:
+    """Why this model cannot be watched, in one sentence; None if it can."""
+    if not isinstance(ddp, DistributedDataParallel):
+        kind = type(model).__name__
+        return f"{kind} is not DistributedDataParallel, so nothing is watched; wrap it in DDP before attach"
+    if not (dist.is_available() and dist.is_initialized()):
+        return "the process group is gone, so nothing is watched; attach before destroy_process_group"
+    if _process.active is not None:
+        same = "this model" if _process.active.model is model else "another model"
+        return f"attach was called twice: {same} is watched already in this process; call detach first"
+    return None
+
+
+def _register_once() -> None:
+    if not _process.registered:
+        _process.registered = True
+        atexit.register(_at_exit)
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def _at_exit() -> None:
+    """The process ends: last frames, and at most a second for them."""
+    if _process.active is not None:
+        if not hasattr(sys, "ps1"):  # somebody's hook may have taken the place of ours
+            _process.active._fail(getattr(sys, "last_value", None))
+        _process.active._end()
+    until = monotonic() + EXIT_WAIT_S
+    with suppress(BaseException):  # a second signal while waiting must not become a traceback of ours
+        for thread in threading.enumerate():
+            if thread.name == PUBLISHER:
+                thread.join(max(0.0, until - monotonic()))
+
+
+def _in_child() -> None:
+    """A forked child (a DataLoader worker) is not a rank: it has our hooks but not our threads."""
+    if _process.active is not None:
+        if (assembly := _process.active._assembly) is not None:
+            assembly.recorder.thread = 0  # no thread of the child's is the training thread
+        _process.active._assembly = None
+        _process.active = None

@@ -1,0 +1,90 @@
+"""The publisher: one thread a rank that turns finished steps into frames and puts them into the store.
+
+It is the only part of the probe that does I/O. The training thread never waits for it: when the store is slow, gone
+or full, frames are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+
+from ddpmon.probe.draft import Draft
+from ddpmon.probe.uplink import Uplink, say
+from ddpmon.store.base import StoreUnavailable
+
+PUBLISHER = "ddpmon-publisher"
+INTERVAL_S = 1.0
+LINGER_S = 0.8  # rank 0 keeps the store up this long, so that watchers read the last frames
+_HISTORY_EVERY_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
+
+
+class Publisher(threading.Thread):
+    """Publishes `draft` through `uplink` once a second until it is stopped.
+
+    Attributes:
+        dropped_frames: frames that could not be put into the store.
+    """
+
+    def __init__(self, draft: Draft, uplink: Uplink) -> None:
+        super().__init__(name=PUBLISHER, daemon=True)
+        self._draft = draft
+        self._uplink = uplink
+        self._stopping = threading.Event()
+        self._final_state = "finished"
+        self._next_history = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+        self.dropped_frames = 0
+
+    def stop(self, state: str = "finished") -> None:
+        """Ask for a last frame with `state` and the end; does not wait."""
+        self._final_state = state
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Connect, publish, back off, and end with a last frame."""
+        self._draft.read_here()
+        try:
+            while not self._stopping.is_set():
+                self._stopping.wait(self._turn())
+            # A rank that fails at once has not met the others yet; its word is worth one attempt.
+            if self._uplink.connected or (self._final_state == "failed" and self._uplink.connect()):
+                self._publish(self._final_state, history=True)
+                self._uplink.linger(LINGER_S)
+        except StoreUnavailable:
+            pass
+        except Exception as error:
+            say(f"stopped publishing ({type(error).__name__}: {error}); training is not affected")
+        finally:
+            self._uplink.close()
+
+    def _turn(self) -> float:
+        """One attempt to connect or to publish; returns the seconds until the next."""
+        began = monotonic()
+        self._draft.collect()
+        self._draft.watchdog.look()  # before the store, which may take its time
+        try:
+            if not self._uplink.connected and not self._uplink.connect():
+                return self._back_off()
+            due = monotonic() >= self._next_history
+            self._publish(self._draft.state(), history=due)
+        except StoreUnavailable:
+            self.dropped_frames += 1
+            self._uplink.drop()
+            return self._back_off()
+        self._pause_s = _FIRST_PAUSE_S
+        return max(0.0, INTERVAL_S - (monotonic() - began))
+
+    def _back_off(self) -> float:
+        pause, self._pause_s = self._pause_s, min(_LONGEST_PAUSE_S, self._pause_s * 2)
+        return pause
+
+    def _publish(self, state: str, *, history: bool) -> None:
+        self._draft.collect()
+        self._uplink.put_rank(self._draft.rank_frame(state, self.dropped_frames))
+        if history:
+            self._next_history = monotonic() + _HISTORY_EVERY_S
+            self._uplink.put_history(self._draft.history_frame())
+        if (node := self._draft.node_frame()) is not None:
+            self._uplink.put_node(node)

@@ -1,0 +1,146 @@
+"""What notices a backward: hooks on a forward's outputs, or one lasting hook on a parameter where that does as well.
+
+Whichever fires first queues a callback with the autograd engine that runs when all gradients are computed; that one
+queues a second, which runs behind DDP's own finalisation: the sync point.
+
+To hang a hook on an output anew every step is the dearest thing that a probe can do (15 us in a hot loop, 50 us
+between long steps). A job whose backwards have been regular for a while is watched by one parameter instead: its
+gradient is accumulated in every backward that synchronises, or DDP itself would complain.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpmon.probe.step import Recorder, queue_callback
+
+TRIAL = 10  # regular backwards in a row before the lasting hook takes over
+_MAX_DEPTH = 8
+
+_graph_task: Callable[[], int] = torch._C._current_graph_task_id
+
+
+class Trigger:
+    """Sees to it that every backward of one DDP module is marked once.
+
+    A backward is regular if one forward went before it and if the autograd engine ran nothing else since the last
+    one: graph tasks are numbered, so a nested backward (re-entrant checkpointing, where a callback queued within would
+    run too early), a second model's and `torch.autograd.grad` all show as a gap. Once the lasting hook is in place the
+    first irregular one brings the hooks on outputs back for good.
+    """
+
+    __slots__ = ("_due", "_handle", "_recorder", "_regular", "_task", "_witness")
+
+    def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
+        self._recorder = recorder
+        self._witness = witness(model, ddp)
+        self._handle: Any = None
+        self._regular = 0
+        self._task = -1
+        self._due = False  # a forward has ended whose backward has not begun
+
+    def follow(self, output: Any) -> None:
+        """A forward has ended in `output`: its backward, when it comes, will be noticed."""
+        overdue, self._due = self._due, True
+        if overdue:
+            self._regular = 0
+        sure = self._regular >= TRIAL and self._witness is not None and self._witness.requires_grad
+        if self._handle is None:
+            if not sure or self._witness is None:
+                return self._hang(output)
+            self._handle = self._witness.register_post_accumulate_grad_hook(self._accumulated)
+        elif not sure:
+            self._witness = None
+            if not overdue:  # an overdue backward may still come by the parameter alone
+                self.stop()
+            self._hang(output)
+        return None
+
+    def stop(self) -> None:
+        """Take the lasting hook back."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _hang(self, output: Any) -> None:
+        hook = _OutputHook(self.begin)
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(hook)
+        else:
+            for tensor in differentiable(output):
+                tensor.register_hook(hook)
+
+    def _accumulated(self, _parameter: Any) -> None:
+        if self._due:
+            self.begin()
+
+    def begin(self) -> None:
+        """A backward has begun, in the graph task that this is called from."""
+        recorder, began = self._recorder, perf_counter_ns()
+        try:
+            task = _graph_task()
+            self._regular = self._regular + 1 if task == self._task + 1 else 0
+            self._task = task
+            self._due = False
+            if not recorder.in_backward:
+                recorder.in_backward = True
+                queue_callback(recorder.gradients_ready)
+        except Exception as error:
+            recorder.on_error(error)
+        recorder.cost_ns += perf_counter_ns() - began
+
+
+class _OutputHook:
+    """A gradient hook on one forward's outputs: the first that fires counts."""
+
+    __slots__ = ("_begin", "_fired")
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self._begin = begin
+        self._fired = False
+
+    def __call__(self, _grad: Any) -> None:
+        if not self._fired:
+            self._fired = True
+            self._begin()
+
+
+def witness(model: torch.nn.Module, ddp: DistributedDataParallel) -> torch.nn.Parameter | None:
+    """A parameter whose gradient every synchronising backward accumulates; None where there may be no such one."""
+    if model is not ddp or ddp.find_unused_parameters or ddp.static_graph or getattr(ddp, "mixed_precision", None):
+        return None
+    if getattr(ddp, "_delay_all_reduce_params", None) or any(_is_compiled(module) for module in ddp.modules()):
+        return None
+    ignored = getattr(ddp, "parameters_to_ignore", ())
+    reduced = [p for name, p in ddp.module.named_parameters() if p.requires_grad and name not in ignored]
+    return reduced[-1] if reduced else None
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def differentiable(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Every tensor that requires a gradient, in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(output, torch.Tensor):
+        if output.requires_grad:
+            yield output
+    elif depth < _MAX_DEPTH:
+        for part in _parts(output):
+            yield from differentiable(part, depth + 1)
+
+
+def _parts(output: Any) -> Iterator[Any]:
+    if isinstance(output, Mapping):
+        return iter(output.values())
+    if isinstance(output, (tuple, list)):
+        return iter(output)
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return (getattr(output, part.name) for part in dataclasses.fields(output))
+    return iter(())

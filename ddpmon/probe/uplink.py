@@ -1,0 +1,176 @@
+"""A rank's way to its run's store: rank 0 hosts it, the others learn its address from the training's own store."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpmon.probe.identity import Identity, run_id, store_address
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.discovery import Announcement, announce, withdraw
+from ddpmon.store.tcp import TcpStore, serve
+
+
+@dataclass(slots=True)
+class Uplink:
+    """Connects once and puts frames.
+
+    Attributes:
+        training: the training's rendezvous store; it carries the address, and is let go of as soon as that has worked.
+        handover_key: where in it the address stands.
+        describe: makes the RunInfo for a run id, on rank 0.
+    """
+
+    identity: Identity
+    name: str
+    training: Any
+    handover_key: str
+    describe: Callable[[str], RunInfo]
+    run: str = ""
+    _address: tuple[str, int] | None = None
+    _store: Store | None = None
+    _file: Path | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether frames can be put."""
+        return self._store is not None
+
+    def connect(self) -> bool:
+        """Host the store, or join it; False while its address is not known yet.
+
+        Raises:
+            StoreUnavailable: it cannot be reached at present.
+        """
+        if self._address is None and not (self._host() if self.identity.rank == 0 else self._learn()):
+            return False
+        if self._store is None and self._address is not None:
+            self._join(self._address)
+        return self._store is not None
+
+    def _join(self, address: tuple[str, int]) -> None:
+        """Connect to rank 0's store; until that has worked once, a dead address is asked for anew."""
+        try:
+            self._store = TcpStore(*address)
+        except StoreUnavailable:
+            if self.training is not None:
+                self._address = None
+            raise
+        self.training = None
+
+    def put_rank(self, frame: RankFrame) -> None:
+        """Publish this rank's frame."""
+        self._put(rank_key(self.run, frame.rank), encode(frame))
+
+    def put_history(self, frame: HistoryFrame) -> None:
+        """Publish this rank's past."""
+        self._put(history_key(self.run, frame.rank), encode(frame))
+
+    def put_node(self, frame: NodeFrame) -> None:
+        """Publish this rank's host."""
+        self._put(node_key(self.run, frame.node), encode(frame))
+
+    def drop(self) -> None:
+        """Let go of a connection that has failed; rank 0's is the server itself and stays."""
+        if self._store is not None and self.identity.rank != 0:
+            self._store.close()
+            self._store = None
+
+    def linger(self, seconds: float) -> None:
+        """Rank 0 keeps the store up for watchers to read the end."""
+        if self.identity.rank == 0:
+            time.sleep(seconds)
+
+    def close(self) -> None:
+        """Withdraw the run's file and close the store."""
+        if self._file is not None:
+            withdraw(self._file)
+            self._file = None
+        self.training = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _put(self, key: str, value: bytes) -> None:
+        if self._store is None:
+            raise StoreUnavailable("not connected")
+        self._store.put(key, value)
+
+    def _host(self) -> bool:
+        """Rank 0: start the store, lay out its keys, tell the other ranks and this host."""
+        try:
+            host = store_address()
+            store, port = serve(host)
+        except OSError as error:
+            raise StoreUnavailable(f"no store can be hosted here: {error}") from None
+        self.run = run_id(self.name)
+        self._lay_out(store)
+        self._store, self._address = store, (host, port)
+        self._announce(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+        self._hand_over(f"{host} {port} {self.run}")
+        return True
+
+    def _lay_out(self, store: Store) -> None:
+        """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
+        for rank in range(self.identity.world_size):
+            store.put(rank_key(self.run, rank), b"")
+            store.put(history_key(self.run, rank), b"")
+        for node in self.identity.node_keys:
+            store.put(node_key(self.run, node), b"")
+        store.put(run_key(self.run), encode(self.describe(self.run)))
+        store.put(RUNS_KEY, self.run.encode())
+
+    def _hand_over(self, address: str) -> None:
+        try:
+            if self.training is not None:
+                self.training.set(self.handover_key, address)
+        except Exception as error:
+            raise StoreUnavailable(f"the training's store took no address: {error}") from None
+        finally:
+            self.training = None
+
+    def _learn(self) -> bool:
+        """The other ranks: read the address, without ever waiting for it."""
+        if self.training is None:
+            return False
+        try:
+            if not self.training.check([self.handover_key]):
+                return False
+            host, port, self.run = self.training.get(self.handover_key).decode().split(" ")
+        except Exception as error:
+            self.training = None
+            raise StoreUnavailable(f"the training's store has gone: {error}") from None
+        self._address = (host, int(port))
+        return True
+
+    def _announce(self, url: str) -> None:
+        me = self.identity
+        self._file = announce(
+            Announcement(
+                run_id=self.run,
+                name=self.name,
+                url=url,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                world_size=me.world_size,
+                started_at=time.time(),
+            )
+        )
+        how = "ddpmon watch" if self._file is not None else f"ddpmon watch {url}"
+        elsewhere = f" (from another host: ddpmon watch {url})" if self._file and "//127." not in url else ""
+        say(f"to see this run live: {how}{elsewhere}")
+
+
+def say(text: str) -> None:
+    """One line on stderr, if there is still one."""
+    with suppress(Exception):  # a closed stderr must not stop training
+        if sys.stderr is not None:  # print would take stdout instead
+            print(f"ddpmon: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,118 @@
+"""The watchdog: notices that no step finishes any more, and captures what this rank is in.
+
+It runs in the publisher's thread and times by what the training thread left behind; the training thread does nothing
+for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+from time import monotonic
+
+from ddpmon.parts import Flight, Stack, Stall
+from ddpmon.probe import stacks
+from ddpmon.probe.flight import flights
+from ddpmon.probe.step import Recorder
+
+PATIENCE_S = 10.0
+FIRST_STEP_S = 60.0  # loading, compiling and the first rendezvous of the ranks take their time
+_REFRESH_S = 5.0
+_SOURCES_WAIT_S = 0.2
+
+
+class Watchdog:
+    """Times the silence since the last finished step, and says what the rank is in once it lasts too long.
+
+    A phase of the user's makes no rank "stalled", but what it is in is captured all the same: an evaluation may hang.
+
+    Attributes:
+        notes: takes a sentence if something could not be captured, once each.
+    """
+
+    def __init__(self, recorder: Recorder, notes: list[str]) -> None:
+        self.notes = notes
+        self._recorder = recorder
+        self._durations: deque[float] = deque(maxlen=20)
+        self._step = recorder.last_step
+        self._progress = self._unpaused = monotonic()
+        self._next = 0.0
+        self._stacks: list[Stack] = []
+        self._flights: list[Flight] = []
+        self._sources = _Sources()
+
+    def progress(self, duration_ms: float) -> None:
+        """A finished step has been read."""
+        self._durations.append(duration_ms)
+        self._progress = monotonic()
+
+    def look(self) -> None:
+        """Called once a turn of the publisher, before it enters the store."""
+        now = monotonic()
+        if self._recorder.last_step != self._step:  # finished, but not handed over before the next forward
+            self._step, self._progress = self._recorder.last_step, now
+        if self._recorder.paused:
+            self._unpaused = now
+        if now - self._progress <= self.patience_s:
+            self._stacks, self._flights, self._next = [], [], 0.0
+        elif now >= self._next:
+            self._next = now + _REFRESH_S
+            self._capture()
+
+    @property
+    def patience_s(self) -> float:
+        """How long no step may finish: max(10 s, 10 x the median of the last 20), 60 s for the first."""
+        if self._step < 0:
+            return FIRST_STEP_S
+        return max(PATIENCE_S, 10 * statistics.median(self._durations) / 1e3) if self._durations else PATIENCE_S
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no step has finished for too long, outside the user's phases."""
+        return monotonic() - max(self._progress, self._unpaused) > self.patience_s
+
+    @property
+    def stall(self) -> Stall | None:
+        """What the rank is in, as captured last; None while steps finish."""
+        if not self._stacks:
+            return None
+        known = stacks.with_sources(self._stacks, self._sources.known)
+        return Stall(seconds=monotonic() - self._progress, stacks=known, flights=self._flights)
+
+    def _capture(self) -> None:
+        try:
+            self._stacks = stacks.capture(self._recorder.thread)
+            self._sources.look_up(stacks.places(self._stacks))
+        except Exception as error:
+            self._note(f"no stacks: {type(error).__name__}: {error}")
+        try:
+            self._flights = flights()
+        except Exception as error:
+            self._note(f"no flight recorder: {type(error).__name__}: {error}")
+
+    def _note(self, text: str) -> None:
+        if text[:256] not in self.notes:
+            self.notes.append(text[:256])
+
+
+class _Sources:
+    """Reads source lines in a thread of its own: a file system that hangs may be why the rank does."""
+
+    def __init__(self) -> None:
+        self.known: dict[stacks.Place, str] = {}
+        self._thread: threading.Thread | None = None
+
+    def look_up(self, places: list[stacks.Place]) -> None:
+        """Start to read these lines, if the last reading has come back; waits a moment for the answer."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._thread = threading.Thread(target=self._read, args=(places,), name="ddpmon-sources", daemon=True)
+        self._thread.start()
+        self._thread.join(_SOURCES_WAIT_S)
+
+    def _read(self, places: list[stacks.Place]) -> None:
+        self.known = {place: self.known[place] for place in places if place in self.known}
+        for place in places:
+            if place not in self.known:
+                self.known[place] = stacks.read_source(place)

@@ -1,0 +1,1 @@
+"""The watcher's model: all ranks' history, built from frames only."""

@@ -1,0 +1,217 @@
+"""A Run: all that is known of one run, built from frames only, with a bounded memory."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.marks import Marks
+from ddpmon.run.medians import median
+from ddpmon.run.rings import I64, Rings
+from ddpmon.run.series import RunSeries
+from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo
+
+SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
+LOST_S = 10.0
+_BUCKET_STEPS = 64
+_REASONS = 50
+_RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
+_ALL_POINTS = 1 << 18
+RESOURCES = 6  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
+
+
+@dataclass(slots=True)
+class RankState:
+    """The newest frame of one rank, when it came (monotonic seconds), and its resources over time.
+
+    `marked` is the newest step whose named phases have been taken in, `life` how often the rank has started anew.
+    """
+
+    frame: RankFrame
+    heard_at: float
+    marked: int = -1
+    life: int = 0
+    resources: deque[bytes] = field(default_factory=deque)
+
+
+class Run:
+    """All ranks' history and newest frames.
+
+    Attributes:
+        rings: the last steps of every rank. series: the job over all its steps.
+        ranks: [world] each rank's newest frame, None before the first.
+        nodes: node number -> its newest frame and when it came.
+        rejected: why frames could not be accepted, and how often.
+        restarts: how many times a rank came back as another process.
+    """
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+        self.rings = Rings(info.world_size)
+        self.series = RunSeries()
+        self.marks = Marks()
+        self.ranks: list[RankState | None] = [None] * info.world_size
+        self.nodes: dict[int, tuple[NodeFrame, float]] = {}
+        self.rejected: Counter[str] = Counter()
+        self.restarts = 0
+        self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
+        self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
+
+    def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
+        """Take a rank's frame in; `age_s` is how old it was when it was read at `now`."""
+        if not self._belongs(frame.run_id, frame.rank):
+            return
+        known = self.ranks[frame.rank]
+        anew = known is not None and _is_another_process(known.frame, frame)
+        if known is not None and not anew and frame.seq <= known.frame.seq:
+            return  # the same frame, or one that was overtaken
+        if known is not None and anew:
+            self.rings.clear(frame.rank)
+            self.restarts += 1
+            known.marked, known.life = -1, known.life + 1
+        state = known or RankState(frame, now - age_s)
+        state.frame, state.heard_at = frame, now - age_s
+        if frame.marks:
+            state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
+        state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame)))
+        if len(state.resources) > self._resource_points:
+            state.resources.popleft()
+        self.ranks[frame.rank] = state
+        self.rings.add(frame.rank, frame.steps)
+        if frame.buckets is not None:
+            self._add_buckets(frame.rank, frame.buckets)
+
+    def add_history(self, frames: list[HistoryFrame]) -> None:
+        """Take in what the ranks remember; called once, when this watcher attaches."""
+        mine = [frame for frame in frames if self._belongs(frame.run_id, frame.rank)]
+        self.series.seed(mine)
+        for frame in mine:
+            self.rings.add(frame.rank, frame.recent)
+
+    def add_node(self, frame: NodeFrame, now: float) -> None:
+        """Take a host's frame in."""
+        if self._belongs(frame.run_id, 0):
+            known = self.nodes.get(frame.node)
+            if known is None or frame.seq != known[0].seq:
+                self.nodes[frame.node] = (frame, now)
+
+    def reject(self, reason: str) -> None:
+        """Count a frame that could not be accepted."""
+        known = reason in self.rejected or len(self.rejected) < _REASONS
+        self.rejected[reason if known else "frames that cannot be read"] += 1
+
+    def settle(self, now: float) -> None:
+        """After a tick's frames: carry finished steps over into the run's series."""
+        steps = self.finished_steps(self.rings.capacity, self.taking_part() & self.reporting(now))
+        steps = steps[steps > self.series.newest]
+        if steps.size:
+            take = self.rings.take
+            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps))
+
+    def ages(self, now: float) -> NDArray[np.float64]:
+        """[world] seconds since each rank was heard of, NaN where it never was."""
+        return np.array([np.nan if state is None else now - state.heard_at for state in self.ranks])
+
+    def reporting(self, now: float) -> NDArray[np.bool_]:
+        """[world] whether each rank was heard of lately, or has said that it is done."""
+        ended = np.array([state is not None and state.frame.state == "finished" for state in self.ranks])
+        with np.errstate(invalid="ignore"):
+            return ended | (self.ages(now) <= SILENT_S)
+
+    def taking_part(self) -> NDArray[np.bool_]:
+        """[world] the ranks whose steps are compared: those that have not ended, or all once all have.
+
+        A rank that has started anew counts its steps from 0, so it is compared only once most others have, too.
+        """
+        ended = [state is not None and state.frame.state in ("finished", "failed") for state in self.ranks]
+        known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.apart()
+        going_on = known & ~np.array(ended)
+        return going_on if going_on.any() else known
+
+    def apart(self) -> NDArray[np.bool_]:
+        """[world] the ranks that have started anew while most have not (or the reverse), and are elsewhere by 10 s."""
+        if not self.restarts:
+            return np.zeros(self.info.world_size, np.bool_)
+        lives = np.array([-1 if state is None else state.life for state in self.ranks])
+        steps = np.array([-1 if state is None else state.frame.step for state in self.ranks])
+        known = Counter(lives[lives >= 0].tolist())
+        most = lives == max(known, key=lambda life: (known[life], life))
+        gone_s = np.abs(steps - np.median(steps[most])) * median(self.rings.column["duration"][most]) / 1e3
+        found: NDArray[np.bool_] = (lives >= 0) & ~most & ~(gone_s <= LOST_S)
+        return found
+
+    def finished_steps(self, count: int, ranks: NDArray[np.bool_] | None = None) -> I64:
+        """The newest steps (ascending, at most `count`) that every one of `ranks` has a record of.
+
+        `ranks` is by default every rank that takes part; so it is where none of `ranks` has a record.
+        """
+        chosen = self.taking_part() if ranks is None else ranks & (self.rings.last >= 0)
+        chosen = chosen if chosen.any() else self.taking_part()
+        if not chosen.any():
+            return np.empty(0, np.int64)
+        newest = int(self.rings.last[chosen].min())
+        steps = np.arange(max(0, newest - self.rings.capacity + 1), newest + 1)
+        complete = self.rings.present(steps)[chosen].all(axis=0)
+        return steps[complete][-count:]
+
+    def finished_after(self, step: int, who: I64) -> I64:
+        """The steps (ascending) behind `step`, as far as they are kept, that all ranks in `who` have a record of."""
+        newest = int(self.rings.last[who].min(initial=1 << 62))
+        steps = np.arange(max(step + 1, newest - self.rings.capacity + 1, 0), newest + 1)
+        complete: I64 = steps[self.rings.present(steps, who).all(axis=0)]
+        return complete
+
+    def bucket_transfer_ms(self) -> float:
+        """True transfer a step: the sum over buckets of the minimum over ranks, median over steps; NaN if unknown."""
+        if len(self._buckets) < self.info.world_size:
+            return float("nan")
+        tables = [steps for _, steps in self._buckets.values()]
+        common = sorted(set.intersection(*(set(steps) for steps in tables)))[-20:]
+        layouts = {tuple(sizes) for sizes, _ in self._buckets.values()}
+        if not common or len(layouts) != 1:
+            return float("nan")
+        transfers = [np.min([steps[step] for steps in tables], axis=0).sum() for step in common]
+        return float(np.median(transfers))
+
+    def bucket_bytes(self) -> int:
+        """Gradient bytes of one reduction as the buckets have it; 0 without bucket detail."""
+        return sum(next(iter(self._buckets.values()))[0]) if self._buckets else 0
+
+    def _add_buckets(self, rank: int, columns: BucketColumns) -> None:
+        steps = np.frombuffer(columns.step, "<i8")
+        table = np.frombuffer(columns.ms, "<f4").reshape(len(steps), len(columns.sizes))
+        sizes, kept = self._buckets.get(rank, (columns.sizes, {}))
+        if sizes != columns.sizes:
+            kept = {}
+        kept.update(zip(steps.tolist(), table, strict=True))
+        self._buckets[rank] = (columns.sizes, dict(sorted(kept.items())[-_BUCKET_STEPS:]))
+
+    def _belongs(self, run_id: str, rank: int) -> bool:
+        if run_id != self.info.run_id or rank >= self.info.world_size:
+            self.reject("a frame of another run")
+            return False
+        return True
+
+
+def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
+    """Whether the rank has started anew; in a container it may come back under the same process number."""
+    again = frame.seq < known.seq and frame.sent_at - known.sent_at > SILENT_S
+    return again or (frame.pid, frame.host) != (known.pid, known.host)
+
+
+def _resources(frame: RankFrame) -> tuple[float, ...]:
+    """(step, CPU %, resident bytes, GPU %, GPU W, SM MHz), NaN where unknown."""
+    process, gpu = frame.process, frame.gpu
+    values: tuple[float | None, ...] = (
+        frame.step,
+        process.cpu_pct if process else None,
+        process.rss_bytes if process else None,
+        gpu.utilization_pct if gpu else None,
+        gpu.power_w if gpu else None,
+        gpu.sm_clock_mhz if gpu else None,
+    )
+    return tuple(float("nan") if value is None else float(value) for value in values)

@@ -1,0 +1,273 @@
+"""What crosses the store: frames as msgpack, their bounds, and how they are encoded and decoded.
+
+Durations are milliseconds, sizes bytes, wall-clock times Unix seconds (for display only: no clocks are compared).
+Step records travel as columns: one int64 column of step numbers and one little-endian float32 column a quantity,
+with NaN where a value is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ddpmon.parts import (
+    MAX_RANKS,
+    BadLoss,
+    Count,
+    Failure,
+    Loader,
+    Number,
+    RankNumber,
+    Settings,
+    Stall,
+    StepNumber,
+    Text,
+)
+
+SCHEMA_VERSION = 1
+
+STEP_COLUMNS = (
+    "duration",
+    "input",
+    "forward",
+    "backward",
+    "optimizer",
+    "exposed",
+    "barrier",
+    "marked",  # time inside `with monitor.phase(name)`: evaluation, checkpoint
+    "allreduce",
+    "gc",  # time inside Python's garbage collector, whatever phase it fell into
+    "loss",
+    "samples",
+)
+PHASES = ("input", "forward", "backward", "optimizer", "other")
+MAX_ROWS = 1024
+MAX_BUCKETS = 1024
+MAX_FRAME_BYTES = 1 << 20
+State = Literal["running", "stalled", "finished", "failed"]
+
+
+class FrameError(ValueError):
+    """A frame that cannot be accepted; the message names the key and the reason."""
+
+
+class SchemaMismatchError(FrameError):
+    """A frame of another schema version."""
+
+
+class StepColumns(Struct, frozen=True, forbid_unknown_fields=True):
+    """Step records as columns of equal length n.
+
+    Attributes:
+        step: n little-endian int64, ascending: synchronising steps counted from 0.
+        values: column name (of `STEP_COLUMNS`) -> n little-endian float32.
+        stride: steps that one row stands for (its values are then means over them).
+    """
+
+    step: bytes = b""
+    values: dict[Text, bytes] = {}
+    stride: Annotated[int, Meta(ge=1, le=1 << 40)] = 1
+
+    def __len__(self) -> int:
+        return len(self.step) // 8
+
+
+class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bucket detail: per step and bucket `done_b - max(launch_b, done_{b-1})` in ms.
+
+    Attributes:
+        step: n little-endian int64.
+        sizes: bytes of each of the k buckets.
+        ms: n*k little-endian float32, row-major.
+    """
+
+    step: bytes = b""
+    sizes: Annotated[list[Count], Meta(max_length=MAX_BUCKETS)] = []
+    ms: bytes = b""
+
+
+class GpuFigures(Struct, frozen=True):
+    """One GPU as NVML sees it; None is what could not be read."""
+
+    index: int
+    uuid: Text
+    name: Text | None = None
+    utilization_pct: Number | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    temperature_c: Number | None = None
+    power_w: Number | None = None
+    power_limit_w: Number | None = None
+    sm_clock_mhz: Number | None = None
+
+
+class ProcessFigures(Struct, frozen=True):
+    """One rank's process: CPU in percent of one core, resident bytes, threads."""
+
+    cpu_pct: Number | None = None
+    rss_bytes: int | None = None
+    threads: int | None = None
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """What rank 0 says of the run, once."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: Text
+    name: Text
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+    node_keys: Annotated[list[RankNumber], Meta(max_length=MAX_RANKS)]
+    backend: Text
+    device: Text
+    parameters: Count
+    gradient_bytes: Count
+    bucket_cap_bytes: Count
+    bucket_detail: bool
+    settings: Settings = Settings()
+    started_at: Number
+    host: Text
+    pid: Count
+    versions: dict[Text, Text]
+
+
+class Mark(Struct, frozen=True):
+    """A phase that the user named (`with monitor.phase("eval")`) and the step that its time fell into."""
+
+    step: Count
+    name: Text
+    ms: Number
+
+
+class RankFrame(Struct, frozen=True, kw_only=True):
+    """What one rank says once a second."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: Text
+    rank: RankNumber
+    seq: Count
+    sent_at: Number
+    host: Text
+    node: Annotated[int, Meta(ge=-1, lt=MAX_RANKS)]  # -1: unknown, the host name tells
+    pid: Count
+    local_rank: RankNumber
+    gpu_uuid: Text | None
+    state: State
+    phase: Text
+    step: StepNumber  # the last finished synchronising step, -1 before the first
+    phase_s: Number
+    steps: StepColumns
+    thinned: Count = 0  # steps of the frame's time span left out to keep it bounded
+    buckets: BucketColumns | None = None
+    bucket_count: Count = 0
+    gradient_bytes: Count = 0
+    marks: Annotated[list[Mark], Meta(max_length=64)] = []
+    process: ProcessFigures | None = None
+    gpu: GpuFigures | None = None
+    dropped_steps: Count = 0
+    dropped_frames: Count = 0
+    cost_us: Number | None = None  # the probe's own time on the training thread, per step
+    stall: Stall | None = None
+    failure: Failure | None = None
+    bad_loss: BadLoss | None = None
+    loader: Loader | None = None
+    sources: dict[Text, Text] = {}
+    notes: Annotated[list[Text], Meta(max_length=16)] = []
+
+
+class HistoryFrame(Struct, frozen=True, kw_only=True):
+    """One rank's past, every few seconds: the last 256 steps whole, everything older decimated."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: Text
+    rank: RankNumber
+    recent: StepColumns
+    older: StepColumns
+
+
+class NodeFrame(Struct, frozen=True, kw_only=True):
+    """One host, once a second, by one of its ranks."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: Text
+    node: RankNumber
+    seq: Count
+    sent_at: Number
+    host: Text
+    cpu_pct: Number | None = None
+    cpu_count: int | None = None
+    load_1m: Number | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    gpus: Annotated[list[GpuFigures], Meta(max_length=64)] = []
+    notes: Annotated[list[Text], Meta(max_length=16)] = []
+
+
+Frame = RunInfo | RankFrame | HistoryFrame | NodeFrame
+F = TypeVar("F", RunInfo, RankFrame, HistoryFrame, NodeFrame)
+
+
+class _Header(Struct):
+    schema_version: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header = msgspec.msgpack.Decoder(_Header)
+_decoders = {kind: msgspec.msgpack.Decoder(kind) for kind in (RunInfo, RankFrame, HistoryFrame, NodeFrame)}
+
+
+def encode(frame: Frame) -> bytes:
+    """Encode one frame as msgpack."""
+    return _encoder.encode(frame)
+
+
+def decode(key: str, data: bytes, kind: type[F]) -> F:
+    """Decode and validate the frame found under `key`.
+
+    Raises:
+        SchemaMismatchError: the frame is of another schema version.
+        FrameError: it is too large, malformed, or its columns disagree in length.
+    """
+    if len(data) > MAX_FRAME_BYTES:
+        raise FrameError(f"{key}: {len(data)} bytes, more than the {MAX_FRAME_BYTES} allowed")
+    try:
+        version = _header.decode(data).schema_version
+        if version != SCHEMA_VERSION:
+            raise SchemaMismatchError(
+                f"{key}: schema version {version}, this ddpmon reads {SCHEMA_VERSION}: "
+                f"use the same ddpmon release on both sides"
+            )
+        frame = _decoders[kind].decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"{key}: not a {kind.__name__}: {error}") from None
+    _check_columns(key, frame)
+    return frame  # type: ignore[return-value]  # the table above maps each kind to its own decoder
+
+
+def _check_columns(key: str, frame: object) -> None:
+    if isinstance(frame, RankFrame):
+        _check_steps(key, frame.steps)
+        _check_buckets(key, frame.buckets)
+    elif isinstance(frame, HistoryFrame):
+        _check_steps(key, frame.recent)
+        _check_steps(key, frame.older)
+
+
+def _check_steps(key: str, columns: StepColumns) -> None:
+    rows = len(columns)
+    if rows > MAX_ROWS or len(columns.step) != 8 * rows:
+        raise FrameError(f"{key}: {len(columns.step)} bytes of step numbers")
+    for name, column in columns.values.items():
+        if name not in STEP_COLUMNS:
+            raise FrameError(f"{key}: unknown step column {name!r}")
+        if len(column) != 4 * rows:
+            raise FrameError(f"{key}: column {name} has {len(column)} bytes for {rows} steps")
+
+
+def _check_buckets(key: str, columns: BucketColumns | None) -> None:
+    if columns is None:
+        return
+    rows = len(columns.step) // 8
+    if len(columns.step) != 8 * rows or rows > MAX_ROWS or len(columns.ms) != 4 * rows * len(columns.sizes):
+        raise FrameError(f"{key}: bucket columns of {len(columns.step)} and {len(columns.ms)} bytes")

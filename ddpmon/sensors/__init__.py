@@ -1,0 +1,1 @@
+"""The machine under the ranks: GPU, host, process."""

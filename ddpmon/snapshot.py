@@ -1,0 +1,204 @@
+"""One frozen picture of a run: everything that a face (screen, JSON, report) draws, and nothing else.
+
+Arrays are owned by the snapshot and never written again. Per-rank arrays have one entry a rank, in rank order
+(index == rank). Durations are milliseconds; NaN (or None, or -1 for a step) is "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.parts import Failure, Stall
+from ddpmon.schema import GpuFigures
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RunState = Literal["running", "stalled", "finished", "failed", "lost"]
+LinkState = Literal["waiting", "live", "silent", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How the watcher stands with the store.
+
+    Attributes:
+        state: "waiting" (no run found yet), "live", "silent" (the store does not answer), "gone" (it has ended or died;
+            the last picture is kept).
+        message: one sentence for a person; empty while live, but for a minute after another run has taken the place of
+            the one that was watched.
+    """
+
+    state: LinkState
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Which run this is. `nodes` are host names in node order; `source` is the URL it is read from."""
+
+    id: str
+    name: str
+    state: RunState
+    world_size: int
+    nodes: tuple[str, ...]
+    backend: str
+    device: str
+    step: int | None
+    elapsed_s: float | None
+    source: str
+    bucket_detail: bool = False
+    parameters: int | None = None
+    gradient_bytes: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the run is seen: ranks that exist, ranks heard from lately, age of the oldest word."""
+
+    expected: int
+    reporting: int
+    oldest_age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Figures of the whole job, medians over the last 20 steps (DESIGN section 3 for the formulas)."""
+
+    step_ms: float | None = None
+    throughput: float | None = None
+    throughput_unit: str = "steps/s"
+    loss: float | None = None
+    sync_efficiency: float | None = None  # 0..1
+    lost_to_waiting_pct: float | None = None
+    waiting_for: tuple[int, ...] = ()  # the ranks that the others wait for most, worst first
+    allreduce_ms: float | None = None
+    exposed_ms: float | None = None
+    transfer_ms: float | None = None
+    busbw_gb_s: float | None = None
+    monitor_us: float | None = None  # the probe's own time on the training thread, per step
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Per-rank columns; durations are medians of the rank's last 20 steps."""
+
+    host: tuple[str, ...]
+    state: tuple[str, ...]  # running, stalled, finished, failed, lost, or unknown
+    phase: tuple[str, ...]
+    gpu: tuple[GpuFigures | None, ...]
+    stall: tuple[Stall | None, ...]  # of ranks without progress
+    failure: tuple[Failure | None, ...]
+    node: Ints
+    local_rank: Ints
+    pid: Ints
+    step: Ints
+    age_s: Floats
+    loss: Floats
+    step_ms: Floats
+    work_ms: Floats
+    exposed_ms: Floats
+    barrier_ms: Floats
+    wait_ms: Floats  # exposed + barrier
+    allreduce_ms: Floats
+    lateness_ms: Floats
+    input_ms: Floats
+    forward_ms: Floats
+    backward_ms: Floats
+    optimizer_ms: Floats
+    other_ms: Floats
+    cpu_pct: Floats
+    rss_bytes: Floats
+    threads: Floats
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Work in ms by rank and step: `work` is [world size, W], `step` the W step numbers, ascending and contiguous."""
+
+    step: Ints
+    work: NDArray[np.float32]
+    usual: NDArray[np.bool_] | None = None  # [W] steps that are neither warm-up nor in a phase that the user marked
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The run over all its steps, decimated where it is old: N points of median and band over ranks."""
+
+    step: Floats
+    loss: Floats
+    loss_low: Floats
+    loss_high: Floats
+    throughput: Floats
+    step_ms: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class RankDetail:
+    """One rank over its last N steps, and its resources at the M moments they were read."""
+
+    rank: int
+    step: Ints
+    phases: Mapping[str, NDArray[np.float32]]  # input, forward, backward, optimizer, other -> [N] ms
+    wait: NDArray[np.float32]
+    work: NDArray[np.float32]
+    others_work: NDArray[np.float32]  # median over the other ranks
+    resource_step: Ints  # [M] the step the rank was at
+    cpu_pct: Floats
+    rss_bytes: Floats
+    gpu_utilization_pct: Floats
+    gpu_power_w: Floats
+    gpu_clock_mhz: Floats
+    notes: tuple[str, ...] = ()
+    stall: Stall | None = None  # where it is stuck, while it is
+    failure: Failure | None = None  # what ended it
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One host as its node frame tells; None is what could not be read."""
+
+    node: int
+    host: str
+    ranks: tuple[int, ...]
+    age_s: float | None = None
+    cpu_pct: float | None = None
+    cpu_count: int | None = None
+    load_1m: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    gpus: tuple[GpuFigures, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a face draws. `run` and what follows are None or empty until a run has been read.
+
+    `taken_at` is Unix time, `taken_monotonic` the same moment on the monotonic clock, so that a face can age it.
+    """
+
+    link: Link
+    taken_at: float
+    taken_monotonic: float
+    run: RunView | None = None
+    coverage: Coverage | None = None
+    job: JobView = JobView()
+    ranks: Ranks | None = None
+    heat: Heat | None = None
+    series: Series | None = None
+    nodes: tuple[NodeView, ...] = ()
+    findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last
+    notices: tuple[str, ...] = ()  # what was set aside and why
+    detail: RankDetail | None = None  # of the rank that the reader has in focus

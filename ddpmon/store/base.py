@@ -1,0 +1,54 @@
+"""The store protocol: three operations, one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world, named as DESIGN names it)
+    """The store cannot be reached, has died, or does not answer; the message is a sentence for a person."""
+
+
+class StoreSilent(StoreUnavailable):
+    """The store is there and does not answer: stopped, or cut off."""
+
+
+class TargetError(ValueError):
+    """A TARGET that cannot be understood: an unknown scheme, a bad host or port, a file that is no recording."""
+
+
+class Store(Protocol):
+    """Where frames are put and read. Every operation may raise StoreUnavailable."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set `key` to `value`."""
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of `keys`; None for a key that is missing or empty."""
+
+    def close(self) -> None:
+        """Let go of the connection. Never raises."""
+
+
+def run_key(run_id: str) -> str:
+    """The key of a run's RunInfo."""
+    return f"ddpmon/{run_id}/run"
+
+
+def rank_key(run_id: str, rank: int) -> str:
+    """The key of one rank's RankFrame."""
+    return f"ddpmon/{run_id}/rank/{rank}"
+
+
+def history_key(run_id: str, rank: int) -> str:
+    """The key of one rank's HistoryFrame."""
+    return f"ddpmon/{run_id}/history/{rank}"
+
+
+def node_key(run_id: str, node: int) -> str:
+    """The key of one host's NodeFrame."""
+    return f"ddpmon/{run_id}/node/{node}"
+
+
+RUNS_KEY = "ddpmon/runs"  # newline-separated run ids that this store holds, newest last

@@ -1,0 +1,84 @@
+"""A store whose every operation has a deadline: a stopped or half-open server must not hold the watcher."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+from ddpmon.store.base import Store, StoreSilent, StoreUnavailable
+
+T = TypeVar("T")
+
+
+class PatientStore:
+    """Runs another store in a daemon thread of its own.
+
+    An operation that outlasts its deadline goes on in that thread; the next call first waits for it, so that a server
+    that was merely stopped is taken up again where it stood.
+
+    Args:
+        opener: opens the store; runs in the thread too.
+        address: how to call the store in messages.
+        patience_s: the longest that a caller waits.
+
+    Raises:
+        StoreUnavailable: the store could not be opened in time.
+    """
+
+    def __init__(self, opener: Callable[[], Store], address: str, patience_s: float) -> None:
+        self._address = address
+        self._patience_s = patience_s
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._late: Future[Any] | None = None
+        threading.Thread(target=_work, args=(self._jobs,), name="ddpmon-store", daemon=True).start()
+        try:
+            self._store: Store = self._call(opener)
+        except StoreUnavailable:
+            self._jobs.put(None)
+            raise
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set `key` to `value`."""
+        self._call(lambda: self._store.put(key, value))
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of `keys`; None for a key that is missing or empty."""
+        wanted = list(keys)
+        return self._call(lambda: self._store.get_many(wanted))
+
+    def close(self) -> None:
+        """Let go of the store, at once."""
+        self._jobs.put((self._store.close, Future()))
+        self._jobs.put(None)
+
+    def _call(self, job: Callable[[], T]) -> T:
+        if self._late is not None:
+            self._wait(self._late)
+        future: Future[T] = Future()
+        self._late = future
+        self._jobs.put((job, future))
+        return self._wait(future)
+
+    def _wait(self, future: Future[T]) -> T:
+        try:
+            result = future.result(self._patience_s)
+        except FutureTimeout:
+            raise StoreSilent(f"the store at {self._address} does not answer") from None
+        except BaseException:
+            self._late = None
+            raise
+        self._late = None
+        return result
+
+
+def _work(jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> None:
+    while (item := jobs.get()) is not None:
+        job, future = item
+        try:
+            future.set_result(job())
+        except Exception as error:
+            future.set_exception(error)

@@ -1,0 +1,105 @@
+"""All that was ever said of a table: of a live run the present matters, of a table every stretch of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
+from ddpmon.table.replay import NO_HOST
+
+# These speak of processes and of the monitor itself: a table, which lacks rows for reasons of its own, shows neither.
+_NOT_OF_A_TABLE = {"rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"}
+
+
+@dataclass(slots=True, eq=False)
+class _Episode:
+    """One trouble from its first word to its last: how it was described while it lasted, and at its worst."""
+
+    finding: Finding
+    worst: Severity
+    over_at: int | None = None
+
+    def goes_on_with(self, finding: Finding) -> bool:
+        """Whether `finding` may speak of the same trouble."""
+        mine = self.finding
+        same_ranks = bool(set(mine.ranks) & set(finding.ranks)) or not (mine.ranks and finding.ranks)
+        since = finding.since_step
+        lasts = self.over_at is None or since is None or since <= self.over_at
+        return mine.kind == finding.kind and same_ranks and lasts
+
+    def likeness(self, finding: Finding) -> tuple[bool, ...]:
+        """How closely it is described as before; the greater, the closer."""
+        names = ("ranks", "since_step", "cause", "phase")
+        return tuple(getattr(self.finding, name) == getattr(finding, name) for name in names)
+
+
+class History:
+    """Follows findings from tick to tick, whatever verdict they come from."""
+
+    def __init__(self) -> None:
+        self._episodes: list[_Episode] = []
+        self._ended: set[tuple[object, ...]] = set()
+
+    def hear(self, said: Sequence[Finding], step: int) -> None:
+        """Take in what the judge says at the end of a tick, `step` being the newest."""
+        told = [_without_host(finding) for finding in said if finding.kind not in _NOT_OF_A_TABLE]
+        before = [episode for episode in self._episodes if episode.over_at is None]
+        now: list[_Episode] = []
+        for finding in told:
+            if finding.cleared_at_step is None:
+                now.append(self._go_on(finding, now))
+        gone = [episode for episode in before if episode not in now]
+        for finding in told:
+            if finding.cleared_at_step is not None:
+                self._end(finding, gone)
+        for episode in gone:  # a verdict may drop a trouble without a word on its end
+            episode.over_at = episode.over_at if episode.over_at is not None else step
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Those that last to the end of the table, the worst and dearest first; then those that are over, in order.
+
+        One that is over has the severity that it had at its worst, and `cleared_at_step`.
+        """
+        lasting = [episode.finding for episode in self._episodes if episode.over_at is None]
+        over = [
+            replace(episode.finding, severity=episode.worst, cleared_at_step=episode.over_at)
+            for episode in self._episodes
+            if episode.over_at is not None
+        ]
+        return (*sorted(lasting, key=_weight, reverse=True), *over)
+
+    def _go_on(self, finding: Finding, taken: list[_Episode]) -> _Episode:
+        """The episode that `finding` belongs to, or a new one."""
+        known = [one for one in self._episodes if one not in taken and one.goes_on_with(finding)]
+        if not known:
+            self._episodes.append(_Episode(finding, finding.severity))
+            return self._episodes[-1]
+        episode = max(known, key=lambda one: one.likeness(finding))
+        episode.finding, episode.over_at = finding, None
+        episode.worst = max(episode.worst, finding.severity, key=SEVERITIES.index)
+        return episode
+
+    def _end(self, finding: Finding, gone: list[_Episode]) -> None:
+        """The judge's word that a trouble is over; it is repeated for a while."""
+        identity = (finding.kind, finding.ranks, finding.phase, finding.since_step, finding.cleared_at_step)
+        if identity in self._ended:
+            return
+        self._ended.add(identity)
+        open_still = [one for one in gone if one.over_at is None and one.goes_on_with(finding)]
+        if open_still:
+            max(open_still, key=lambda one: one.likeness(finding)).over_at = finding.cleared_at_step
+        else:
+            self._episodes.append(_Episode(finding, finding.severity, finding.cleared_at_step))
+
+
+def _weight(finding: Finding) -> tuple[int, float]:
+    return SEVERITIES.index(finding.severity), finding.cost_pct or 0.0
+
+
+def _without_host(finding: Finding) -> Finding:
+    """The finding without a host that the table does not name."""
+    if NO_HOST not in finding.nodes and NO_HOST not in finding.summary:
+        return finding
+    nodes = tuple(node for node in finding.nodes if node != NO_HOST)
+    return replace(finding, nodes=nodes, summary=finding.summary.replace(f" ({NO_HOST})", ""))

@@ -1,0 +1,138 @@
+"""A table from its bytes to its findings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.diagnose.steady import ENOUGH
+from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.run.rings import capacity_for
+from ddpmon.table.columns import Array
+from ddpmon.table.history import History
+from ddpmon.table.read import read_table
+from ddpmon.table.replay import STEPS_A_TICK, replay, tick_of
+from ddpmon.table.tidy import Records, ranks_listed, tidy
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerdict:
+    """What there is to say of a table.
+
+    Attributes:
+        source: what the table is called.
+        ranks, steps: how many it has. first_step, last_step: where it begins and ends.
+        compared: steps past the warm-up that all ranks have rows of.
+        enough: whether they are enough for a verdict.
+        findings: those that last to its end, the worst first, then those that are over.
+        complaints: the first rows that cannot be read, by line.
+        refused: how many there are.
+        notes: what was left out, derived or missing.
+    """
+
+    source: str
+    ranks: int
+    steps: int
+    first_step: int
+    last_step: int
+    compared: int
+    enough: bool
+    findings: tuple[Finding, ...]
+    complaints: tuple[str, ...]
+    refused: int
+    notes: tuple[str, ...]
+
+
+def judge_table(stream: io.BufferedReader, source: str) -> TableVerdict:
+    """Read a table and judge it as a run would have been judged live.
+
+    Raises:
+        TableError: it cannot be judged.
+        OSError: it cannot be read.
+    """
+    table = read_table(stream, source)
+    records, notes = tidy(table)
+    compared, near, ranks = _compared(records), _near(records), np.unique(records.rank)
+    history = History()
+    for said, step in replay(records) if near else ():
+        history.hear(said, step)
+    return TableVerdict(
+        source=source,
+        ranks=len(ranks),
+        steps=len(records.steps),
+        first_step=int(records.steps[0]),
+        last_step=int(records.steps[-1]),
+        compared=compared,
+        enough=compared >= ENOUGH and near and len(ranks) > 1,
+        findings=history.findings(),
+        complaints=table.complaints,
+        refused=table.refused,
+        notes=(*notes, *_coverage(records, ranks), *_evidence(records, compared, near)),
+    )
+
+
+def _near(records: Records) -> bool:
+    """Whether a window of steps lies within what the watcher's model keeps; the rows of a sparse log may not."""
+    spacing = float(np.median(np.diff(records.steps))) if len(records.steps) > 1 else 1.0
+    return spacing * WINDOW <= capacity_for(records.world_size)
+
+
+def _compared(records: Records) -> int:
+    """Steps past the warm-up with rows of every rank that has rows around them."""
+    return int((_complete(records) & (records.steps >= WARM_UP)).sum())
+
+
+def _complete(records: Records) -> Array:
+    """[s] whether a step has a row of every rank that has one in the same tick."""
+    pairs = np.unique(tick_of(records) * records.world_size + records.rank)
+    talking = np.bincount(pairs // records.world_size)
+    rows = np.bincount(np.searchsorted(records.steps, records.step))
+    complete: Array = rows == talking[np.arange(len(rows)) // STEPS_A_TICK]
+    return complete
+
+
+def _coverage(records: Records, ranks: Array) -> Iterator[str]:
+    """What the table lacks: ranks, steps of a rank, steps of all."""
+    absent = np.setdiff1d(np.arange(records.world_size), ranks)
+    if absent.size:
+        yield f"no rows of {ranks_listed(absent)}"
+    starts, ends = _spans(records, ranks)
+    late, early = np.searchsorted(records.steps, starts), len(records.steps) - np.searchsorted(records.steps, ends)
+    partly = np.maximum(late, early) > STEPS_A_TICK  # a log that breaks off a few steps before the others is no matter
+    for at in np.flatnonzero(partly)[:_NAMED].tolist():
+        yield f"rank {ranks[at]} has rows from step {starts[at]:,} to step {ends[at]:,} only"
+    if partly.sum() > _NAMED:
+        yield f"so it is with {partly.sum() - _NAMED} more ranks"
+    holes = int((~_complete(records)).sum())
+    if holes:
+        yield f"{holes:,} of {len(records.steps):,} steps lack rows of a rank and are not compared"
+
+
+def _spans(records: Records, ranks: Array) -> tuple[Array, Array]:
+    """[r] the first and the last step of each rank."""
+    order = np.lexsort((records.step, records.rank))
+    firsts = np.searchsorted(records.rank[order], ranks)
+    lasts = np.append(firsts[1:], len(order)) - 1
+    return records.step[order][firsts], records.step[order][lasts]
+
+
+def _evidence(records: Records, compared: int, near: bool) -> Iterator[str]:
+    """What the verdicts rest on, where it is little or can be doubted."""
+    if records.steps[0] >= WARM_UP:
+        yield f"begins at step {records.steps[0]:,}: taken for the middle of a run, so no warm-up is left out"
+    if len(np.unique(records.rank)) == 1:
+        yield "one rank: nothing to compare it with"
+    elif not near:
+        spacing = int(np.median(np.diff(records.steps)))
+        kept = capacity_for(records.world_size)
+        yield f"not judged: steps are {spacing:,} apart, and {WINDOW} of them must lie within {kept:,}"
+    elif compared < ENOUGH:
+        behind = f" behind the first {WARM_UP}" if records.steps[0] < WARM_UP else ""
+        yield f"not enough evidence: {compared} steps{behind} with rows of all ranks, a verdict takes {ENOUGH}"

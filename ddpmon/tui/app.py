@@ -1,0 +1,226 @@
+"""The dashboard: it asks the reader for pictures, keeps the latest, and shows one on whichever screen is open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.theme import Theme
+from textual.timer import Timer
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.driver import SteadyDriver
+from ddpmon.tui.look import Look, make_look
+from ddpmon.tui.picture import NOTHING_YET, Picture
+from ddpmon.tui.reader import Reader
+from ddpmon.tui.screens.base import View
+from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.help import HelpScreen
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.source import Source
+from ddpmon.tui.summary import summary_line
+from ddpmon.tui.terminal import is_remote, own_terminal
+from ddpmon.tui.themes import DARK_THEME, LIGHT_THEME
+from ddpmon.tui.widgets.rank_table import RankTable
+
+INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
+CRASHED = 1
+
+
+class Arrived(Message):
+    """The reader has a new picture."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+
+class ReaderFailed(Message):
+    """The reader died of an error, which is a defect of ours."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class WatchApp(App[None]):
+    """Watches one run through a source until the reader quits.
+
+    Args:
+        source: where pictures come from; used by one thread of ours.
+        interval: seconds between two readings.
+        ascii_only: draw with ASCII signs only.
+    """
+
+    TITLE = "ddpmon"
+    CSS_PATH = "app.tcss"
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c,ctrl+q", "quit", "Quit", show=False),
+        Binding("question_mark", "help", "Help", show=False),
+        Binding("space", "freeze", "Freeze the display", show=False),
+        Binding("1", "overview", "Overview", show=False),
+        Binding("5", "findings", "Findings", show=False),
+        Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
+        Binding("minus", "rate(1)", "Read less often", show=False),
+    ]
+
+    def __init__(self, source: Source, *, interval: float = 1.0, ascii_only: bool = False) -> None:
+        plain = "NO_COLOR" in os.environ
+        super().__init__(driver_class=SteadyDriver, ansi_color=True if plain else None)
+        self._source = source
+        self._reader = Reader(source, self._deliver, self._fail)
+        self._ascii_only, self._colour = ascii_only, not plain
+        self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
+        self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
+        self._frozen_at: float | None = None
+        self._beat: Timer | None = None
+        self._look: Look = make_look(colour=self._colour, ascii_only=ascii_only)
+        self.picture = Picture(self._shown, self._look, interval=self._interval)
+
+    def run(self, **options: Any) -> None:
+        """Run with the terminal to ourselves: what native code writes to stderr does not reach the screen."""
+        with own_terminal() as stage:
+            super().run(**options)
+            stage.replay = self.return_code == CRASHED
+
+    @property
+    def has_seen_a_run(self) -> bool:
+        """Whether any run was read."""
+        return self._latest.run is not None
+
+    def summary(self) -> str:
+        """One line on what was seen last."""
+        return summary_line(self._latest)
+
+    def get_default_screen(self) -> Overview:
+        """The overview is what everything goes back to."""
+        return Overview()
+
+    def on_mount(self) -> None:
+        """Start reading; restore the terminal when told to end."""
+        for theme in (DARK_THEME, LIGHT_THEME):
+            self.register_theme(theme)
+        self.theme = DARK_THEME.name
+        self.theme_changed_signal.subscribe(self, self._restyle)
+        if is_remote(os.environ):
+            self.animation_level = "none"
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._terminated, number)
+        self._reader.start()
+        self._keep_time()
+
+    def on_unmount(self) -> None:
+        """Let the reader go; it may be in the middle of a read and nobody waits for it."""
+        self._reader.stop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _terminated(self, number: int) -> None:
+        self.exit(return_code=128 + number)
+
+    def _keep_time(self) -> None:
+        if self._beat is not None:
+            self._beat.stop()
+        self._beat = self.set_interval(self._interval, self._tick)
+        self._reader.wake()
+
+    def _tick(self) -> None:
+        """Ask for the next picture; say so when the last one is getting old; end when the terminal has."""
+        if isinstance(self._driver, SteadyDriver) and not self._driver.alive:
+            self._terminated(signal.SIGHUP)
+        self._reader.wake()
+        if self._stuck() is not None or self._frozen_at is not None:
+            self._draw()
+
+    def _deliver(self, snapshot: Snapshot) -> None:
+        self.post_message(Arrived(snapshot))
+
+    def _fail(self, error: BaseException) -> None:
+        self.post_message(ReaderFailed(error))
+
+    def on_arrived(self, message: Arrived) -> None:
+        """Keep the newest picture; show it unless the display is frozen."""
+        self._latest = message.snapshot
+        if self._frozen_at is None:
+            self._shown = message.snapshot
+        else:
+            self._shown = replace(self._shown, detail=message.snapshot.detail)
+        self._draw()
+
+    def on_reader_failed(self, message: ReaderFailed) -> None:
+        """End with the traceback: without a reader there is nothing to show."""
+        raise message.error
+
+    def _stuck(self) -> float | None:
+        """Seconds since the store last answered, when that is longer than it should be."""
+        silence = time.monotonic() - self._latest.taken_monotonic
+        return silence if silence > max(PATIENCE_S, 3 * self._interval) else None
+
+    def _draw(self) -> None:
+        frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
+        self.picture = Picture(self._shown, self._look, self._stuck(), frozen, self._interval)
+        if self.is_running and self.screen_stack and isinstance(self.screen, View) and self.screen.ready:
+            with self.batch_update():
+                self.screen.show()
+
+    def _restyle(self, theme: Theme) -> None:
+        self._look = make_look(dark=theme.dark, colour=self._colour, ascii_only=self._ascii_only)
+        self._draw()
+
+    def action_freeze(self) -> None:
+        """Freeze the display, or let it go on with the latest picture."""
+        self._frozen_at = time.monotonic() if self._frozen_at is None else None
+        if self._frozen_at is None:
+            self._shown = self._latest
+        self._draw()
+
+    def action_rate(self, slower: int) -> None:
+        """Read more or less often."""
+        nearest = min(range(len(INTERVALS)), key=lambda place: abs(INTERVALS[place] - self._interval))
+        self._interval = INTERVALS[max(0, min(nearest + slower, len(INTERVALS) - 1))]
+        self._keep_time()
+        self._draw()
+
+    def action_help(self) -> None:
+        """Open the help over whatever is open."""
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    def action_findings(self) -> None:
+        """Open the findings in full."""
+        self.action_overview()
+        self.push_screen(FindingsScreen())
+
+    def action_overview(self) -> None:
+        """Go back to the overview."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self._source.focus = None
+
+    def on_rank_table_opened(self, message: RankTable.Opened) -> None:
+        """Open a rank in detail."""
+        self._focus(message.rank)
+        self.push_screen(RankScreen(message.rank))
+
+    def _focus(self, rank: int) -> None:
+        self._source.focus = rank
+        self._reader.refocus()
+
+    def action_step_rank(self, rows: int) -> None:
+        """Go to the next rank of the table's order without leaving the detail."""
+        overview = self.screen_stack[0]
+        if isinstance(overview, Overview) and isinstance(self.screen, RankScreen):
+            overview.table.action_move(rows)
+            self.screen.rank = overview.table.rank if overview.table.rank is not None else self.screen.rank
+            self._focus(self.screen.rank)
+            self._draw()

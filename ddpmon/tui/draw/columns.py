@@ -1,0 +1,114 @@
+"""The columns of the rank table: what each shows, how wide it is, and which ones fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.snapshot import Floats, Ranks
+
+Values = Callable[[Ranks], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One numeric column.
+
+    Attributes:
+        key: its name, also for sorting.
+        heading: name and unit.
+        width: cells, without the gap before it.
+        worth: columns of higher worth are kept when room is short.
+        values: one value a rank, NaN where unknown.
+        family: columns of one family share their decimals.
+    """
+
+    key: str
+    heading: str
+    width: int
+    worth: int
+    values: Values
+    family: str = ""
+
+
+def _gpu(field: str, factor: float = 1.0) -> Values:
+    def values(ranks: Ranks) -> Floats:
+        read = [getattr(gpu, field) if gpu is not None else None for gpu in ranks.gpu]
+        return np.array([np.nan if value is None else value * factor for value in read])
+
+    return values
+
+
+COLUMNS = (
+    Column("rank", "rank", 5, 100, lambda ranks: np.arange(len(ranks), dtype=np.float64)),
+    Column("step", "step", 7, 50, lambda ranks: np.where(ranks.step < 0, np.nan, ranks.step)),
+    Column("loss", "loss", 6, 70, lambda ranks: ranks.loss, "loss"),
+    Column("work", "work", 5, 99, lambda ranks: ranks.work_ms, "ms"),
+    Column("wait", "wait", 5, 98, lambda ranks: ranks.wait_ms, "ms"),
+    Column("barrier", "barrier", 7, 40, lambda ranks: ranks.barrier_ms, "ms"),
+    Column("late", "late", 5, 55, lambda ranks: ranks.lateness_ms, "ms"),
+    Column("allreduce", "reduce", 6, 20, lambda ranks: ranks.allreduce_ms, "ms"),
+    Column("gpu", "gpu%", 4, 60, _gpu("utilization_pct"), "pct"),
+    Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
+    Column("power", "W", 4, 32, _gpu("power_w"), "power"),
+    Column("cpu", "cpu%", 5, 45, lambda ranks: ranks.cpu_pct, "cpu"),
+    Column("rss", "GB", 5, 30, lambda ranks: ranks.rss_bytes / 1e9, "rss"),
+    Column("age", "age s", 5, 65, lambda ranks: ranks.age_s, "age"),
+)
+BY_KEY = {column.key: column for column in COLUMNS}
+AFTER_BAR = ("gpu", "clock", "power", "cpu", "rss", "age")
+GPU_COLUMNS = ("gpu", "clock", "power")
+SORTS = ("worst", "rank", "node", *(column.key for column in COLUMNS[1:]))
+DECIMALS = {"step": 0, "rank": 0, "gpu": 0, "clock": 0, "power": 0, "cpu": 0}
+MARGIN = 4  # cursor, marker, state, gap
+BAR_MIN, BAR_GOOD = 16, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The columns that a table of some width shows."""
+
+    before: tuple[Column, ...]
+    after: tuple[Column, ...]
+    host: int  # cells of the host column, 0 without it
+    bar: int  # cells of the phase bar
+
+
+def sheet(width: int, ranks: Ranks, host_width: int) -> Sheet:
+    """Choose columns by worth until the bar would become too short."""
+    chosen = ["rank", "work", "wait"]
+    room = width - MARGIN - sum(BY_KEY[key].width + 1 for key in chosen) - 3
+    host = min(max(host_width, 4), 16)
+    host = host if host_width and room - host - 1 >= BAR_GOOD else 0
+    room -= host + 1 if host else 0
+    for column in sorted(_eligible(ranks), key=lambda column: -column.worth):
+        if room - column.width - 1 >= max(BAR_GOOD, int(width * 0.44)):
+            chosen.append(column.key)
+            room -= column.width + 1
+    before = tuple(column for column in COLUMNS if column.key in chosen and column.key not in AFTER_BAR)
+    after = tuple(column for column in COLUMNS if column.key in chosen and column.key in AFTER_BAR)
+    return Sheet(before, after, host, max(room, min(BAR_MIN, room)))
+
+
+def _eligible(ranks: Ranks) -> list[Column]:
+    has_gpu = any(gpu is not None for gpu in ranks.gpu)
+    return [c for c in COLUMNS if c.key not in ("rank", "work", "wait") and (has_gpu or c.key not in GPU_COLUMNS)]
+
+
+def decimals_for(values: Floats) -> int:
+    """Decimals that show three significant digits of the column's largest value, so that points line up."""
+    seen = np.abs(values[np.isfinite(values)])
+    largest = float(seen.max()) if seen.size else 0.0
+    return 0 if largest >= 99.5 or largest == 0 else 1 if largest >= 9.95 else 2
+
+
+def cell(value: float, decimals: int, width: int, unknown: str) -> str:
+    """One number, right-aligned to exactly `width`."""
+    if not np.isfinite(value):
+        return unknown.rjust(width)
+    for text in (f"{value:,.{decimals}f}", f"{value:.{decimals}f}", f"{value:.0f}", f"{value / 1e3:.0f}k"):
+        if len(text) <= width:
+            return text.rjust(width)
+    return f"{value / 1e6:.0f}M".rjust(width)[-width:]

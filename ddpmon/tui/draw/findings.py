@@ -1,0 +1,141 @@
+"""The findings: one line each beside the picture, or in full with evidence and advice."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.tui.draw.header import calm_style, finding_style
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.evidence import evidence_blocks, evidence_words
+from ddpmon.tui.lines import Line, fit, fit_all, spread, width_of, wrap
+from ddpmon.tui.look import Look
+from ddpmon.tui.picture import Picture
+from ddpmon.tui.text import clip, count, known, plural
+from ddpmon.tui.trace import shortened_place
+from ddpmon.tui.verdicts import calm_sentence, headline, standing
+
+INDENT = "     "
+BLOCK_ROWS = 16
+
+
+def finding_lines(picture: Picture, width: int, height: int) -> list[Line]:
+    """All findings in full where there is room for that, else those besides the headline, one line each."""
+    look, findings = picture.look, picture.snapshot.findings
+    full = all_findings(picture, width)[1:]
+    if len(full) < height:
+        return fit_all([title("findings", _count(picture), width, look), *full], width, height)
+    first = headline(findings)
+    rest = [finding for finding in findings if finding is not first]
+    if first is not None and not rest:
+        advice = _paragraph(look.clean(first.advice), width, look.text)
+        return fit_all([title("what to do", "", width, look), *advice], width, height)
+    lines = [title("also found", _count(picture), width, look)]
+    room = height - 1
+    shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
+    lines += [one_line(finding, width, look) for finding in shown]
+    if len(rest) > len(shown):
+        lines.append([Segment(f"{INDENT}{plural(len(rest) - len(shown), 'more finding')}  [5]", look.dim)])
+    return fit_all(lines, width, height)
+
+
+def _count(picture: Picture) -> str:
+    lasting = standing(picture.snapshot.findings)
+    over = len(picture.snapshot.findings) - len(lasting)
+    return f"{over:,} over" if over else ""
+
+
+def one_line(finding: Finding, width: int, look: Look) -> Line:
+    """Glyph, sentence, onset and cost of one finding."""
+    glyph, style = _style(finding, look)
+    facts = [Segment(f"{_since(finding)}  {_cost(finding, look):>5} ", look.dim)]
+    sentence = look.clean(finding.summary)
+    if cell_len(sentence) + width_of(facts) + 5 > width:
+        facts = [Segment(" ", look.dim)]
+    sentence = clip(sentence, width - width_of(facts) - 4, look.glyphs.more)
+    return spread([Segment(f" {glyph} ", style), Segment(sentence, style)], facts, width)
+
+
+def _style(finding: Finding, look: Look) -> tuple[str, Style]:
+    if finding.cleared_at_step is not None:
+        return look.glyphs.finished, look.dim
+    return finding_style(finding, look)
+
+
+def _since(finding: Finding) -> str:
+    if finding.cleared_at_step is not None:
+        return f"over at step {count(finding.cleared_at_step)}"
+    if finding.since_step is None:
+        return ""
+    return f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
+
+
+def _cost(finding: Finding, look: Look) -> str:
+    if finding.cost_pct is None:
+        return ""
+    return f"{finding.cost_pct:.{0 if finding.cost_pct >= 9.95 else 1}f} %" if known(finding.cost_pct) else look.unknown
+
+
+def all_findings(picture: Picture, width: int) -> list[Line]:
+    """Every finding in full; what is over comes last, dim. As many lines as it takes."""
+    look, snapshot = picture.look, picture.snapshot
+    lines: list[Line] = [[Segment("")]]
+    if not standing(snapshot.findings):
+        calm = f"nothing to report: {calm_sentence(snapshot)}"
+        glyph, style = calm_style(snapshot, look)
+        lines += [[Segment(f" {glyph} {calm}", style)], []]
+    ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
+    for finding in ordered:
+        lines += [*_in_full(finding, width, look), []]
+    for text in snapshot.notices:
+        lines += _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")
+    return [fit(line, width) for line in lines]
+
+
+def _in_full(finding: Finding, width: int, look: Look) -> list[Line]:
+    glyph, style = _style(finding, look)
+    over = finding.cleared_at_step is not None
+    text = look.dim if over else look.text
+    lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
+    lines += _paragraph(look.clean(facts_of(finding, look)), width, look.dim)
+    words = look.clean(evidence_words(finding.evidence))
+    lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
+    for name, rows in evidence_blocks(finding.evidence):
+        lines += _block(look.clean(name), rows, width, look)
+    if finding.advice:
+        lines += _paragraph(look.clean(finding.advice), width, text)
+    return lines
+
+
+def facts_of(finding: Finding, look: Look) -> str:
+    """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
+    ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
+    facts = [
+        f"{finding.severity} {finding.kind.replace('_', ' ')}",
+        _since(finding),
+        f"costs {_cost(finding, look)} of the job" if finding.cost_pct is not None else "",
+        f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",
+        ", ".join(finding.nodes[:8]),
+        f"phase {finding.phase}" if finding.phase else "",
+        f"cause: {finding.cause}" if finding.cause else "",
+    ]
+    return "; ".join(fact for fact in facts if fact)
+
+
+def _block(name: str, rows: list[str], width: int, look: Look) -> list[Line]:
+    """A long text as it is, further in; of a very long one, its end."""
+    lines: list[Line] = [[Segment(f"{INDENT}{name}:", look.dim)]]
+    for row in rows[-BLOCK_ROWS:]:
+        room = width - len(INDENT) - 4
+        shown = shortened_place(look.clean(row.expandtabs(2)), room, look.cut)
+        shown = clip(shown, room, look.glyphs.more)
+        lines.append([Segment(f"{INDENT}{look.glyphs.bar} ", look.faint), Segment(shown, look.text)])
+    return lines
+
+
+def _paragraph(text: str, width: int, style: Style, lead: str = INDENT) -> list[Line]:
+    rows = wrap(text, width - len(INDENT) - 1)
+    leads = [lead.ljust(len(INDENT))[: len(INDENT)], *[INDENT] * (len(rows) - 1)]
+    return [[Segment(start, style), Segment(row, style)] for start, row in zip(leads, rows, strict=True)]

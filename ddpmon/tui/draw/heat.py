@@ -1,0 +1,214 @@
+"""The heat-map: work by rank and step, quantised so that a calm run is one even colour."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.segment import Segment
+
+from ddpmon.snapshot import Heat, Ints
+from ddpmon.tui.draw.fold import fold
+from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.look import LEVELS, Look, ink
+from ddpmon.tui.picture import Picture
+from ddpmon.tui.text import count, figure
+from ddpmon.tui.verdicts import marked_ranks, onsets
+
+MISSING = 255
+STRIDES: tuple[int, ...] = (*range(1, 13), 15, 20, 25, 30, 40, 50, 100)
+TALLEST = 2  # lines a rank, where there is room
+GUTTER = 7  # the rank number, its marker, and a gap
+SPAN = 1.3  # the ramp spans at least this much above typical work, so that noise stays calm
+CLIPPED = 1.05  # of the scale's end: what is said to be longer than it
+FEWEST = 10  # usual columns without which all are taken
+Levels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Quantised work, one row a band of ranks and one column a span of steps."""
+
+    levels: Levels
+    first_rank: tuple[int, ...]  # of each band
+    size: int  # ranks a band
+    steps: tuple[int, ...]  # the first step of each column
+    stride: int  # steps a column
+    low: float
+    high: float
+    clipped: bool  # some work is longer than `high`
+    halves: bool  # two bands a character
+
+
+def heat_lines(picture: Picture, width: int, height: int) -> list[Line]:
+    """Title, the map, and the axis of steps with the onset of the headline's finding."""
+    look, heat = picture.look, picture.snapshot.heat
+    if heat is None or heat.work.size == 0 or height < 3:
+        return fit_all([title("work, rank x step", "", width, look), *_nothing(look)], width, height)
+    grid = quantise(heat, max(width - GUTTER - 1, 1), height - 2, look.smooth)
+    lines = [title(_name(grid), _remark(grid, look), width, look)]
+    lines += _rows(grid, picture, width, min((height - 2) // max(len(grid.first_rank), 1), TALLEST))
+    lines.append(_axis(grid, picture, width))
+    return fit_all(lines, width, height)
+
+
+def _nothing(look: Look) -> list[Line]:
+    return [[Segment("  no step of any rank has been read yet", look.dim)]]
+
+
+def _name(grid: Grid) -> str:
+    name = "work, rank x step" if grid.size == 1 else f"work, rank x step, the worst of {grid.size} ranks a cell"
+    return name if grid.stride == 1 else f"{name}, {grid.stride} steps a column"
+
+
+def _remark(grid: Grid, look: Look) -> str:
+    """Where the scale begins and ends: `typical 117 .. >= 160 ms`, with the sign where something is longer still."""
+    top = look.clean("≥ ") if grid.clipped else ""
+    return f"typical {figure(grid.low, look.unknown)} .. {top}{figure(grid.high, look.unknown)} ms"
+
+
+def quantise(heat: Heat, columns: int, rows: int, halves: bool) -> Grid:
+    """Fold ranks and steps to the room there is (taking the worst of each) and quantise to levels."""
+    folding = fold(heat.work.shape[0], rows, halves=halves)
+    bands = np.arange(folding.bands) * folding.size
+    stride = _stride(heat.work.shape[1], columns)
+    starts = _columns(heat.step, stride, columns)
+    work, part = heat.work[:, starts[0] :], slice(int(starts[0]), None)
+    for at, axis_, size in ((bands, 0, folding.size), (starts - starts[0], 1, stride)):
+        work = work if size == 1 else np.fmax.reduceat(work, at, axis=axis_)
+    low, high = _range(work[:, _usual_columns(heat, part, starts - starts[0])])
+    clipped = bool(np.nanmax(work, initial=0.0) > CLIPPED * high)
+    first_rank, steps = tuple(bands.tolist()), tuple(heat.step[starts].tolist())
+    return Grid(_levels(work, low, high), first_rank, folding.size, steps, stride, low, high, clipped, folding.halves)
+
+
+def _usual_columns(heat: Heat, part: slice, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[columns] those without a step of warm-up, evaluation or checkpoint; all where hardly any is without."""
+    if heat.usual is None:
+        return np.ones(len(starts), dtype=np.bool_)
+    usual: NDArray[np.bool_] = np.logical_and.reduceat(heat.usual[part], starts)
+    return usual if usual.sum() >= FEWEST else np.ones_like(usual)
+
+
+def _stride(steps: int, columns: int) -> int:
+    """Steps a column: the smallest round number that fits."""
+    for stride in STRIDES:
+        if steps < stride * columns:  # a column more than needed, since columns stand at multiples of the stride
+            return stride
+    return STRIDES[-1]
+
+
+def _columns(step: Ints, stride: int, columns: int) -> NDArray[np.int64]:
+    """Where each column begins: at multiples of the stride, so that columns do not shimmer as steps arrive."""
+    starts = np.flatnonzero(np.r_[True, (step[1:] // stride) != (step[:-1] // stride)])
+    return starts[-columns:].astype(np.int64)
+
+
+def _range(work: NDArray[np.float32]) -> tuple[float, float]:
+    """From typical work to the 98th percentile, rounded so that the colours stand still; the rest is cut off.
+
+    So one evaluation or one spike does not wash out what lies between.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        typical, worst = np.nanpercentile(work, (50, 98))
+    if not math.isfinite(typical):
+        return math.nan, math.nan
+    low = _rounded(float(typical))
+    return low, max(_rounded(float(worst)), _rounded(low * SPAN))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _levels(work: NDArray[np.float32], low: float, high: float) -> Levels:
+    if not high > low:
+        return np.where(np.isfinite(work), 0, MISSING).astype(np.uint8)
+    share = np.nan_to_num((work - low) / (high - low) * LEVELS, nan=0.0, posinf=LEVELS, neginf=0.0)
+    return np.where(np.isfinite(work), np.clip(share, 0, LEVELS - 1), MISSING).astype(np.uint8)
+
+
+def _rows(grid: Grid, picture: Picture, width: int, tall: int) -> list[Line]:
+    look = picture.look
+    marked = marked_ranks(picture.snapshot.findings, "warning")
+    step = 2 if grid.halves else 1
+    lines = []
+    for band in range(0, len(grid.first_rank), step):
+        first = grid.first_rank[band]
+        named = any(first <= rank < first + grid.size * step for rank in marked)
+        cells = [_halves(grid.levels[band : band + 2], look)] if grid.halves else _tall(grid.levels[band], tall, look)
+        gutters = [_gutter(first, named, look), *[[_EMPTY]] * (len(cells) - 1)]
+        lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
+    return lines
+
+
+def _gutter(rank: int, named: bool, look: Look) -> Line:
+    sign = look.glyphs.mark if named else " "
+    return [
+        Segment(f"{rank:>{GUTTER - 2}}"[: GUTTER - 2], look.accent if named else look.dim),
+        Segment(f"{sign} ", look.accent),
+    ]
+
+
+_EMPTY = Segment(" " * GUTTER)
+
+
+def _tall(row: Levels, tall: int, look: Look) -> list[Line]:
+    """One band in one line or two, with a thin gap above it."""
+    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (tall - 1))]
+
+
+def _whole(row: Levels, block: str, look: Look) -> Line:
+    """One band in one line."""
+    line: Line = []
+    for level, length in _runs(row.astype(np.int64)):
+        if level == MISSING:
+            line.append(Segment(" " * length, look.faint))
+        elif look.smooth:
+            line.append(Segment(block * length, ink(look.ramp[level])))
+        else:
+            line.append(Segment(look.glyphs.levels[level] * length, ink(look.ramp[level])))
+    return line
+
+
+def _halves(pair: Levels, look: Look) -> Line:
+    """Two bands a line: the upper as foreground, the lower as background of a half block."""
+    upper = pair[0].astype(np.int64)
+    lower = pair[1].astype(np.int64) if len(pair) > 1 else np.full_like(upper, MISSING)
+    line: Line = []
+    for both, length in _runs(upper * 256 + lower):
+        over, under = divmod(both, 256)
+        if over == MISSING == under:
+            line.append(Segment(" " * length, look.faint))
+        elif over == MISSING:
+            line.append(Segment("▄" * length, ink(look.ramp[under])))
+        elif under == MISSING:
+            line.append(Segment("▀" * length, ink(look.ramp[over])))
+        elif over == under:
+            line.append(Segment("█" * length, ink(look.ramp[over])))
+        else:
+            line.append(Segment("▀" * length, ink(look.ramp[over], look.ramp[under])))
+    return line
+
+
+def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Run-length code: (value, length)."""
+    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
+    lengths = np.diff(np.r_[starts, len(values)])
+    return [(int(values[start]), int(length)) for start, length in zip(starts, lengths, strict=True)]
+
+
+def _axis(grid: Grid, picture: Picture, width: int) -> Line:
+    look = picture.look
+    last = len(grid.steps) - 1
+    marks = [(0, f"step {count(grid.steps[0])}", False), (last - 6, f"{count(grid.steps[-1]):>7}", False)]
+    for since in onsets(picture.snapshot.findings)[::-1]:
+        place = int(np.searchsorted(grid.steps, since, side="right")) - 1
+        text = count(since) if place >= 0 else f"since {count(since)}"
+        marks.insert(0, (max(place, 0), f"{look.glyphs.mark} {text}", True))
+    return [Segment(" " * GUTTER, look.text), *axis(marks, max(width - GUTTER, 0), look)]

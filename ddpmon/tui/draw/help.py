@@ -1,0 +1,62 @@
+"""The help screen's text: how to read the picture, the keys, the words."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.look import Look
+
+WHY = (
+    "In DDP all ranks finish a step together: whoever is done early waits for the last one.",
+    "So every rank's step takes equally long, and what differs is how long each works and how long it waits.",
+    "The straggler is the rank that waits least: its bar is solid where the others end in dots.",
+)
+KEYS = (
+    ("q", "quit; ctrl+c too"),
+    ("space", "freeze the display; collection goes on"),
+    ("enter", "the rank under the cursor in detail, its stack when it hangs;  esc goes back"),
+    ("up down j k", "move the cursor; also page up, page down, home, end"),
+    ("/", "show only ranks that match: 3   3-7   node1   lost;  esc shows all"),
+    ("s  r", "sort by the next column;  reverse"),
+    ("1  5", "overview;  all findings with evidence and advice"),
+    ("+  -", "read more often, less often (every 0.25 s to 10 s)"),
+    ("tab", "move the focus;  ctrl+p: every command, themes"),
+)
+WORDS = (
+    ("step", "from one gradient synchronisation to the next"),
+    ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
+    ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
+    ("late", "lateness: how much less a rank waits than the one that waits most, in ms a step"),
+    ("input", "waiting for the next batch of the data loader"),
+    ("other", "the rest of a step: logging, copies to the device, checkpoints, garbage collection"),
+    ("reduce", "all-reduce: from the first bucket's launch to the last one's end; overlaps backward"),
+    ("exposed", "communication that backward could not hide"),
+    ("sync efficiency", "share of a step in which the typical rank works"),
+    ("8/8", "ranks heard from lately, and the age of the oldest word"),
+    ("monitor", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),
+)
+
+
+def help_lines(look: Look, width: int) -> list[Line]:
+    """All of the help at this width; as many lines as it takes."""
+    lines: list[Line] = [[], _heading("How to find the straggler", look)]
+    for sentence in WHY:
+        lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
+    lines += [[], _heading("Keys", look), *_pairs(KEYS, width, look, strong=True)]
+    lines += [[], _heading("Words", look), *_pairs(WORDS, width, look, strong=False)]
+    return [fit(line, width) for line in lines]
+
+
+def _heading(text: str, look: Look) -> Line:
+    return [Segment(f" {text}", look.accent)]
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...], width: int, look: Look, *, strong: bool) -> list[Line]:
+    lines: list[Line] = []
+    column = 17
+    for name, meaning in pairs:
+        for place, row in enumerate(wrap(meaning, max(width - column - 2, 12))):
+            label = name if place == 0 else ""
+            lines.append([Segment(f" {label:<{column}}", look.strong if strong else look.text), Segment(row, look.dim)])
+    return lines

@@ -1,0 +1,87 @@
+"""Which panels a terminal of some size shows, and how large each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpmon.tui.draw.fold import fold
+
+LEAST = (40, 12)
+WIDE = 110  # from here on the plots stand beside the table
+TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
+TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes in cells; 0 hides a panel. Heights sum to the terminal's.
+
+    Attributes:
+        fits: whether there is room for any picture at all.
+        head: lines above the panels (header, notice, verdict, figures).
+        body: height of the table (and of the plots beside it).
+        side: width of the plots beside the table.
+        heat: height of the heat-map.
+        plots: height of the plots below the table, in narrow terminals.
+        findings: height of the list of further findings, beside the plots where those are beside the table.
+        foot: the key line.
+    """
+
+    fits: bool
+    head: int = 3
+    body: int = 0
+    side: int = 0
+    heat: int = 0
+    plots: int = 0
+    findings: int = 0
+    foot: int = 1
+
+
+def plan(width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True) -> Plan:
+    """Share the terminal out: the table first, then the heat-map, then plots and further findings.
+
+    Args:
+        width: cells of the terminal.
+        height: its lines.
+        ranks: rows the table would have.
+        findings: findings besides the one in the headline.
+        head: lines that the headline and what is around it take.
+        halves: whether the heat-map can put two ranks in a character.
+    """
+    if width < LEAST[0] or height < LEAST[1]:
+        return Plan(fits=False)
+    room = height - head - 1
+    return _wide(width, room, head, ranks, findings, halves) if width >= WIDE else _narrow(room, head, ranks, findings)
+
+
+def _narrow(room: int, head: int, ranks: int, findings: int) -> Plan:
+    """One column: bars, then the heat-map, then a plot if a good one fits, then further findings."""
+    listed = min(findings + 1, max(room - 26, 0)) if findings else 0
+    listed = listed if listed >= 2 else 0
+    room -= listed
+    heat = min(ranks, HEAT_ROWS_MOST) + HEAT_FRAME if room >= 12 else 0
+    body = TABLE_HEAD + ranks
+    if heat and body + heat > room:
+        body = TABLE_HEAD + max(min(ranks, (room - TABLE_HEAD - HEAT_FRAME) // 2), TABLE_ROWS_LEAST)
+        heat = room - body
+    body = min(body, room)
+    plots = room - body - heat
+    if plots < PLOT_LEAST:
+        body, plots = body + plots, 0
+    return Plan(True, head, body, 0, heat, plots, listed)
+
+
+def _wide(width: int, room: int, head: int, ranks: int, findings: int, halves: bool) -> Plan:
+    """Left the table and the further findings, right the plots, below them the heat-map."""
+    side = max(34, min(width * 30 // 100, 64))
+    if room < 14:
+        return Plan(True, head, room, side)
+    wanted = min(findings + 1, 6) if findings else 0
+    heat = fold(ranks, min(HEAT_ROWS_MOST, room // 2 - HEAT_FRAME), halves=halves).lines
+    if heat == ranks and room - HEAT_FRAME - heat * 2 >= max(TABLE_HEAD + ranks + wanted, PLOTS_LEAST):
+        heat *= 2
+    above = room - heat - HEAT_FRAME
+    spare = above - TABLE_HEAD - ranks
+    listed = max(spare, min(wanted, above // 3)) if findings else 0
+    listed = listed if listed >= 2 else 0
+    return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)

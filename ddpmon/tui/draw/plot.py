@@ -1,0 +1,209 @@
+"""A plot over steps: a line, a band around it, ticks at 1-2-5; spikes survive, what is missing is a gap."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.snapshot import Floats
+from ddpmon.tui.draw.canvas import blank_dots, codes, fill
+from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.lines import Line, fit_all
+from ddpmon.tui.look import Look
+from ddpmon.tui.text import count, tick
+
+GUTTER = 7
+GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One quantity over steps.
+
+    Attributes:
+        name: the panel's title.
+        remark: what stands at the right of the title.
+        step: step of each point, ascending.
+        value: the line; NaN where missing.
+        low: lower edge of the band, or None.
+        high: upper edge of the band, or None.
+        span: the first and last step of the axis; the points' own when None.
+        floor: the axis reaches down to this at least.
+    """
+
+    name: str
+    remark: str
+    step: Floats
+    value: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    span: tuple[float, float] | None = None
+    floor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range of the vertical axis and where its ticks are."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+
+def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: bool = True) -> list[Line]:
+    """Title, plot, and the axis of steps where there is room for it."""
+    lines = [title(curve.name, curve.remark, width, look)]
+    rows = height - 1 - (1 if with_axis and height >= 5 else 0)
+    columns = width - GUTTER
+    span, scale = _span(curve), scale_of(curve, rows)
+    if rows < 1 or columns < 2 or span is None or scale is None:
+        return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
+    lines += body(curve, columns, rows, scale, span, look)
+    if rows < height - 1:
+        marks = [(0, f"step {count(round(span[0]))}", False), (columns - 1, count(round(span[1])), False)]
+        lines.append([Segment(" " * GUTTER, look.text), *axis(marks[::-1], columns, look)])
+    return fit_all(lines, width, height)
+
+
+def _span(curve: Curve) -> tuple[float, float] | None:
+    if curve.span is not None:
+        return curve.span
+    return (float(curve.step[0]), float(curve.step[-1])) if len(curve.step) else None
+
+
+def scale_of(curve: Curve, rows: int) -> Scale | None:
+    """The vertical range: all values, at least a tenth of their size, and ticks at 1-2-5."""
+    edges = [edge for edge in (curve.value, curve.low, curve.high) if edge is not None]
+    values = np.concatenate(edges) if edges else np.zeros(0)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if curve.floor is not None:
+        low = min(low, curve.floor)
+    least = max(abs(high), abs(low)) * 0.1 or 1.0
+    if high - low < least:
+        middle = (high + low) / 2
+        low, high = middle - least / 2, middle + least / 2
+        low = max(low, 0.0) if values.min() >= 0 else low
+    return Scale(low, high, _ticks(low, high, 2 if rows < 6 else 3 if rows < 12 else 5))
+
+
+def _ticks(low: float, high: float, wanted: int) -> tuple[float, ...]:
+    """Round numbers between low and high, 1-2-5 apart."""
+    rough = (high - low) / max(wanted, 1)
+    unit = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
+    spacing = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    first = math.ceil(low / spacing - 1e-9)
+    return tuple(place * spacing for place in range(first, math.floor(high / spacing + 1e-9) + 1))
+
+
+def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float, float], look: Look) -> list[Line]:
+    """The plot itself with its tick labels, `GUTTER + columns` wide."""
+    fine = 1 if look.ascii_only else 2
+    low, high = decimate(curve.step, curve.value, columns * fine, span)
+    line = _normal(low, scale), _normal(high, scale)
+    band = None
+    if curve.low is not None and curve.high is not None:
+        under, _ = decimate(curve.step, curve.low, columns * fine, span)
+        _, over = decimate(curve.step, curve.high, columns * fine, span)
+        band = _normal(under, scale), _normal(over, scale)
+    cells = _ascii(line, band, rows) if look.ascii_only else _braille(line, band, columns, rows)
+    labels = _labels(scale, rows)
+    return [_gutter(labels.get(row), look) + _styled(cells[row], look) for row in range(rows)]
+
+
+Edges = tuple[Floats, Floats]
+Cells = list[list[tuple[str, bool]]]
+
+
+def _normal(values: Floats, scale: Scale) -> Floats:
+    return (values - scale.low) / (scale.high - scale.low)
+
+
+def decimate(step: Floats, value: Floats, columns: int, span: tuple[float, float]) -> Edges:
+    """Lowest and highest value in each column, joined to the next point unless data is missing between them."""
+    low, high = np.full(columns, np.nan), np.full(columns, np.nan)
+    seen = np.isfinite(value) & np.isfinite(step)
+    x, y = np.asarray(step, dtype=np.float64)[seen], np.asarray(value, dtype=np.float64)[seen]
+    if not len(x):
+        return low, high
+    width = max(span[1] - span[0], 1e-9)
+    place = np.clip((x - span[0]) / width * (columns - 1), 0, columns - 1)
+    column = place.round().astype(np.int64)
+    np.fmin.at(low, column, y)
+    np.fmax.at(high, column, y)
+    edge = _between(x, y, place, columns)
+    return np.fmin(low, np.fmin(edge[:-1], edge[1:])), np.fmax(high, np.fmax(edge[:-1], edge[1:]))
+
+
+def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
+    """The line's height at the edges of the columns; NaN outside it and where data is missing."""
+    edges = np.arange(columns + 1) - 0.5
+    height = np.asarray(np.interp(edges, place, y, left=np.nan, right=np.nan))
+    spacing = np.diff(x)
+    if len(spacing):
+        usual = np.maximum(float(np.median(spacing)), _nearby(spacing))
+        for i in np.flatnonzero((spacing > GAP * usual) & (np.diff(place) > 1)):
+            height[(edges > place[i]) & (edges < place[i + 1])] = np.nan
+    return height
+
+
+def _nearby(spacing: Floats) -> Floats:
+    """The usual spacing around each gap: old points are decimated, so it differs along the series."""
+    before = np.r_[spacing[:1], spacing[:-1]]
+    after = np.r_[spacing[1:], spacing[-1:]]
+    return np.asarray(np.minimum(before, after))
+
+
+def _braille(line: Edges, band: Edges | None, columns: int, rows: int) -> Cells:
+    """The line over the band; a cell that holds both shows the line."""
+    front, back = blank_dots(columns, rows), blank_dots(columns, rows)
+    fill(front, *line)
+    if band is not None:
+        fill(back, *band, every=2)
+    over, under = codes(front), codes(back)
+    return [
+        [(chr(0x2800 + (a or b)) if a or b else " ", bool(a)) for a, b in zip(over[row], under[row], strict=True)]
+        for row in range(rows)
+    ]
+
+
+def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
+    cells: Cells = []
+    for row in range(rows):
+        bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
+        on_line = (line[0] <= top) & (line[1] >= bottom)
+        in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
+        cells.append([("*" if a else ":" if b else " ", bool(a)) for a, b in zip(on_line, in_band, strict=True)])
+    return cells
+
+
+def _labels(scale: Scale, rows: int) -> dict[int, str]:
+    """Tick labels by row; where two fall on one row the rounder (first) stays."""
+    labels: dict[int, str] = {}
+    for value in scale.ticks:
+        row = rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
+        labels.setdefault(row, tick(value))
+    return labels
+
+
+def _gutter(label: str | None, look: Look) -> Line:
+    side = look.glyphs.tick if label is not None else look.glyphs.bar
+    return [Segment(f"{(label or '')[:5]:>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
+
+
+def _styled(cells: list[tuple[str, bool]], look: Look) -> Line:
+    """Merge neighbours of one style."""
+    line: Line = []
+    start = 0
+    for place in range(1, len(cells) + 1):
+        if place == len(cells) or cells[place][1] != cells[start][1]:
+            style: Style = look.line if cells[start][1] else look.band
+            line.append(Segment("".join(char for char, _ in cells[start:place]), style))
+            start = place
+    return line

@@ -1,0 +1,191 @@
+"""The rank table: one row a rank, its phase bar on a scale common to all; only visible rows are formatted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Ints, Ranks, Snapshot
+from ddpmon.tui.draw.bars import bar, common_scale, legend
+from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, sheet
+from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.look import Look
+from ddpmon.tui.picture import Picture
+from ddpmon.tui.text import age, figure, known, left
+from ddpmon.tui.verdicts import marked_ranks
+
+GONE = ("lost", "failed")
+HEAD = 2  # title and column headings
+SORT_NAMES = {"worst": "the worst first"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What the reader has done to the table.
+
+    Attributes:
+        order: rank numbers in row order, already filtered.
+        top: the first row in sight.
+        cursor: the row under the cursor.
+        focused: whether keys go to the table.
+        sort: the name of the sort column, `reverse` its direction.
+        wanted: the filter's words.
+    """
+
+    order: Ints
+    top: int = 0
+    cursor: int = 0
+    focused: bool = True
+    sort: str = "worst"
+    reverse: bool = False
+    wanted: str = ""
+
+
+def table_lines(picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+    """Title, headings and as many rows as fit."""
+    snapshot, look = picture.snapshot, picture.look
+    if snapshot.ranks is None:
+        return fit_all([title("ranks", "", width, look)], width, height)
+    room = max(height - HEAD, 0)
+    lines = [title("ranks", _subtitle(view, room, len(snapshot.ranks), look), width, look)]
+    page = _Page(snapshot, look, width)
+    lines.append(page.headings(view, width))
+    rows = view.order[view.top : view.top + room]
+    lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
+    if not len(view.order):
+        lines.append([Segment("    no rank matches the filter; esc clears it", look.dim)])
+    return fit_all(lines, width, height)
+
+
+def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
+    shown = len(view.order)
+    parts = [f"filter {look.clean(view.wanted)}: {shown:,} of {total:,}"] if view.wanted else []
+    if shown > room > 0:
+        parts.append(f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}")
+    direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""
+    parts.append(SORT_NAMES.get(view.sort, f"by {view.sort}") + direction)
+    return "; ".join(parts)
+
+
+class _Page:
+    """What all rows of one drawing share."""
+
+    def __init__(self, snapshot: Snapshot, look: Look, width: int) -> None:
+        assert snapshot.ranks is not None
+        self.ranks: Ranks = snapshot.ranks
+        self.look = look
+        self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot))
+        self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
+        self.marked = marked_ranks(snapshot.findings)
+        self.values = {c.key: c.values(self.ranks) for c in (*self.sheet.before, *self.sheet.after)}
+        self.decimals = self._decimals()
+        self.phases = np.stack([getattr(self.ranks, f"{name}_ms") for name in PHASES], axis=1)
+
+    def _decimals(self) -> dict[str, int]:
+        columns = (*self.sheet.before, *self.sheet.after)
+        families = {
+            family: decimals_for(np.concatenate([self.values[c.key] for c in columns if c.family == family]))
+            for family in {column.family for column in columns}
+        }
+        return {c.key: DECIMALS.get(c.key, families[c.family]) for c in columns} | {"age": 1}
+
+    def headings(self, view: TableView, width: int) -> Line:
+        line = [Segment("    ", self.look.dim)]
+        for column in self.sheet.before:
+            line.append(self._heading(column.heading.rjust(column.width), column.key, view))
+            if column.key == "rank" and self.sheet.host:
+                line.append(self._heading(" node".ljust(self.sheet.host + 1), "node", view))
+            line.append(Segment(" ", self.look.dim))
+        line.append(Segment(" ", self.look.dim))
+        line += legend(self.look, self.sheet.bar, f"{figure(self.scale)} ms")
+        line.append(Segment(" "))
+        for column in self.sheet.after:
+            line += [Segment(" "), self._heading(column.heading.rjust(column.width), column.key, view)]
+        return fit(line, width)
+
+    def _heading(self, text: str, key: str, view: TableView) -> Segment:
+        sorted_by = key == view.sort or (key == "late" and view.sort == "worst")
+        return Segment(text, self.look.dim + Style(underline=True) if sorted_by else self.look.dim)
+
+    def row(self, rank: int, width: int, under_cursor: bool) -> Line:
+        look, finding = self.look, self.marked.get(rank)
+        normal = look.strong if finding and finding.severity != "info" else look.text
+        line = [self._cursor(under_cursor), *self._marks(rank, finding)]
+        for column in self.sheet.before:
+            style = normal if column.key == "rank" else self._tone(column, rank)
+            line.append(self._cell(column, rank, style))
+            if column.key == "rank" and self.sheet.host:
+                line.append(self._host(rank))
+            line.append(Segment(" ", look.text))
+        line += [Segment(" ", look.text), *self._bar(rank, finding), Segment(" ", look.text)]
+        for column in self.sheet.after:
+            line += [Segment(" ", look.text), self._cell(column, rank, self._tone(column, rank))]
+        fitted = fit(line, width)
+        return list(Segment.apply_style(fitted, look.selected)) if under_cursor else fitted
+
+    def _cursor(self, here: bool) -> Segment:
+        return Segment(self.look.glyphs.cursor if here else " ", self.look.strong)
+
+    def _marks(self, rank: int, finding: Finding | None) -> Line:
+        """The marker of a finding, and the state where it is not plain running."""
+        look, state = self.look, self.ranks.state[rank]
+        glyph, style = finding_style(finding, look) if finding else (" ", look.text)
+        states = {
+            "lost": (look.glyphs.lost, look.broken),
+            "failed": (look.glyphs.failed, look.broken),
+            "stalled": (look.glyphs.stalled, look.accent),
+            "finished": (look.glyphs.finished, look.dim),
+            "unknown": ("?", look.dim),
+        }
+        sign, tone = states.get(state, (" ", look.text))
+        return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
+
+    def _cell(self, column: Column, rank: int, style: Style) -> Segment:
+        value = float(self.values[column.key][rank])
+        text = cell(value, self.decimals[column.key], column.width, self.look.unknown)
+        text = text if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
+        return Segment(text, style if known(value) else self.look.dim)
+
+    def _tone(self, column: Column, rank: int) -> Style:
+        """Figures of a rank that is gone are dim; its age turns to the accent when its word is old."""
+        look, state = self.look, self.ranks.state[rank]
+        if column.key == "age":
+            old = not self.ranks.age_s[rank] < LATE_WORD_S and state != "finished"
+            return look.accent if old else look.dim
+        return look.dim if state in GONE else look.text
+
+    def _host(self, rank: int) -> Segment:
+        width = self.sheet.host
+        name = self.look.clean(self.ranks.host[rank]) or self.look.unknown
+        return Segment(" " + left(name, width, self.look.glyphs.more), self.look.dim)
+
+    def _bar(self, rank: int, finding: Finding | None) -> Line:
+        width, ranks = self.sheet.bar, self.ranks
+        state = ranks.state[rank]
+        if state in GONE or not np.isfinite(ranks.work_ms[rank]):
+            return [self._instead(rank, state, width)]
+        phases = self.phases[rank]
+        if not np.isfinite(phases).any():
+            phases = np.array([0.0, 0.0, 0.0, 0.0, ranks.work_ms[rank]])
+        hot = PHASES.index(finding.phase) if finding and finding.phase in PHASES else None
+        return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, hot)
+
+    def _instead(self, rank: int, state: str, width: int) -> Segment:
+        """What stands where a bar cannot be drawn."""
+        last = age(float(self.ranks.age_s[rank]), self.look.unknown)
+        said = {"lost": f"lost, last word {last} ago", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
+        style = self.look.broken if state in said else self.look.dim
+        return Segment(left(said.get(state, self.look.unknown), width, self.look.glyphs.more), style)
+
+
+def _host_width(snapshot: Snapshot) -> int:
+    run, ranks = snapshot.run, snapshot.ranks
+    names = run.nodes if run and run.nodes else tuple(set(ranks.host)) if ranks else ()
+    return max((len(name) for name in names), default=0)

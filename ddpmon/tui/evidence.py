@@ -1,0 +1,131 @@
+"""The numbers that a finding rests on, in words: chosen, named, and with their units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from ddpmon.schema import PHASES
+from ddpmon.tui.text import amount, figure
+
+Evidence = Mapping[str, float | int | str]
+
+LONGEST = 60  # a longer text stands in a block of its own
+NEGLIGIBLE = 0.1  # of the whole: a part below it is left out
+UNITS = {"ms": "ms", "us": "us", "s": "s", "pct": "%", "mhz": "MHz", "w": "W", "gb_s": "GB/s"}
+SHARES = ("share", "imbalance")
+WHAT = ("work", "step", "transfer")
+SAID = {"gc": "garbage collection", "typical": "typical work", "spread": "spread of the waits"}
+ELSEWHERE = ("cost_pct", "hit_steps", "one_step_in", "window_steps")
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """`work 158 ms, others 117 ms, +41 ms; waits 40 ms less; input +39 ms; over 20 steps`: one line, not cleaned.
+
+    Keys end in their unit (`_ms`, `_pct`, `_s`, `_bytes`). What is not finite, and what is small beside the whole, is
+    left out.
+    """
+    left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(value)}
+    whole = _whole(left)
+    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left)]
+    said += [_plainly(key, value) for key, value in left.items()]
+    return "; ".join([*said, *_extent(evidence)])
+
+
+def evidence_blocks(evidence: Evidence) -> list[tuple[str, list[str]]]:
+    """Long texts, such as a stack: (name, lines), not cleaned."""
+    texts = [(key, value) for key, value in evidence.items() if isinstance(value, str) and _is_long(value)]
+    return [(_name(key), [line for line in text.splitlines() if line.strip()]) for key, text in texts]
+
+
+def _worth_saying(value: float | int | str) -> bool:
+    return not _is_long(value) and bool(value.strip()) if isinstance(value, str) else math.isfinite(value)
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONGEST or len(text.splitlines()) > 1
+
+
+def _number(left: dict[str, float | int | str], key: str) -> float | None:
+    """Take a number out of what is left to say."""
+    value = left.get(key)
+    return None if value is None or isinstance(value, str) else float(left.pop(key))
+
+
+def _comparisons(left: dict[str, float | int | str]) -> Iterator[str]:
+    """What it is against what it is for others, or what it was, and by how much more."""
+    for what in WHAT:
+        for usual, word in ((f"others_{what}_ms", "others"), (f"normal_{what}_ms", "before")):
+            if f"{what}_ms" in left and usual in left:
+                own, other = _number(left, f"{what}_ms") or 0.0, _number(left, usual) or 0.0
+                more = _number(left, "excess_ms") if word == "others" else own - other
+                yield f"{what} {_ms(own)}, {word} {_ms(other)}, {_more(own - other if more is None else more)}"
+
+
+def _waiting(left: dict[str, float | int | str]) -> Iterator[str]:
+    less = _number(left, "waits_less_ms")
+    if less is not None:
+        yield f"waits {_ms(abs(less))} {'less' if less >= 0 else 'more'}"
+
+
+def _whole(left: Evidence) -> float:
+    """The ms that a part is measured against: the largest part, or what the whole has grown by, whichever is more."""
+    numbers = {key: float(value) for key, value in left.items() if not isinstance(value, str)}
+    grown = [numbers.get(f"{what}_ms", 0.0) - numbers.get(f"normal_{what}_ms", math.inf) for what in WHAT]
+    return max([*(abs(value) for key, value in numbers.items() if _is_part(key)), *grown], default=0.0)
+
+
+def _is_part(key: str) -> bool:
+    return key.endswith("_ms") and (key == "gc_ms" or key.startswith(("excess_", "rise_")) or key.endswith("_rise_ms"))
+
+
+def _parts(left: dict[str, float | int | str], whole: float) -> Iterator[str]:
+    """The parts of the excess, the largest first, without those that hardly count."""
+    parts = {key: _number(left, key) or 0.0 for key in [*left] if _is_part(key)}
+    for key, ms in sorted(parts.items(), key=lambda part: -abs(part[1])):
+        name = key.removesuffix("_ms").removeprefix("excess_").removeprefix("rise_").removesuffix("_rise")
+        if abs(ms) >= max(NEGLIGIBLE * whole, 0.05):
+            yield f"{name if name in PHASES else SAID.get(name, name.replace('_', ' '))} {_more(ms)}"
+
+
+def _ratios(left: dict[str, float | int | str]) -> Iterator[str]:
+    samples, ratio = _number(left, "samples_ratio"), _number(left, "ratio")
+    if ratio is not None:
+        yield f"{ratio:.2f} times the others"
+    if samples is not None and abs(samples - 1) >= 0.02:
+        yield f"{samples:.2f} times their samples"
+
+
+def _extent(evidence: Evidence) -> Iterator[str]:
+    """How many steps it rests on."""
+    hits, often, window = (evidence.get(key) for key in ("hit_steps", "one_step_in", "window_steps"))
+    if isinstance(hits, float | int):
+        rhythm = f", one step in {often:.0f}" if isinstance(often, float | int) and often >= 1.5 else ""
+        yield f"seen in {hits:,.0f} steps{rhythm}"
+    if isinstance(window, float | int):
+        yield f"over {window:,.0f} steps"
+
+
+def _plainly(key: str, value: float | int | str) -> str:
+    """Any other pair: its name, its value and the unit that its name ends in."""
+    if isinstance(value, str):
+        return f"{_name(key)} {value}"
+    if key.endswith("_bytes"):
+        return f"{_name(key.removesuffix('_bytes'))} {amount(value)}"
+    if key.endswith(SHARES):
+        return f"{_name(key).removesuffix(' share')} {100 * value:.0f} %"
+    shown = f"{value:,}" if isinstance(value, int) else figure(value)
+    unit = next((unit for unit in UNITS if key.endswith(f"_{unit}")), None)
+    return f"{_name(key.removesuffix(f'_{unit}'))} {shown} {UNITS[unit]}" if unit else f"{_name(key)} {shown}"
+
+
+def _name(key: str) -> str:
+    return SAID.get(key, key.replace("_", " "))
+
+
+def _ms(value: float) -> str:
+    return f"{figure(value)} ms"
+
+
+def _more(value: float) -> str:
+    return f"{'+' if value >= 0 else '-'}{figure(abs(value))} ms"

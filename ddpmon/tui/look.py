@@ -1,0 +1,169 @@
+"""What things look like: one accent, quiet greys, one hue in shades for the phases, red for what is broken.
+
+Colour never speaks alone: every glyph here says the same in ASCII and without any colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.style import Style
+
+from ddpmon.schema import PHASES
+from ddpmon.tui.text import clean
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs drawn; each one cell wide."""
+
+    mark: str = "▲"
+    lost: str = "✕"
+    failed: str = "✕"
+    finished: str = "✓"
+    stalled: str = "‖"
+    note: str = "•"
+    cursor: str = "▸"
+    down: str = "▾"
+    up: str = "▴"
+    rule: str = "─"
+    dot: str = "·"
+    unknown: str = "–"
+    more: str = "…"
+    tick: str = "┤"
+    bar: str = "│"
+    swatch: str = "■"
+    phases: str = "█████"  # input, forward, backward, optimizer, other
+    hot: str = "█"
+    levels: str = "█████████"
+    block: str = "▆"
+    median: str = "─"
+
+
+ASCII = Glyphs(
+    mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", down="v", up="^", rule="-",
+    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=o:", hot="#", levels=".:-=+*%#@",
+    block="#", median="-",
+)  # fmt: skip
+MONO = Glyphs(phases="█▓▒░▞", levels="·░░▒▒▓▓██")
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours as hex; the phases go from the strongest shade to the faintest, the ramp from calm to hot."""
+
+    background: str
+    text: str
+    strong: str
+    dim: str
+    faint: str
+    accent: str
+    broken: str
+    raised: str
+    phases: tuple[str, ...]
+    ramp: tuple[str, ...]
+    band: str
+    line: str
+
+
+DARK = Palette(
+    background="#0f1318", text="#bcc5cf", strong="#f2f5f8", dim="#76818d", faint="#39434e", accent="#ffb347",
+    broken="#ff6b63", raised="#1b222b", phases=("#b5d6f2", "#82b1dc", "#5389bb", "#376791", "#294862"),
+    ramp=("#1a2838", "#2b4a6b", "#55657e", "#837f74", "#ae9a62", "#d6b652", "#f5d550"), band="#345069",
+    line="#a9d0f2",
+)  # fmt: skip
+LIGHT = Palette(
+    background="#fbfbf9", text="#30363d", strong="#0b0d0f", dim="#6b747d", faint="#c3cad1", accent="#b45309",
+    broken="#c81e1e", raised="#eceff2", phases=("#123a5c", "#2c628f", "#5288b6", "#83aed2", "#b3cfe5"),
+    ramp=("#dfe7ee", "#c3cfd6", "#bdb48e", "#b08f4e", "#9a6a26", "#7a4510", "#521f00"), band="#b9cfe2",
+    line="#1d5c92",
+)  # fmt: skip
+LEVELS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that a drawing needs to know of colours and signs."""
+
+    glyphs: Glyphs
+    ascii_only: bool
+    colour: bool
+    text: Style
+    strong: Style
+    dim: Style
+    faint: Style
+    accent: Style
+    broken: Style
+    selected: Style
+    band: Style
+    line: Style
+    phases: tuple[str | None, ...]
+    hot: str | None
+    raised: str | None
+    ramp: tuple[str | None, ...]
+
+    @property
+    def unknown(self) -> str:
+        """The dash that stands for what is not known."""
+        return self.glyphs.unknown
+
+    @property
+    def cut(self) -> str:
+        """What stands for the beginning of a path that was cut off: in ASCII a lone dot would be a folder."""
+        return self.glyphs.more * (3 if self.ascii_only else 1)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether edges may be drawn with eighths of a cell, which needs two colours in a cell."""
+        return self.colour and not self.ascii_only
+
+    def clean(self, text: str) -> str:
+        """Foreign text, made printable for this terminal."""
+        return clean(text, self.ascii_only)
+
+
+def make_look(*, dark: bool = True, colour: bool = True, ascii_only: bool = False) -> Look:
+    """The look for a theme and a terminal."""
+    glyphs = ASCII if ascii_only else Glyphs() if colour else MONO
+    return _coloured(DARK if dark else LIGHT, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
+
+
+def _coloured(p: Palette, glyphs: Glyphs, ascii_only: bool) -> Look:
+    return Look(
+        glyphs, ascii_only, True,
+        text=Style(color=p.text), strong=Style(color=p.strong, bold=True), dim=Style(color=p.dim),
+        faint=Style(color=p.faint), accent=Style(color=p.accent), broken=Style(color=p.broken, bold=True),
+        selected=Style(bgcolor=p.raised), band=Style(color=p.band), line=Style(color=p.line),
+        phases=p.phases, hot=p.accent, raised=p.raised, ramp=_ramp(p.ramp),
+    )  # fmt: skip
+
+
+def _plain(glyphs: Glyphs, ascii_only: bool) -> Look:
+    plain, bold, dim = Style(), Style(bold=True), Style(dim=True)
+    return Look(
+        glyphs, ascii_only, False, text=plain, strong=bold, dim=dim, faint=dim, accent=bold,
+        broken=Style(bold=True, underline=True), selected=bold, band=dim, line=plain,
+        phases=(None,) * len(PHASES), hot=None, raised=None, ramp=(None,) * LEVELS,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def ink(color: str | None, back: str | None = None, bold: bool = False) -> Style:
+    """A style of two colours, made once."""
+    return Style(color=color, bgcolor=back, bold=bold or None)
+
+
+def _ramp(stops: tuple[str, ...]) -> tuple[str, ...]:
+    """`LEVELS` colours, evenly spaced along the stops."""
+    colours = []
+    for level in range(LEVELS):
+        place = level / (LEVELS - 1) * (len(stops) - 1)
+        left = min(int(place), len(stops) - 2)
+        colours.append(_mix(stops[left], stops[left + 1], place - left))
+    return tuple(colours)
+
+
+def _mix(one: str, other: str, share: float) -> str:
+    channels = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in channels)

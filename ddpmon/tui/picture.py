@@ -1,0 +1,53 @@
+"""What a drawing is given: one frozen snapshot, how to look, and how the watching itself goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpmon.snapshot import Link, Snapshot
+from ddpmon.tui.look import Look
+from ddpmon.tui.text import age, count
+
+NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, taken_monotonic=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The state of the dashboard as every drawing function sees it.
+
+    Attributes:
+        snapshot: what is shown (the frozen one while paused).
+        look: colours and glyphs.
+        stuck_s: seconds since the store last answered, when that is too long; None while all is well.
+        paused_s: seconds since the display was frozen; None while it is live.
+        interval: seconds between two readings.
+    """
+
+    snapshot: Snapshot
+    look: Look
+    stuck_s: float | None = None
+    paused_s: float | None = None
+    interval: float = 1.0
+
+    @property
+    def stale(self) -> bool:
+        """The picture is a memory: what it shows is no longer being watched."""
+        return self.snapshot.link.state in ("gone", "silent") and self.snapshot.run is not None
+
+    @property
+    def faded(self) -> bool:
+        """Drawn dim as a whole, because the store has gone for good."""
+        return self.snapshot.link.state == "gone" and self.snapshot.run is not None
+
+
+def notice(picture: Picture) -> str:
+    """One sentence on what stands between the reader and a live picture; empty when nothing does."""
+    link, run = picture.snapshot.link, picture.snapshot.run
+    if picture.stuck_s is not None:
+        return f"no answer from the store for {age(picture.stuck_s)}; the picture below is that old"
+    if picture.paused_s is not None:
+        step = f" at step {count(run.step)}" if run and run.step is not None else ""
+        return f"display frozen{step} for {age(picture.paused_s)}; collection goes on, space resumes"
+    if run is None or link.state == "live":
+        return link.message if run is not None else ""
+    return link.message or f"the store is {link.state}; this is the last picture"

@@ -1,0 +1,152 @@
+"""The overview: the verdict, the picture that proves it, and what else is known."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Input
+
+from ddpmon.tui.draw.curves import plots_beside, plots_stacked
+from ddpmon.tui.draw.findings import finding_lines
+from ddpmon.tui.draw.footer import Keys
+from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.layout import LEAST, Plan, plan
+from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
+from ddpmon.tui.lines import Line
+from ddpmon.tui.picture import notice
+from ddpmon.tui.screens.base import View
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter import Filter
+from ddpmon.tui.widgets.rank_table import RankTable
+
+
+class Overview(View):
+    """Everything at a glance."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter ranks", show=False),
+        Binding("s", "sort", "Sort by the next column", show=False),
+        Binding("r", "reverse", "Reverse the order", show=False),
+        Binding("escape", "all_ranks", "Show all ranks", show=False),
+    ]
+    AUTO_FOCUS = "RankTable"
+
+    def compose(self) -> ComposeResult:
+        """One widget a panel; sizes come from the plan."""
+        yield Canvas(self._head, id="head")
+        yield Canvas(self._calm, id="calm")
+        with Horizontal(id="body"):
+            with Vertical(id="left"):
+                yield RankTable()
+                yield Canvas(lambda w, h: finding_lines(self.picture, w, h), id="found")
+            yield Canvas(lambda w, h: plots_stacked(self.picture, w, h), id="side")
+        yield Canvas(lambda w, h: heat_lines(self.picture, w, h), id="heat")
+        yield Canvas(lambda w, h: plots_beside(self.picture, w, h), id="plots")
+        yield Filter()
+        yield Canvas(self.foot, id="foot")
+
+    @property
+    def table(self) -> RankTable:
+        """The rank table."""
+        return self.query_one(RankTable)
+
+    def show(self) -> None:
+        """Share out the room, then draw."""
+        self._arrange()
+        self.table.show(self.picture)
+        super().show()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Another size is another plan."""
+        if self.ready:
+            self.show()
+
+    def plan(self) -> Plan:
+        """Which panels there is room for now."""
+        snapshot = self.picture.snapshot
+        ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
+        size, look = self.size, self.picture.look
+        found = len(snapshot.findings)
+        height = size.height - int(self.query_one(Filter).display)
+        return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth)
+
+    def _head_height(self) -> int:
+        return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))
+
+    def _arrange(self) -> None:
+        shares = self.plan()
+        drawn = shares.fits and self.picture.snapshot.run is not None and self.picture.snapshot.ranks is not None
+        heights = {"head": shares.head if drawn else int(shares.fits), "body": shares.body + shares.findings}
+        heights |= {"table": shares.body, "found": shares.findings}
+        heights |= {"heat": shares.heat, "plots": shares.plots, "foot": int(shares.fits)}
+        for name, height in heights.items():
+            widget = self.query_one(f"#{name}")
+            widget.display = height > 0 and (drawn or name in ("head", "foot"))
+            widget.styles.height = max(height, 1)
+        self.query_one("#calm").display = not drawn
+        side = self.query_one("#side")
+        side.display = shares.side > 0
+        side.styles.width = shares.side or 1
+
+    def _head(self, width: int, height: int) -> list[Line]:
+        lines = [header_line(self.picture, width)]
+        if height <= 1:
+            return lines
+        lines += [notice_line(self.picture, width)] if notice(self.picture) else []
+        return [*lines, *verdict_lines(self.picture, width), figures_line(self.picture, width)]
+
+    def _calm(self, width: int, height: int) -> list[Line]:
+        if not self.plan().fits:
+            return too_small_lines(self.size.width, self.size.height, LEAST, self.picture.look)
+        return waiting_lines(self.picture, width, height)
+
+    def keys(self) -> Keys:
+        """Few keys while there is nothing to see; how to end typing while a filter is typed."""
+        if self.picture.snapshot.ranks is None:
+            return (("?", "help"), ("q", "quit"))
+        if self.query_one(Filter).has_focus:
+            return (("enter", "keep the filter"), ("esc", "all ranks"))
+        pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
+        clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
+        return (
+            *clear, ("enter", "detail"), ("5", "findings"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), pause,
+            ("+ -", "rate"), ("?", "help"), ("q", "quit"),
+        )  # fmt: skip
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        if self.picture.snapshot.ranks is not None:
+            self.query_one(Filter).display = True
+            self.query_one(Filter).focus()
+            self.show()
+
+    @on(Input.Changed, "#filter")
+    def _narrow(self, event: Input.Changed) -> None:
+        self.table.rearrange(wanted=event.value)
+
+    @on(Filter.Closed)
+    def _close_filter(self) -> None:
+        self.query_one(Filter).display = False
+        self.table.focus()
+        self.call_after_refresh(self.show)
+
+    def on_descendant_focus(self) -> None:
+        """The keys that work depend on what has the focus."""
+        self.query_one("#foot", Canvas).redraw()
+
+    def action_all_ranks(self) -> None:
+        """Drop the filter."""
+        self.query_one(Filter).value = ""
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self.table.next_sort()
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self.table.rearrange(reverse=not self.table.view.reverse)

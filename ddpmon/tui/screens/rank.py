@@ -1,0 +1,50 @@
+"""One rank in detail."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.footer import Keys
+from ddpmon.tui.draw.header import header_line, notice_line
+from ddpmon.tui.lines import Line
+from ddpmon.tui.picture import notice
+from ddpmon.tui.screens.base import View
+from ddpmon.tui.widgets.canvas import Canvas
+
+
+class RankScreen(View):
+    """Who a rank is, what it did in its last steps, and what its machine did meanwhile."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.overview", "Back", show=False),
+        Binding("up,k", "app.step_rank(-1)", "The rank above", show=False),
+        Binding("down,j", "app.step_rank(1)", "The rank below", show=False),
+    ]
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def compose(self) -> ComposeResult:
+        """Header, the rank, the keys."""
+        yield Canvas(self._head, id="head")
+        yield Canvas(lambda w, h: detail_lines(self.picture, self.rank, w, h), id="detail")
+        yield Canvas(self.foot, id="foot")
+
+    def show(self) -> None:
+        """Make room for a notice when there is one."""
+        self.query_one("#head").styles.height = 2 if notice(self.picture) else 1
+        super().show()
+
+    def _head(self, width: int, height: int) -> list[Line]:
+        lines = [header_line(self.picture, width)]
+        return [*lines, notice_line(self.picture, width)] if height > 1 else lines
+
+    def keys(self) -> Keys:
+        """Back, along the table's order, freeze."""
+        pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
+        return (("esc", "back"), ("j k", "next rank, previous"), ("5", "findings"), pause, ("?", "help"), ("q", "quit"))

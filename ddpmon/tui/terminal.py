@@ -1,0 +1,112 @@
+"""The terminal under the dashboard: where it draws, what must not reach it, and whether it is far away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+REPLAYED_BYTES = 16_384
+
+
+class Screen:
+    """A text stream on the terminal; that the terminal has vanished meanwhile is no error.
+
+    An error here would kill Textual's writer thread, and the app would then wait for it without end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
+
+    def write(self, text: str) -> None:
+        """Write, if there still is a terminal."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush, if there still is a terminal."""
+        with suppress(OSError):
+            self._stream.flush()
+
+    def fileno(self) -> int:
+        """The terminal's descriptor."""
+        return self._stream.fileno()
+
+    def close(self) -> None:
+        """Close it."""
+        with suppress(OSError):
+            self._stream.close()
+
+
+@dataclass
+class Stage:
+    """A terminal of our own while file descriptor 2 leads elsewhere.
+
+    Attributes:
+        screen: the stream to draw on, or None when no terminal was found.
+        replay: give what was set aside to the real descriptor 2 once the screen is restored.
+    """
+
+    screen: Screen | None = None
+    replay: bool = False
+
+
+_stage = Stage()
+
+
+def screen() -> Screen | None:
+    """The stream that the driver draws on while `own_terminal` is open, else None."""
+    return _stage.screen
+
+
+@contextmanager
+def own_terminal() -> Iterator[Stage]:
+    """Draw on a descriptor of our own and lead descriptor 2 into a file.
+
+    Native libraries write warnings straight to descriptor 2, and Textual draws on the very same one.
+    """
+    terminal = _terminal_descriptor()
+    if terminal is None:
+        yield _stage
+        return
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as aside, closing(Screen(terminal)) as stream:
+        sys.stderr.flush()
+        os.dup2(aside.fileno(), 2)
+        _stage.screen, _stage.replay = stream, False
+        try:
+            yield _stage
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            _stage.screen = None
+            if _stage.replay:
+                _replay(aside)
+
+
+def _terminal_descriptor() -> int | None:
+    """A fresh descriptor of the terminal: that of stderr, stdout or stdin, whichever is one."""
+    for number in (2, 1, 0):
+        try:
+            if os.isatty(number):
+                return os.open(os.ttyname(number), os.O_WRONLY | os.O_NOCTTY)
+        except OSError:  # a terminal that cannot be opened by name still is one
+            return os.dup(number)
+    return None
+
+
+def _replay(aside: IO[bytes]) -> None:
+    """Give the last of what was set aside to the real descriptor 2."""
+    size = aside.seek(0, os.SEEK_END)
+    aside.seek(max(size - REPLAYED_BYTES, 0))
+    os.write(2, aside.read())
+
+
+def is_remote(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal is at the far end of an SSH connection."""
+    return bool(environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"))

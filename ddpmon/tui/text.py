@@ -1,0 +1,117 @@
+"""Text for a fixed grid: clean foreign strings, numbers of three significant digits, ages, clocks."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+from rich.cells import cell_len, set_cell_size
+
+UNKNOWN = "–"
+_ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "°": "", "≥": ">=", "≤": "<=", "’": "'"}
+
+
+def clean(text: str, ascii_only: bool = False) -> str:
+    """Make foreign text printable: no control, format or private characters, one line; ASCII if asked."""
+    if text.isascii() and text.isprintable():
+        return text
+    if ascii_only:
+        text = "".join(_ASCII.get(char, char) for char in text)
+    kept = "".join(char if unicodedata.category(char)[0] not in "CZ" else _gap(char) for char in text)
+    return kept.encode("ascii", "replace").decode() if ascii_only else kept
+
+
+def _gap(char: str) -> str:
+    return " " if char.isspace() else ""
+
+
+def known(value: float | None) -> bool:
+    """Whether a figure is there at all: not None, not NaN, not infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def clip(text: str, width: int, more: str = "…") -> str:
+    """Cut text to `width` cells, ending in `more` where something was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - len(more), 0)) + more[: max(width, 0)]
+
+
+def left(text: str, width: int, more: str = "…") -> str:
+    """Text cut or padded at the right to exactly `width` cells."""
+    return set_cell_size(clip(text, width, more), max(width, 0))
+
+
+def figure(value: float | None, unknown: str = UNKNOWN) -> str:
+    """Three significant digits, thousands separated, never in exponents: 0.312, 3.21, 17.2, 172, 1,204, 1.23M."""
+    if value is None or not math.isfinite(value):
+        return unknown
+    size = abs(value)
+    if size >= 999_999.5:
+        return _scaled(value)
+    return f"{value:,.{decimals(size)}f}"
+
+
+def decimals(size: float) -> int:
+    """How many decimals leave three significant digits of a value of this size."""
+    return 0 if size >= 99.95 or size == 0 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+
+
+def _scaled(value: float) -> str:
+    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor * 0.9995:
+            scaled = value / factor
+            return f"{scaled:.{min(decimals(abs(scaled)), 2)}f}{unit}" if abs(scaled) < 1e4 else f"{scaled:.3g}{unit}"
+    return figure(value)
+
+
+def tick(value: float) -> str:
+    """A short label for an axis: 0, 0.5, 2, 1.5k."""
+    if abs(value) >= 1000:
+        for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= factor:
+                return f"{value / factor:.4g}{unit}"
+    return f"{value:.3g}"
+
+
+def count(value: int | None, unknown: str = UNKNOWN) -> str:
+    """A whole number with thousands separated; None or negative is unknown."""
+    return unknown if value is None or value < 0 else f"{value:,}"
+
+
+def amount(size: float | None, unknown: str = UNKNOWN) -> str:
+    """Bytes as 1.23 GB."""
+    if size is None or not math.isfinite(size):
+        return unknown
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(size) >= factor:
+            return f"{figure(size / factor)} {unit}"
+    return f"{size:.0f} B"
+
+
+def age(seconds: float | None, unknown: str = UNKNOWN) -> str:
+    """How old: 0.4 s, 12 s, 3 min, 2 h, 5 d."""
+    if seconds is None or not math.isfinite(seconds):
+        return unknown
+    seconds = max(seconds, 0.0)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for limit, factor, unit in ((99.5, 1, "s"), (5970, 60, "min"), (172_000, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def clock(seconds: float | None, unknown: str = "--:--:--") -> str:
+    """Elapsed time as 00:12:31, with days in front when there are any."""
+    if seconds is None or not math.isfinite(seconds):
+        return unknown
+    whole = max(int(seconds), 0)
+    days, rest = divmod(whole, 86400)
+    text = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days} d {text}" if days else text
+
+
+def plural(number: int, noun: str) -> str:
+    """1 rank, 8 ranks."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,106 @@
+"""Reading the findings: the worst one, those that name a rank, and the calm sentence when there is none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
+from ddpmon.diagnose.steady import ENOUGH
+from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.snapshot import Ranks, Snapshot
+from ddpmon.tui.text import count
+
+STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
+BROKEN = {*STOPPED, "nonfinite_loss", "gpu_errors"}
+UNMARKED = {"pause", "advice", "monitor_degraded"}  # information that says nothing of a rank's health
+NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network"}  # as information: for the list only
+ENOUGH_STEPS = WARM_UP + ENOUGH
+UNEVEN_PCT = 10.0
+
+
+def standing(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that are not over, in their order (the worst first)."""
+    return [finding for finding in findings if finding.cleared_at_step is None]
+
+
+def headline(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
+    worthy = [finding for finding in standing(findings) if not _is_note(finding, NOTES)]
+    return max(worthy, key=lambda f: (f.kind in STOPPED, SEVERITIES.index(f.severity)), default=None)
+
+
+def _is_note(finding: Finding, kinds: set[str]) -> bool:
+    return finding.severity == "info" and finding.kind in kinds
+
+
+def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> list[Finding]:
+    """The lasting findings that name this rank, or its whole host when they name no rank."""
+    return [f for f in standing(findings) if rank in f.ranks or (not f.ranks and host in f.nodes)]
+
+
+def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[int, Finding]:
+    """The ranks that a lasting finding names, each with its worst finding."""
+    marked: dict[int, Finding] = {}
+    for finding in standing(findings):
+        if at_or_above(finding.severity, floor) and not _is_note(finding, UNMARKED):
+            for rank in finding.ranks:
+                marked.setdefault(rank, finding)
+    return marked
+
+
+def is_broken(finding: Finding) -> bool:
+    """Whether it says that something is broken rather than slow."""
+    return finding.kind in BROKEN and finding.severity != "info"
+
+
+def spread_pct(ranks: Ranks) -> float | None:
+    """How far the work of the ranks lies from its median, in percent; None below two known ranks."""
+    work = ranks.work_ms[np.isfinite(ranks.work_ms)]
+    if len(work) < 2:
+        return None
+    middle = float(np.median(work))
+    return float(np.max(np.abs(work / middle - 1))) * 100 if middle > 0 else None
+
+
+def calm_sentence(snapshot: Snapshot) -> str:
+    """What to say when nothing was found."""
+    ranks, run = snapshot.ranks, snapshot.run
+    if ranks is None or run is None:
+        return "no rank heard yet"
+    spread = spread_pct(ranks)
+    if run.world_size == 1:
+        return "one rank: nothing to compare it with"
+    if run.step is None or run.step < ENOUGH_STEPS or spread is None:
+        return f"not enough evidence yet: step {count(run.step)}, a verdict takes {ENOUGH_STEPS}"
+    known = int(np.isfinite(ranks.work_ms).sum())
+    who = f"all {known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
+    if spread > UNEVEN_PCT:
+        return f"nobody in particular is late; the work of {who} differs by up to {spread:.0f} %"
+    return f"{who} within {max(spread, 1):.0f} %"
+
+
+def is_even(snapshot: Snapshot) -> bool:
+    """Whether the calm sentence is good news: enough steps, and all ranks of a run in order work alike."""
+    ranks, run = snapshot.ranks, snapshot.run
+    if ranks is None or run is None or run.step is None or run.step < ENOUGH_STEPS:
+        return False
+    spread, whole = spread_pct(ranks), bool(np.isfinite(ranks.work_ms).all())
+    return run.state in ("running", "finished") and whole and spread is not None and spread <= UNEVEN_PCT
+
+
+def onsets(findings: Sequence[Finding]) -> list[int]:
+    """The steps at which lasting troubles began, the headline's first, at most three."""
+    first = headline(findings)
+    loud = [finding for finding in standing(findings) if at_or_above(finding.severity, "warning")]
+    steps = [f.since_step for f in (first, *loud) if f is not None and f.since_step is not None]
+    return list(dict.fromkeys(steps))[:3]
+
+
+def median_of(values: np.ndarray) -> float:
+    """The median of what is known, NaN when nothing is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return float(np.nanmedian(values)) if values.size else float("nan")

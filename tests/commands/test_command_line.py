@@ -1,0 +1,168 @@
+"""The command line as a user meets it: real processes, exit codes, one sentence and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ddpmon import __version__
+from ddpmon.store.discovery import Announcement, announce
+
+Done = subprocess.CompletedProcess[str]
+Ddpmon = Callable[..., Done]
+
+
+@pytest.fixture
+def ddpmon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ddpmon:
+    """Runs a command on a host where no run is known."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def run(*arguments: str) -> Done:
+        command = [sys.executable, "-m", "ddpmon.cli", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        assert "Traceback" not in done.stderr + done.stdout
+        return done
+
+    return run
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port on which somebody listens and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def announced(tmp_path: Path, run_id: str, port: int) -> None:
+    runtime = os.environ["XDG_RUNTIME_DIR"]
+    assert runtime == str(tmp_path)
+    announcement = Announcement(
+        run_id=run_id,
+        name=f"gpt\x1b[31m-{run_id}",
+        url=f"tcp://127.0.0.1:{port}",
+        pid=os.getpid(),
+        host="node0",
+        world_size=4,
+        started_at=1000.0,
+    )
+    assert announce(announcement) is not None
+
+
+def test_version_and_help(ddpmon: Ddpmon) -> None:
+    assert ddpmon("--version").stdout == f"ddpmon {__version__}\n"
+    shown = ddpmon("--help")
+    assert shown.returncode == 0
+    for command in ("watch", "status", "diagnose", "demo"):
+        assert f"\n  {command} " in shown.stdout
+        assert ddpmon(command, "--help").returncode == 0
+    assert "3 no run" in " ".join(ddpmon("status", "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sing",),
+        ("status", "--fail-on", "never"),
+        ("status", "one", "two"),
+        ("watch", "--interval", "0"),
+        ("demo", "--nproc", "1"),
+        ("demo", "--fault", "rain"),
+        ("demo", "--steps", "10"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_usage(ddpmon: Ddpmon, arguments: tuple[str, ...]) -> None:
+    done = ddpmon(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("http://node0:29480", "http"),
+        ("tcp://node0:port", "port"),
+        ("tcp://node0", "port"),
+        ("tcp://", "host"),
+        ("run.ddpmon", "run.ddpmon"),
+        (__file__, "recording"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_usage_in_one_sentence(ddpmon: Ddpmon, target: str, names: str) -> None:
+    done = ddpmon("status", target)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert names in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_no_run_on_this_host_is_3(ddpmon: Ddpmon, as_json: tuple[str, ...]) -> None:
+    done = ddpmon("status", *as_json)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no run" in done.stderr.lower()
+
+
+def test_a_store_that_refuses_is_3(ddpmon: Ddpmon) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    done = ddpmon("status", f"tcp://127.0.0.1:{port}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert str(port) in done.stderr
+
+
+def test_a_store_that_never_answers_is_3(ddpmon: Ddpmon, deaf_port: int) -> None:
+    done = ddpmon("status", "--json", f"tcp://127.0.0.1:{deaf_port}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "watch"])
+def test_several_runs_are_listed_to_choose_from(ddpmon: Ddpmon, tmp_path: Path, command: str) -> None:
+    announced(tmp_path, "a", 29480)
+    announced(tmp_path, "b", 29481)
+    done = ddpmon(command) if command == "status" else in_a_terminal(command)
+    assert done.returncode == 2
+    for words in ("tcp://127.0.0.1:29480", "tcp://127.0.0.1:29481", "-a, 4 ranks", "-b, 4 ranks"):
+        assert words in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_the_dashboard_without_a_terminal_points_to_status(ddpmon: Ddpmon) -> None:
+    done = ddpmon("watch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ddpmon status" in done.stderr
+
+
+@pytest.mark.usefixtures("ddpmon")
+def test_quitting_the_dashboard_without_having_seen_a_run_is_3(deaf_port: int) -> None:
+    done = in_a_terminal("watch", f"tcp://127.0.0.1:{deaf_port}", keys=b"q")
+    assert done.returncode == 3
+    assert done.stderr.startswith("ddpmon: no run was seen")
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("status", "--fail-on", "worse"), ("demo", "--fault", "rain")])
+def test_a_word_that_is_no_choice_is_named_once_with_the_choices(ddpmon: Ddpmon, arguments: tuple[str, ...]) -> None:
+    said = ddpmon(*arguments).stderr
+    assert said.count(arguments[-1]) == 1
+    assert "Value error" not in said
+    assert "warning" in said or "backward" in said
+
+
+def in_a_terminal(*arguments: str, keys: bytes = b"") -> Done:
+    """Run with a terminal on stdin and stdout, on which `keys` have been pressed."""
+    ours, theirs = os.openpty()
+    os.write(ours, keys)
+    try:
+        command = [sys.executable, "-m", "ddpmon.cli", *arguments]
+        return subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)

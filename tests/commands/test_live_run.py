@@ -1,0 +1,219 @@
+"""The commands on a real training run with a slow rank: seen, judged, stopped, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ddpmon.store.discovery import discover, left_behind
+
+pytest.importorskip("torch")
+Done = subprocess.CompletedProcess[str]
+DDPMON = [sys.executable, "-m", "ddpmon.cli"]
+TRAINER = [sys.executable, "-m", "trainer", "--nproc=2", "--steps=1000000", "--name=live", "--layers=2"]
+PATIENCE_S = 120.0
+
+
+class Live:
+    """A training run of two ranks, of which rank 1 is slow from step 40 on."""
+
+    def __init__(self, log: Path) -> None:
+        with log.open("wb") as output:
+            command = [*TRAINER, "--fault=input:rank=1,ms=100,from=40"]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def tree(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(self.process.pid)
+            return [parent, *parent.children(recursive=True)]
+        return []
+
+    def signal(self, number: int) -> None:
+        for process in self.tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("live")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr("tempfile.tempdir", str(folder))
+        run = Live(folder / "log")
+        try:
+            wait_for_the_straggler(run, folder / "log")
+            yield run
+        finally:
+            run.signal(signal.SIGKILL)
+            run.process.wait()
+
+
+def wait_for_the_straggler(run: Live, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and run.process.poll() is None:
+        done = ddpmon("status", "--json")
+        if done.returncode == 0 and json.loads(done.stdout)["findings"]:
+            return
+        time.sleep(1.0)
+    pytest.fail(f"no finding: {done.stdout}{done.stderr}{log.read_text(errors='replace')[-3000:]}")
+
+
+def ddpmon(*arguments: str) -> Done:
+    done = subprocess.run([*DDPMON, *arguments], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr + done.stdout
+    return done
+
+
+def status() -> dict[str, Any]:
+    done = ddpmon("status", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.usefixtures("live")
+def test_json_names_the_slow_rank_and_its_phase() -> None:
+    seen = status()
+    assert (seen["run"]["name"], seen["run"]["world_size"], seen["run"]["state"]) == ("live", 2, "running")
+    assert seen["coverage"]["reporting"] == 2
+    straggler = next(finding for finding in seen["findings"] if finding["kind"] == "straggler")
+    assert (straggler["ranks"], straggler["phase"]) == ([1], "input")
+    early, late = seen["ranks"]
+    assert late["phases_ms"]["input"] > 90
+    assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"
+    assert late["lateness_ms"] > early["lateness_ms"]
+
+
+@pytest.mark.usefixtures("live")
+def test_the_run_goes_on_between_two_looks() -> None:
+    before = status()["run"]["step"]
+    time.sleep(3.0)
+    assert status()["run"]["step"] > before
+
+
+@pytest.mark.usefixtures("live")
+def test_a_script_can_fail_on_the_finding() -> None:
+    assert ddpmon("status", "--json", "--fail-on", "info").returncode == 1
+    assert ddpmon("status").returncode == 0
+
+
+@pytest.mark.usefixtures("live")
+def test_a_person_reads_the_verdict_and_the_slow_rank_first() -> None:
+    (run,) = discover()
+    printed = ddpmon("status", run.url).stdout.splitlines()
+    assert any("rank 1" in line and "input" in line for line in printed[:4])
+    heading = next(at for at, line in enumerate(printed) if line.split()[:1] == ["rank"])
+    assert printed[heading + 1].split()[0] == "1"
+
+
+@pytest.mark.usefixtures("live")
+def test_the_dashboard_opens_shows_the_run_and_quits_with_a_summary() -> None:
+    code, screen = in_a_terminal("watch", until=b"live", then=b"q")
+    assert code == 0, screen[-3000:]
+    _, _, after = screen.rpartition(b"\x1b[?1049l")
+    assert b"live" in after, "the summary stands on the ordinary screen, after the dashboard has gone"
+    assert b"Traceback" not in screen
+
+
+def test_a_store_that_is_stopped_is_3_and_recovers(live: Live) -> None:
+    live.signal(signal.SIGSTOP)
+    try:
+        done = ddpmon("status", "--json")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert len(done.stderr.splitlines()) == 1
+    finally:
+        live.signal(signal.SIGCONT)
+    assert status()["run"]["name"] == "live"
+
+
+def test_a_killed_run_is_3_and_known_to_have_been_killed(live: Live) -> None:
+    (run,) = discover()
+    tree = live.tree()
+    live.signal(signal.SIGKILL)
+    live.process.wait()
+    psutil.wait_procs(tree, timeout=PATIENCE_S)
+    for target in ([], [f"{run.url}/{run.run_id}"]):  # the port alone may be another run's by now
+        done = ddpmon("status", *target)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
+    assert left_behind(run.run_id)
+
+
+def test_ending_the_demo_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    demo = subprocess.Popen([*DDPMON, "demo", "--nproc=2"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    tree = wait_for_ranks(psutil.Process(demo.pid), 2)
+    demo.terminate()
+    demo.communicate()
+    assert demo.returncode == 128 + signal.SIGTERM
+    _, left = psutil.wait_procs(tree, timeout=1)
+    assert left == []
+    assert not list(tmp_path.glob("ddpmon-demo-*"))
+
+
+def test_quitting_the_demos_dashboard_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, screen = in_a_terminal("demo", "--nproc=2", until=b"demo-", then=b"q")
+    assert code == 0, screen[-3000:]
+    assert b"demo-" in screen.rpartition(b"\x1b[?1049l")[2]
+    assert discover() == []
+
+
+def wait_for_ranks(parent: psutil.Process, count: int) -> list[psutil.Process]:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and parent.status() != psutil.STATUS_ZOMBIE:
+        tree = parent.children(recursive=True)
+        ranks = []
+        for process in tree:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                ranks += ["LOCAL_RANK"] if "LOCAL_RANK" in process.environ() else []
+        if len(ranks) == count:
+            return tree
+        time.sleep(0.2)
+    raise AssertionError("the demo started no ranks")
+
+
+def in_a_terminal(*arguments: str, until: bytes, then: bytes) -> tuple[int, bytes]:
+    """Run on a terminal of 80x24, press `then` once `until` has been drawn; the exit code and what was drawn."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen([*DDPMON, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    screen, deadline, pressed = b"", time.monotonic() + PATIENCE_S, False
+    while process.poll() is None and time.monotonic() < deadline:
+        screen += drawn(ours)
+        if until in screen and not pressed:
+            pressed = True
+            os.write(ours, then)
+    process.kill()
+    process.wait()
+    screen += drawn(ours)
+    os.close(ours)
+    os.close(theirs)
+    return process.returncode, screen
+
+
+def drawn(terminal: int) -> bytes:
+    """What has come within a moment."""
+    parts = []
+    while select.select([terminal], [], [], 0.2)[0]:
+        parts.append(os.read(terminal, 1 << 16))
+    return b"".join(parts)

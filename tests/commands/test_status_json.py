@@ -1,0 +1,233 @@
+"""The JSON contract, field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+
+from ddpmon.commands.status_json import dumps, status_object
+from ddpmon.parts import Stall
+from ddpmon.snapshot import JobView, Link, RunView, Snapshot
+from tests.commands.command_snapshots import FAILURE, NAN, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
+
+GPU_OBJECT = {
+    "index": 1,
+    "uuid": "GPU-bbbb",
+    "name": "H200",
+    "utilization_pct": 91.0,
+    "memory_used": 9 << 30,
+    "memory_total": 80 << 30,
+    "temperature_c": 61.0,
+    "power_w": 300.5,
+    "power_limit_w": 700.0,
+    "sm_clock_mhz": 1980.0,
+}
+
+
+def parsed(taken: Snapshot) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    answer: dict[str, Any] = json.loads(dumps(status_object(taken)), parse_constant=refuse)
+    return answer
+
+
+def test_the_run_and_the_job() -> None:
+    status = parsed(snapshot())
+    assert list(status) == ["schema_version", "time", "run", "coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert status["schema_version"] == 1
+    assert status["time"] == "2023-11-14T22:13:20.250Z"
+    assert status["run"] == {
+        "id": "r1",
+        "name": "gpt",
+        "state": "running",
+        "world_size": 2,
+        "nodes": ["node0"],
+        "backend": "gloo",
+        "step": 1204,
+        "elapsed_s": 751.5,
+        "source": "tcp://127.0.0.1:29480",
+    }
+    assert status["coverage"] == {"expected": 2, "reporting": 2, "oldest_age_s": 0.5}
+    assert status["job"] == {
+        "step_ms": 172.15,
+        "throughput": 92.9,
+        "throughput_unit": "samples/s",
+        "loss": 2.282,
+        "sync_efficiency": 0.76,
+        "lost_to_waiting_pct": 19.5,
+        "allreduce_ms": 40.15,
+        "exposed_ms": 33.65,
+        "busbw_gb_s": 1.25,
+    }
+
+
+def test_ranks() -> None:
+    early, late = parsed(snapshot())["ranks"]
+    assert late == {
+        "rank": 1,
+        "host": "node0",
+        "local_rank": 1,
+        "pid": 4001,
+        "state": "running",
+        "step": 1204,
+        "age_s": 0.5,
+        "loss": 2.25,
+        "step_ms": 172.2,
+        "work_ms": 158.2,
+        "exposed_ms": 13.2,
+        "allreduce_ms": 20.2,
+        "barrier_ms": 1.2,
+        "lateness_ms": 40.8,
+        "phases_ms": {"input": 43.2, "forward": 40.2, "backward": 70.2, "optimizer": 3.2, "other": 1.4},
+        "gpu": GPU_OBJECT,
+        "cpu_pct": 50.25,
+        "rss_bytes": 400_000_000,
+        "stall": None,
+        "failure": None,
+    }
+    assert (early["rank"], early["gpu"], early["lateness_ms"]) == (0, None, 0.0)
+    assert early["loss"] == 2.3140001296997070, "a loss is not rounded"
+
+
+def test_nodes_and_findings() -> None:
+    status = parsed(snapshot())
+    assert status["nodes"] == [
+        {
+            "node": 0,
+            "host": "node0",
+            "ranks": [0, 1],
+            "age_s": 0.6,
+            "cpu_pct": 75.5,
+            "cpu_count": 2,
+            "load_1m": 3.5,
+            "memory_used": 1 << 30,
+            "memory_total": 4 << 30,
+            "gpus": [GPU_OBJECT],
+            "notes": ["no NVML"],
+        }
+    ]
+    assert status["findings"] == [
+        {
+            "kind": "straggler",
+            "severity": "warning",
+            "ranks": [1],
+            "nodes": ["node0"],
+            "phase": "input",
+            "cause": "run-queue wait",
+            "since_step": 812,
+            "cost_pct": 19.25,
+            "summary": STRAGGLER.summary,
+            "advice": "Look at the DataLoader of rank 1.",
+            "since_is_bound": False,
+            "evidence": {},
+        }
+    ]
+
+
+def test_evidence_is_finite_numbers_null_or_text() -> None:
+    evidence: dict[str, float | int | str] = {
+        "work_ms": 158.123456,
+        "samples_ratio": NAN,
+        "window_steps": 20,
+        "stack": "a.py:1 in f\nb.py:2 in g",
+    }
+    (finding,) = parsed(snapshot(findings=(dataclasses.replace(STRAGGLER, evidence=evidence),)))["findings"]
+    assert finding["evidence"] == {**evidence, "work_ms": 158.12, "samples_ratio": None}
+
+
+def test_the_monitor_tells_its_own_cost_and_its_drops() -> None:
+    assert parsed(snapshot(job=JobView(monitor_us=38.25, dropped=3)))["monitor"] == {
+        "cost_us_per_step": 38.25,
+        "dropped": 3,
+    }
+
+
+def test_a_rank_that_is_stuck_and_one_that_has_failed() -> None:
+    stuck, failed = parsed(snapshot(ranks=two_ranks(stall=(STALL, None), failure=(None, FAILURE))))["ranks"]
+    assert stuck["stall"] == {
+        "seconds": 14.2,
+        "stack": ["/gpt/train.py:41 in main: loss = step(batch)", "/gpt/data.py:7 in read"],
+        "collective": "last entered gloo:all_reduce #41, last completed #40",
+    }
+    assert stuck["failure"] is failed["stall"] is None
+    assert failed["failure"] == {
+        "kind": "ValueError",
+        "message": "no such shard",
+        "step": 12,
+        "traceback": list(FAILURE.traceback),
+    }
+
+
+def test_a_stall_of_which_nothing_could_be_read() -> None:
+    status = parsed(snapshot(ranks=two_ranks(stall=(Stall(11.0), None))))
+    assert status["ranks"][0]["stall"] == {"seconds": 11.0, "stack": [], "collective": None}
+
+
+def test_unknown_is_null_in_every_rank_field() -> None:
+    (rank,) = parsed(snapshot(ranks=unknown_ranks(1)))["ranks"]
+    assert rank.pop("rank") == 0
+    assert set(rank.pop("phases_ms").values()) == {None}
+    assert len(rank) == 18
+    assert set(rank.values()) == {None}
+
+
+def test_an_unknown_run_job_and_coverage_are_null() -> None:
+    waiting = Snapshot(link=Link("waiting", "no run yet"), taken_at=0.0, taken_monotonic=0.0)
+    assert parsed(waiting) == {
+        "schema_version": 1,
+        "time": "1970-01-01T00:00:00.000Z",
+        "run": None,
+        "coverage": None,
+        "job": {
+            "step_ms": None,
+            "throughput": None,
+            "throughput_unit": "steps/s",
+            "loss": None,
+            "sync_efficiency": None,
+            "lost_to_waiting_pct": None,
+            "allreduce_ms": None,
+            "exposed_ms": None,
+            "busbw_gb_s": None,
+        },
+        "monitor": {"cost_us_per_step": None, "dropped": 0},
+        "ranks": [],
+        "nodes": [],
+        "findings": [],
+    }
+
+
+@pytest.mark.parametrize("value", [NAN, math.inf, -math.inf])
+def test_what_json_cannot_say_is_null(value: float) -> None:
+    status = parsed(snapshot(job=JobView(step_ms=value, loss=value), ranks=two_ranks(loss=floats(value, 1.0))))
+    assert (status["job"]["step_ms"], status["job"]["loss"]) == (None, None)
+    assert [rank["loss"] for rank in status["ranks"]] == [None, 1.0]
+
+
+def test_zero_is_zero() -> None:
+    assert parsed(snapshot(job=JobView(exposed_ms=0.0)))["job"]["exposed_ms"] == 0.0
+
+
+def test_what_is_over_is_not_a_finding() -> None:
+    cleared = dataclasses.replace(STRAGGLER, cleared_at_step=900)
+    assert parsed(snapshot(findings=(cleared,)))["findings"] == []
+
+
+def test_figures_are_rounded_to_what_they_are_worth() -> None:
+    status = parsed(snapshot(job=JobView(step_ms=172.15123456)))
+    assert status["job"]["step_ms"] == 172.15
+
+
+@pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07", "\x9b31m", "a\x7fb\x00", "\u202eabc", "line\nbreak\u2028"])
+def test_what_a_run_calls_itself_reaches_the_terminal_as_printable_ascii_only(hostile: str) -> None:
+    run = snapshot().run
+    assert isinstance(run, RunView)
+    taken = snapshot(run=dataclasses.replace(run, name=hostile), ranks=two_ranks(host=(hostile, hostile)))
+    line = dumps(status_object(taken))
+    assert all(" " <= letter <= "~" for letter in line)
+    assert json.loads(line)["run"]["name"] == hostile
+    assert json.loads(line)["ranks"][1]["host"] == hostile

@@ -1,0 +1,130 @@
+"""The status that a person reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ddpmon.commands.status_text import status_lines, verdict
+from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.snapshot import Coverage
+from tests.commands.command_snapshots import FAILURE, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
+
+
+def lines(**changes: Any) -> list[str]:
+    return list(status_lines(snapshot(**changes)))
+
+
+def table(**changes: Any) -> list[list[str]]:
+    printed = lines(**changes)
+    start = printed.index("") + 1
+    return [line.split() for line in printed[start : printed.index("", start)]]
+
+
+def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
+    printed = lines()
+    assert printed[0] == "gpt   running   2 ranks on 1 node   gloo   12 min 31 s   tcp://127.0.0.1:29480"
+    assert printed[1] == f"warning: {STRAGGLER.summary}"
+    assert printed[2].strip() == STRAGGLER.advice
+    assert printed[3] == "step 1,204   172.2 ms/step   92.9 samples/s   loss 2.2820"
+    assert "sync efficiency 76 %   lost to waiting 20 %" in printed[4]
+    assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   monitor - us/step, 0 dropped"
+
+
+def test_the_latest_rank_stands_first() -> None:
+    heading, first, second = table()
+    assert (heading[0], heading[-1]) == ("rank", "%")
+    assert " ".join(first) == "1 node0 running 1,204 2.250 172.2 158.2 14.4 40.8 43.2 40.2 70.2 3.2 1.4 50"
+    assert second[0] == "0"
+
+
+def test_unknown_ranks_stand_last_and_are_dashes_never_zeros() -> None:
+    _, first, second = table(ranks=two_ranks(lateness_ms=floats(float("nan"), 0.0)))
+    assert (first[0], second[0], second[8]) == ("1", "0", "-")
+    _, row = table(ranks=unknown_ranks(1))
+    assert row[0] == "0"
+    assert row[2] == "unknown"
+    assert {row[1], *row[3:]} == {"-"}
+
+
+def test_a_large_run_shows_the_worst_and_counts_the_rest() -> None:
+    printed = table(ranks=unknown_ranks(100, lateness_ms=floats(*range(100))))
+    assert [row[0] for row in printed[1:-1]] == [str(rank) for rank in range(99, 83, -1)]
+    assert printed[-1] == ["and", "84", "more"]
+
+
+def test_a_calm_run_says_so_with_its_spread() -> None:
+    assert verdict(snapshot(findings=(), ranks=two_ranks(work_ms=floats(100.0, 101.0)))) == ("all 2 ranks within 1 %")
+
+
+def test_a_run_that_was_not_seen_is_not_called_healthy() -> None:
+    assert verdict(snapshot(findings=(), ranks=None)) == "no rank heard yet"
+    assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))).startswith("not enough evidence")
+
+
+def test_what_is_over_is_no_verdict() -> None:
+    cleared = dataclasses.replace(STRAGGLER, cleared_at_step=900)
+    assert verdict(snapshot(findings=(cleared,))).startswith("nobody in particular")
+    assert not any("warning" in line for line in lines(findings=(cleared,)))
+
+
+def test_missing_ranks_are_missing_in_the_coverage() -> None:
+    assert lines(coverage=Coverage(64, 61, None))[-1].startswith("61/64 ranks reporting, oldest - s")
+    assert lines(coverage=None)[-1].startswith("no rank has been heard from")
+
+
+def test_a_hang_is_followed_by_its_culprits_stack() -> None:
+    hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical")
+    printed = lines(findings=(hang,), ranks=two_ranks(stall=(None, STALL)))
+    at = printed.index(f"    {hang.advice}")
+    assert [line.strip() for line in printed[at + 1 : at + 4]] == [
+        "rank 1, most recent call last; last entered gloo:all_reduce #41, last completed #40",
+        "/gpt/train.py:41 in main: loss = step(batch)",
+        "/gpt/data.py:7 in read",
+    ]
+    assert "queue.py" not in "\n".join(printed), "other threads are for the screen"
+
+
+def test_a_failure_is_followed_by_the_end_of_its_traceback() -> None:
+    failed = dataclasses.replace(STRAGGLER, kind="rank_failed", severity="critical")
+    printed = lines(findings=(failed,), ranks=two_ranks(failure=(None, FAILURE)))
+    at = printed.index('        File "/gpt/data.py", line 7, in read')
+    assert printed[at + 1].strip() == "raise ValueError(name)"
+    assert not any("Traceback" in line for line in printed)
+
+
+def test_a_finding_that_names_a_rank_from_nowhere_is_printed_without_a_stack() -> None:
+    hang = dataclasses.replace(STRAGGLER, kind="hang", ranks=(7,))
+    assert lines(findings=(hang,))[1] == f"warning: {hang.summary}"
+
+
+def test_the_monitors_own_cost_is_printed() -> None:
+    job = dataclasses.replace(snapshot().job, monitor_us=38.2, dropped=1204)
+    assert lines(job=job)[-1].endswith("monitor 38 us/step, 1,204 dropped")
+
+
+@pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07", "\x9b31m", "a\rb\nc", "\u202eabc"])
+def test_hostile_words_stay_on_their_line_and_are_harmless(hostile: str) -> None:
+    run = snapshot().run
+    assert run is not None
+    printed = lines(
+        run=dataclasses.replace(run, name=hostile, source=hostile),
+        ranks=two_ranks(host=(hostile, hostile), state=(hostile, hostile)),
+        findings=(dataclasses.replace(STRAGGLER, summary=hostile, advice=hostile),),
+        notices=(hostile,),
+    )
+    assert all(line.isprintable() for line in printed)
+    assert len(printed) == len(lines()) + 1
+
+
+@pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07", "\x9b31m", "a\rb\nc", "\u202eabc"])
+def test_hostile_stacks_and_tracebacks_are_harmless(hostile: str) -> None:
+    stall = Stall(12.0, [Stack(hostile, [StackFrame(hostile, 1, hostile, hostile)])], [Flight(hostile, 2, 1, hostile)])
+    failure = Failure(hostile, hostile, 1, [hostile])
+    for kind in ("hang", "rank_failed"):
+        found = (dataclasses.replace(STRAGGLER, kind=kind),)
+        printed = lines(findings=found, ranks=two_ranks(stall=(None, stall), failure=(None, failure)))
+        assert len(printed) > len(lines())
+        assert all(line.isprintable() for line in printed)

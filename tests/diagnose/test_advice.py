@@ -1,0 +1,102 @@
+"""Advice: each piece only where the figures carry it, with the figure and the gain in its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.judge import Judge
+from ddpmon.parts import Loader, Settings
+from ddpmon.run.model import Run
+from ddpmon.schema import GpuFigures
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+
+MB = 10**6
+PLAIN = Settings(gradient_as_bucket_view=False, gradient_dtype="float32")
+ON_GPUS = {"device": "cuda", "backend": "nccl"}
+
+
+def advised(
+    job: MadeJob, info: dict[str, Any] | None = None, hosts: tuple[str, ...] = ("node0",) * 4, **frame: Any
+) -> list[Finding]:
+    """The advice after 200 steps of `job` on 4 ranks; `frame` is what each rank says besides."""
+    run, judge = Run(run_info(4, **{"settings": PLAIN, **(info or {})})), Judge()
+    for tick in range(20):
+        for rank in range(4):
+            part = job.columns(rank, 10 * tick, 10 * tick + 10)
+            run.add_rank(rank_frame(rank, tick + 1, part, host=hosts[rank], **frame), float(tick))
+        findings = judge(run, run.ages(float(tick)))
+    assert {finding.severity for finding in findings} <= {"info"}
+    return [finding for finding in findings if finding.kind == "advice" and finding.cleared_at_step is None]
+
+
+def job(transfer_ms: float = 2.0, input_ms: float = 5.0) -> MadeJob:
+    phases = healthy_phases(4, 200)
+    phases["input"] += input_ms - 5.0
+    return MadeJob(phases, transfer_ms)
+
+
+def test_a_healthy_job_is_left_alone() -> None:
+    frame: dict[str, Any] = {"bucket_count": 1, "gradient_bytes": 100 * MB, "loader": Loader(0, 5, ended=False)}
+    assert advised(job(), ON_GPUS, **frame) == []
+
+
+@pytest.mark.parametrize(("workers", "words"), [(0, "without workers"), (2, "with 2 workers")])
+def test_input_on_every_rank(workers: int, words: str) -> None:
+    (finding,) = advised(job(input_ms=30.0), loader=Loader(workers, 5, ended=False))
+    assert words in finding.summary
+    assert "num_workers" in finding.advice
+    assert finding.cost_pct == pytest.approx(100 * 30 / 127, abs=1.5)
+
+
+def test_one_bucket_hides_nothing() -> None:
+    (finding,) = advised(job(20.0), {"settings": Settings()}, bucket_count=1, gradient_bytes=40 * MB)
+    assert "one bucket" in finding.summary
+    assert "bucket_cap_mb=9" in finding.advice
+    assert finding.cost_pct == pytest.approx(100 * 15 / 120, abs=1.0)
+    assert advised(job(20.0), {"settings": Settings()}, bucket_count=4, gradient_bytes=40 * MB) == []
+
+
+def test_many_small_buckets() -> None:
+    (finding,) = advised(job(20.0), {"settings": Settings()}, bucket_count=40, gradient_bytes=20 * MB)
+    assert "40 buckets of 0.5 MB" in finding.summary
+    assert "bucket_cap_mb=25" in finding.advice
+
+
+def test_a_transfer_of_a_quarter_of_the_step() -> None:
+    (finding,) = advised(job(50.0), {"settings": Settings()}, bucket_count=4, gradient_bytes=40 * MB)
+    assert "no_sync()" in finding.advice
+    assert finding.cost_pct == pytest.approx(100 * 25 / 150, abs=1.0)
+
+
+def test_float32_gradients_that_take_long() -> None:
+    (finding,) = advised(job(20.0), bucket_count=4, gradient_bytes=100 * MB)
+    assert "bf16_compress_hook" in finding.advice
+    assert "100 MB of float32" in finding.summary
+    compressed = Settings(gradient_dtype="float32", comm_hook="fp16_compress_hook")
+    assert advised(job(20.0), {"settings": compressed}, bucket_count=4, gradient_bytes=100 * MB) == []
+
+
+def test_gpus_that_reduce_through_gloo() -> None:
+    info = {"device": "cuda", "backend": "gloo", "settings": Settings()}
+    assert [f.advice for f in advised(job(20.0), info)] == ['init_process_group("nccl")']
+
+
+def test_a_slow_link_between_hosts() -> None:
+    info = {**ON_GPUS, "settings": Settings()}
+    apart = ("a", "a", "b", "b")
+    (finding,) = advised(job(20.0), info, apart, bucket_count=4, gradient_bytes=8 * MB)
+    assert "0.6 GB/s" in finding.summary
+    assert "NCCL_SOCKET_IFNAME" in finding.advice
+    assert advised(job(20.0), info, apart, bucket_count=4, gradient_bytes=800 * MB) == []
+    assert advised(job(20.0), info, bucket_count=4, gradient_bytes=8 * MB) == []
+
+
+def test_a_full_gpu_with_gradients_twice() -> None:
+    gpu = GpuFigures(index=0, uuid="GPU-a", memory_used=75 << 30, memory_total=80 << 30)
+    (finding,) = advised(job(), ON_GPUS, gpu=gpu, gradient_bytes=4000 * MB)
+    assert "gradient_as_bucket_view=True" in finding.advice
+    assert "4 GB" in finding.advice
+    assert advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, gpu=gpu) == []

@@ -1,0 +1,97 @@
+"""Rule B on made jobs: who costs the job now and then; and what chance may look like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from tests.made_frames import Floats, MadeJob, healthy_phases, open_findings, play
+
+ONSET = 100
+
+
+def hit_at(phases: dict[str, Floats], rank: int, steps: slice, extra_ms: float, phase: str = "forward") -> None:
+    phases[phase][rank, steps] += extra_ms
+
+
+def last_open(phases: dict[str, Floats]) -> list[Finding]:
+    return open_findings(play(MadeJob(phases))[-1])
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 16])
+@pytest.mark.parametrize("phase", ["input", "backward"])
+def test_every_fifth_step_twice_as_long_is_named(ranks: int, phase: str) -> None:
+    phases = healthy_phases(ranks, 300)
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0, phase)
+    (finding,) = last_open(phases)
+    assert (finding.kind, finding.ranks, finding.phase) == ("intermittent_straggler", (1,), phase)
+    assert finding.since_step == ONSET
+    assert "in one step of 5" in finding.summary
+    assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
+    assert finding.severity == "warning"
+
+
+def test_a_rare_but_dear_one_is_found_over_a_longer_window() -> None:
+    phases = healthy_phases(8, 500)
+    hit_at(phases, 5, slice(ONSET, None, 20), 400.0)
+    (finding,) = last_open(phases)
+    assert (finding.kind, finding.ranks, finding.since_step) == ("intermittent_straggler", (5,), ONSET)
+    assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
+
+
+def test_it_is_cleared_when_nothing_has_been_seen_for_four_gaps() -> None:
+    phases = healthy_phases(4, 400)
+    hit_at(phases, 1, slice(ONSET, 250, 5), 100.0)
+    (finding,) = play(MadeJob(phases))[-1]
+    assert finding.kind == "intermittent_straggler"
+    assert finding.cleared_at_step is not None
+    assert 250 < finding.cleared_at_step <= 290
+
+
+def test_a_rank_that_is_late_at_every_step_is_no_intermittent_one() -> None:
+    phases = healthy_phases(4, 300)
+    hit_at(phases, 1, slice(ONSET, None), 40.0)
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0)
+    assert [finding.kind for finding in last_open(phases)] == ["straggler"]
+
+
+def test_slow_steps_that_fall_on_anybody_name_nobody() -> None:
+    phases = healthy_phases(4, 500)
+    for step in range(ONSET, 500, 5):
+        phases["forward"][(step // 5) % 4, step] += 100.0
+    for findings in play(MadeJob(phases)):
+        assert [finding for finding in findings if finding.ranks] == []
+
+
+def test_a_few_slow_steps_are_not_enough() -> None:
+    phases = healthy_phases(16, 300)
+    hit_at(phases, 1, slice(ONSET, ONSET + 20, 4), 500.0)
+    assert [finding for findings in play(MadeJob(phases)) for finding in findings] == []
+
+
+def test_of_two_ranks_the_quick_one_is_not_the_others_fault() -> None:
+    phases = healthy_phases(2, 400)
+    for table in phases.values():
+        table[0, ONSET::5] *= 0.5  # rank 0 has an easy step now and then: rank 1 is as it always was
+    for findings in play(MadeJob(phases)):
+        assert [finding for finding in findings if 1 in finding.ranks] == []
+
+
+def test_what_nobody_waits_for_is_not_blamed() -> None:
+    phases = healthy_phases(4, 300)
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0)
+    job = MadeJob(phases)
+    job.wait[:] = 10.0
+    found = open_findings(play(job)[-1])
+    assert [finding.ranks for finding in found if finding.severity != "info"] == []
+
+
+def test_garbage_collection_is_the_cause_where_it_holds_the_excess() -> None:
+    phases = healthy_phases(4, 300)
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0)
+    job = MadeJob(phases)
+    job.gc = np.zeros((4, 300))
+    job.gc[1, ONSET::5] = 95.0
+    causes = [finding.cause for finding in open_findings(play(job)[-1]) if finding.kind == "intermittent_straggler"]
+    assert [cause and cause.startswith("garbage collection") for cause in causes] == [True]

@@ -1,0 +1,93 @@
+"""Whole hosts, uneven work, and ranks that are given more to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.made_frames import MadeJob, healthy_phases, open_findings, play
+
+ONSET = 100
+
+
+def two_hosts(ranks: int) -> list[str]:
+    return ["left" if rank < ranks // 2 else "right" for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_a_late_host_is_one_finding_not_many(ranks: int) -> None:
+    phases = healthy_phases(ranks, 300)
+    phases["forward"][ranks // 2 :, ONSET:] += 30.0
+    (finding,) = open_findings(play(MadeJob(phases), hosts=two_hosts(ranks))[-1])
+    assert (finding.kind, finding.nodes, finding.phase) == ("slow_node", ("right",), "forward")
+    assert finding.ranks == tuple(range(ranks // 2, ranks))
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 3
+    assert finding.cost_pct == pytest.approx(100 * 30 / 132, abs=2.5)
+
+
+def test_one_late_rank_of_a_host_is_not_the_host() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][3, ONSET:] += 60.0
+    found = open_findings(play(MadeJob(phases), hosts=two_hosts(4))[-1])
+    assert [(finding.kind, finding.ranks) for finding in found] == [("straggler", (3,))]
+
+
+def test_with_a_rank_a_host_it_is_the_rank() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][3, ONSET:] += 60.0
+    found = open_findings(play(MadeJob(phases), hosts=["a", "b", "c", "d"])[-1])
+    assert [(finding.kind, finding.ranks, finding.nodes) for finding in found] == [("straggler", (3,), ("d",))]
+
+
+def test_a_late_host_that_recovers_is_cleared() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][2:, ONSET:180] += 30.0
+    kinds = {
+        (finding.kind, finding.cleared_at_step is None) for finding in play(MadeJob(phases), hosts=two_hosts(4))[-1]
+    }
+    assert ("slow_node", False) in kinds
+    assert ("slow_node", True) not in kinds
+
+
+def test_uneven_work_names_nobody_and_says_what_it_costs() -> None:
+    random = np.random.default_rng(5)
+    phases = healthy_phases(8, 300)
+    for phase in ("forward", "backward"):
+        phases[phase] *= random.lognormal(0, 0.3, phases[phase].shape)
+    job = MadeJob(phases)
+    (finding,) = open_findings(play(job)[-1])
+    assert (finding.kind, finding.ranks, finding.severity) == ("uneven_work", (), "info")
+    part = job.work[:, -50:]
+    cost = 100 * (part.max(axis=0) - part.mean(axis=0)).sum() / (part + job.wait[:, -50:])[0].sum()
+    assert finding.cost_pct == pytest.approx(cost, rel=0.05)
+
+
+def test_even_work_is_not_uneven() -> None:
+    assert all(findings == () for findings in play(MadeJob(healthy_phases(8, 300, cv=0.05))))
+
+
+def test_a_rank_with_more_samples_is_late_by_design() -> None:
+    phases = healthy_phases(4, 300)
+    for phase in ("forward", "backward"):
+        phases[phase][2] *= 1.5
+    job = MadeJob(phases)
+    job.samples[2] = 12.0
+    (finding,) = open_findings(play(job)[-1])
+    assert (finding.kind, finding.ranks, finding.severity) == ("uneven_work", (2,), "info")
+    assert "1.50 times the samples" in finding.summary
+    job.samples[2] = 8.0
+    assert [finding.kind for finding in open_findings(play(job)[-1])] == ["straggler"]
+
+
+def test_a_straggler_that_moves_is_handed_over() -> None:
+    phases = healthy_phases(4, 400)
+    phases["backward"][1, ONSET:200] += 40.0
+    phases["backward"][3, 200:] += 40.0
+    last = play(MadeJob(phases))[-1]
+    (finding,) = open_findings(last)
+    assert finding.ranks == (3,)
+    assert abs((finding.since_step or 0) - 200) <= 3
+    assert [(old.ranks, abs((old.since_step or 0) - ONSET) <= 3) for old in last if old.cleared_at_step] == [
+        ((1,), True)
+    ]

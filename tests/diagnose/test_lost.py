@@ -1,0 +1,74 @@
+"""Ranks that go silent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.diagnose.judge import Judge
+from ddpmon.run.model import Run
+from tests.made_frames import MadeJob, columns, healthy_phases, open_findings, play, rank_frame, run_info
+
+
+def test_a_silent_rank_is_lost_after_ten_seconds_and_no_sooner() -> None:
+    said = play(MadeJob(healthy_phases(4, 300)), silent={3: 100})
+    kinds = [[finding.kind for finding in findings] for findings in said]
+    assert kinds[10] == []
+    assert kinds[-1] == ["rank_lost"]
+    (finding,) = open_findings(said[-1])
+    assert (finding.ranks, finding.severity) == ((3,), "critical")
+    assert finding.since_step == 99
+    assert "rank 3 (node0)" in finding.summary
+
+
+def test_a_rank_that_said_goodbye_is_not_lost() -> None:
+    run, judge = Run(run_info(2)), Judge()
+    steps = columns([0], {"duration": [1.0]})
+    run.add_rank(rank_frame(0, 1, steps, state="finished"), 0.0)
+    run.add_rank(rank_frame(1, 1, steps, state="failed"), 0.0)
+    assert [finding.kind for finding in judge(run, run.ages(100.0))] == ["rank_failed"]
+
+
+def test_a_rank_never_heard_of_is_not_lost() -> None:
+    run, judge = Run(run_info(2)), Judge()
+    run.add_rank(rank_frame(0, 1, columns([0], {"duration": [1.0]})), 0.0)
+    ages = run.ages(1.0)
+    assert np.isnan(ages[1])
+    assert judge(run, ages) == ()
+
+
+def test_many_lost_ranks_make_one_finding() -> None:
+    said = play(MadeJob(healthy_phases(8, 300)), silent=dict.fromkeys(range(4, 8), 100))
+    (finding,) = open_findings(said[-1])
+    assert finding.ranks == (4, 5, 6, 7)
+    assert "4 ranks" in finding.summary
+
+
+def test_the_ranks_that_go_on_are_still_judged() -> None:
+    phases = healthy_phases(4, 400)
+    phases["input"][1, 200:] += 60.0
+    found = open_findings(play(MadeJob(phases), silent={3: 100})[-1])
+    assert {finding.kind: finding.ranks for finding in found} == {"rank_lost": (3,), "straggler": (1,)}
+
+
+def test_a_rank_that_ended_early_does_not_blind_the_watcher_to_the_others() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][2, 150:] += 60.0
+    job = MadeJob(phases)
+    run, judge = Run(run_info(4)), Judge()
+    for tick, first in enumerate(range(0, 300, 10)):
+        for rank in range(4):
+            if rank < 3 or first < 60:
+                state = "finished" if rank == 3 and first == 50 else "running"
+                frame = rank_frame(rank, tick, job.columns(rank, first, first + 10), state=state)
+                run.add_rank(frame, float(tick))
+        run.settle(float(tick))
+        findings = judge(run, run.ages(float(tick)))
+    assert [(f.kind, f.ranks) for f in open_findings(findings)] == [("straggler", (2,)), ("uneven_inputs", (3,))]
+    assert run.series.points[-1, 0] == 299
+
+
+def test_a_straggler_that_is_lost_is_no_straggler_any_more() -> None:
+    phases = healthy_phases(4, 400)
+    phases["forward"][2, 40:] += 60.0
+    found = open_findings(play(MadeJob(phases), silent={2: 200})[-1])
+    assert [(finding.kind, finding.ranks) for finding in found] == [("rank_lost", (2,))]

@@ -1,0 +1,129 @@
+"""The job against its own past: slower as a whole, slower on the network, and neither."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.made_frames import Floats, MadeJob, healthy_phases, noisy, open_findings, play
+
+ONSET = 150
+
+
+def all_slower(factor: float, ranks: int = 4, steps: int = 320) -> dict[str, Floats]:
+    phases = healthy_phases(ranks, steps)
+    for table in phases.values():
+        table[:, ONSET:] *= factor
+    return phases
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 16])
+def test_a_job_that_slows_as_a_whole_is_said_with_onset_and_cost(ranks: int) -> None:
+    (finding,) = open_findings(play(MadeJob(all_slower(1.3, ranks)))[-1])
+    assert (finding.kind, finding.ranks, finding.severity) == ("job_slower", (), "critical")
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 3
+    assert finding.cost_pct == pytest.approx(100 * 30 / 132, abs=2.5)
+
+
+def test_it_names_the_phase_that_grew_on_all() -> None:
+    phases = healthy_phases(4, 320)
+    phases["input"][:, ONSET:] += 40.0
+    (finding,) = open_findings(play(MadeJob(phases))[-1])
+    assert (finding.kind, finding.phase) == ("job_slower", "input")
+
+
+def test_five_percent_are_within_the_noise() -> None:
+    assert all(findings == () for findings in play(MadeJob(all_slower(1.05))))
+
+
+def test_it_is_cleared_when_the_job_is_back_at_its_pace() -> None:
+    phases = healthy_phases(4, 400)
+    phases["forward"][:, ONSET:220] += 40.0
+    (finding,) = play(MadeJob(phases))[-1]
+    assert (finding.kind, finding.cleared_at_step is not None) == ("job_slower", True)
+
+
+def test_a_job_that_a_straggler_slows_is_not_slow_as_a_whole() -> None:
+    phases = healthy_phases(4, 320)
+    phases["forward"][2, ONSET:] += 60.0
+    for findings in play(MadeJob(phases)):
+        assert {finding.kind for finding in findings} <= {"straggler"}
+
+
+def test_a_straggler_in_a_job_that_slows_as_a_whole_leaves_both() -> None:
+    phases = all_slower(1.4, 8)
+    phases["input"][5, 60:] += 60.0
+    found = {finding.kind: finding for finding in open_findings(play(MadeJob(phases))[-1])}
+    assert set(found) == {"straggler", "job_slower"}
+    assert abs((found["job_slower"].since_step or 0) - ONSET) <= 3
+    assert abs((found["straggler"].since_step or 0) - 60) <= 3
+
+
+def test_larger_batches_are_no_slowness() -> None:
+    phases = all_slower(1.5)
+    job = MadeJob(phases)
+    job.samples[:, ONSET:] *= 1.5
+    assert all(findings == () for findings in play(job))
+    job.samples[:] = 8.0
+    assert [finding.kind for finding in open_findings(play(job)[-1])] == ["job_slower"]
+
+
+def test_a_slow_network_is_said_of_all_ranks_alike() -> None:
+    job = MadeJob(healthy_phases(4, 320), transfer_ms=10.0)
+    job.wait += noisy(1, 320, 2.0, 0.2, 3)
+    job.wait[:, ONSET:] += 25.0
+    (finding,) = open_findings(play(job, hosts=["a", "a", "b", "b"])[-1])
+    assert (finding.kind, finding.ranks, finding.phase) == ("slow_network", (), None)
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 3
+    assert finding.cost_pct == pytest.approx(100 * 25 / 137, abs=2.5)
+    assert finding.severity == "warning"
+    (within,) = open_findings(play(job)[-1])
+    assert (within.kind, within.severity) == ("slow_network", "info")  # Gloo within a host is work of its cores
+
+
+def test_a_network_beside_a_straggler_is_told_apart() -> None:
+    phases = healthy_phases(4, 320)
+    phases["forward"][1, 60:] += 40.0
+    job = MadeJob(phases, transfer_ms=10.0)
+    job.wait[:, ONSET:] += 30.0
+    assert {finding.kind for finding in open_findings(play(job)[-1])} == {"straggler", "slow_network"}
+
+
+def test_a_rank_that_is_not_seen_may_be_what_all_wait_for() -> None:
+    job = MadeJob(healthy_phases(4, 320), transfer_ms=10.0)
+    job.wait[:, ONSET:] += 30.0
+    for findings in play(job, silent={3: 0}):
+        assert [finding.kind for finding in findings if finding.kind in ("slow_network", "job_slower")] == []
+
+
+def test_a_transfer_that_grows_a_little_of_a_step_is_not_worth_a_word() -> None:
+    job = MadeJob(healthy_phases(4, 320), transfer_ms=1.0)
+    job.wait[:, ONSET:] += 1.0
+    assert all(findings == () for findings in play(job))
+
+
+def test_a_slow_start_is_no_measure_for_what_follows() -> None:
+    phases = healthy_phases(4, 500)
+    for table in phases.values():
+        table[:, :100] *= 1.5  # a cold page cache, say
+    phases["forward"][:, 300:] += 30.0
+    (finding,) = open_findings(play(MadeJob(phases))[-1])
+    assert (finding.kind, abs((finding.since_step or 0) - 300) <= 3) == ("job_slower", True)
+
+
+def test_ranks_that_start_anew_are_not_measured_against_their_former_life() -> None:
+    from ddpmon.diagnose.judge import Judge
+    from ddpmon.run.model import Run
+    from tests.made_frames import rank_frame, run_info
+
+    run, judge = Run(run_info(2)), Judge()
+    jobs = [MadeJob(healthy_phases(2, 200)), MadeJob({n: 2 * t for n, t in healthy_phases(2, 200, seed=1).items()})]
+    for life, job in enumerate(jobs):
+        for tick in range(20):
+            for rank in range(2):
+                part = job.columns(rank, 10 * tick, 10 * tick + 10)
+                run.add_rank(rank_frame(rank, tick + 1, part, pid=100 * life + rank + 1), float(tick))
+            assert judge(run, np.zeros(2)) == ()
+    assert run.rings.last.tolist() == [199, 199]

@@ -1,0 +1,155 @@
+"""Rule A on made jobs: right rank, phase, onset and cost; and silence where nobody is to blame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from tests.made_frames import MadeJob, healthy_phases, open_findings, play
+
+ONSET = 100
+
+
+def faulty(
+    phase: str, extra_ms: float, ranks: int = 4, rank: int = 2, steps: int = 240, until: int | None = None
+) -> MadeJob:
+    phases = healthy_phases(ranks, steps)
+    phases[phase][rank, ONSET:until] += extra_ms
+    return MadeJob(phases)
+
+
+def last_open(job: MadeJob) -> list[Finding]:
+    return open_findings(play(job)[-1])
+
+
+@pytest.mark.parametrize("phase", ["input", "forward", "backward", "optimizer", "other"])
+@pytest.mark.parametrize("ranks", [2, 4, 64])
+def test_names_rank_phase_and_onset(phase: str, ranks: int) -> None:
+    (finding,) = last_open(faulty(phase, 30.0, ranks, rank=1))
+    assert (finding.kind, finding.ranks, finding.phase) == ("straggler", (1,), phase)
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 3
+    assert "rank 1 (node0) is late by" in finding.summary
+    assert phase in finding.summary
+
+
+@pytest.mark.parametrize("extra_ms", [15.0, 30.0, 100.0])
+def test_cost_is_what_the_job_would_save(extra_ms: float) -> None:
+    (finding,) = last_open(faulty("forward", extra_ms))
+    saved = 100 * extra_ms / (102 + extra_ms)
+    assert finding.cost_pct == pytest.approx(
+        saved, abs=2.5
+    )  # the slowest of three others is a little above their median
+
+
+@pytest.mark.parametrize(("extra_ms", "severity"), [(12.0, "warning"), (60.0, "critical")])
+def test_severity_follows_cost(extra_ms: float, severity: str) -> None:
+    (finding,) = last_open(faulty("backward", extra_ms))
+    assert finding.severity == severity
+
+
+def test_a_slowness_all_over_is_called_work() -> None:
+    phases = healthy_phases(4, 240)
+    for phase in ("forward", "backward"):
+        phases[phase][3, ONSET:] *= 1.4
+    (finding,) = open_findings(play(MadeJob(phases))[-1])
+    assert (finding.ranks, finding.phase) == ((3,), "work")
+
+
+def test_a_steady_fifteen_percent_is_named_within_thirty_steps() -> None:
+    said = play(faulty("backward", 15.0), steps_per_tick=1)
+    first = next(step for step, findings in enumerate(said) if findings)
+    assert ONSET < first <= ONSET + 30
+
+
+def test_two_stragglers_are_both_named_with_their_own_onsets() -> None:
+    phases = healthy_phases(8, 260)
+    phases["input"][1, ONSET:] += 40.0
+    phases["forward"][5, ONSET + 60 :] += 60.0
+    found = {finding.ranks[0]: finding for finding in open_findings(play(MadeJob(phases))[-1])}
+    assert set(found) == {1, 5}
+    assert (found[1].phase, found[5].phase) == ("input", "forward")
+    assert abs((found[1].since_step or 0) - ONSET) <= 3
+    assert abs((found[5].since_step or 0) - ONSET - 60) <= 3
+
+
+def test_it_is_cleared_when_it_is_over_and_kept_as_such() -> None:
+    (finding,) = play(faulty("input", 40.0, until=160))[-1]
+    assert finding.cleared_at_step is not None
+    assert 160 < finding.cleared_at_step <= 200
+    assert finding.severity == "info"
+    assert (finding.ranks, finding.phase) == ((2,), "input")
+
+
+def test_a_watcher_that_comes_late_says_before() -> None:
+    phases = healthy_phases(4, 3000)
+    phases["input"][2] += 30.0
+    (finding,) = open_findings(play(MadeJob(phases), steps_per_tick=250)[-1])
+    assert finding.since_is_bound
+    assert "before step" in finding.summary
+
+
+def spikes(phases: dict[str, np.ndarray], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(12):
+        phases["forward"][random.integers(len(phases["forward"])), random.integers(30, 290)] += 500.0
+
+
+def staggered_gc(phases: dict[str, np.ndarray], _seed: int) -> None:
+    for rank in range(len(phases["forward"])):
+        phases["forward"][rank, 10 + 7 * rank :: 100] += 50.0
+
+
+def checkpoints_of_rank_0(phases: dict[str, np.ndarray], _seed: int) -> None:
+    phases["other"][0, 50::100] += 2000.0
+
+
+def all_slower(phases: dict[str, np.ndarray], _seed: int) -> None:
+    for table in phases.values():
+        table[:, 150:] *= 1.3
+
+
+def nothing(_phases: dict[str, np.ndarray], _seed: int) -> None:
+    pass
+
+
+def rotating_uneven_work(phases: dict[str, np.ndarray], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    phases["forward"] *= random.lognormal(0, 0.25, phases["forward"].shape)
+    phases["backward"] *= random.lognormal(0, 0.25, phases["backward"].shape)
+
+
+@pytest.mark.parametrize(
+    "what", [nothing, spikes, staggered_gc, checkpoints_of_rank_0, all_slower, rotating_uneven_work]
+)
+@pytest.mark.parametrize("ranks", [4, 16])
+@pytest.mark.parametrize("seed", range(5))
+def test_names_nobody_when_nobody_is_late(what, ranks: int, seed: int) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    phases = healthy_phases(ranks, 300, seed=seed)
+    what(phases, seed)
+    for findings in play(MadeJob(phases)):
+        assert [f for f in findings if f.severity != "info" and f.ranks] == []
+
+
+def test_warm_up_is_not_judged() -> None:
+    phases = healthy_phases(4, 60)
+    phases["forward"][1, :20] += 400.0
+    assert all(findings == () for findings in play(MadeJob(phases)))
+
+
+def test_steps_that_the_user_marked_are_not_judged() -> None:
+    phases = healthy_phases(4, 200)
+    marked = np.zeros(200)
+    marked[30:] = 300.0 * (np.arange(170) % 4 > 0)  # an evaluation on rank 0 at three steps of four
+    phases["other"][0] += marked
+    assert all(findings == () for findings in play(MadeJob(phases, marked=marked)))
+    assert any(play(MadeJob(phases))[-1]), "without the marks it would be called a straggler"
+
+
+def test_a_rank_that_nobody_waits_for_is_not_blamed() -> None:
+    job = faulty("forward", 40.0)
+    job.wait[:] = 10.0  # the others do not wait: whatever the rank does, it is not what the job waits for
+    findings = open_findings(play(job)[-1])
+    assert [f.ranks for f in findings if f.severity != "info"] == []
+    assert any("unattributed" in f.summary for f in findings)

@@ -1,0 +1,257 @@
+"""Hangs: who is named, from silence, flight recorders and phases; and what is only a pause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.parts import Flight, Stack, StackFrame, Stall
+from ddpmon.run.model import Run
+from tests.made_frames import columns, mark, rank_frame, run_info
+
+STEPS = columns(range(100, 121), {"duration": [100.0] * 21})
+SLEEP = [
+    StackFrame("/home/me/train.py", 40, "main", "for batch in loader:"),
+    StackFrame("/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 700, "__next__", own=False),
+    StackFrame("/home/me/data.py", 88, "__getitem__", "time.sleep(1e9)"),
+    StackFrame("/usr/lib/python3.11/random.py", 5, "wait", own=False),
+]
+
+
+def stall(seconds: float = 15.0, *flights: Flight, frames: list[StackFrame] | None = None) -> Stall:
+    return Stall(seconds, [Stack("MainThread", frames)] if frames else [], list(flights))
+
+
+def flight(enqueued: int, completed: int = -1, operation: str = "gloo:all_reduce [1000]", group: str = "0") -> Flight:
+    return Flight(group, enqueued, completed, operation)
+
+
+def waiter(*flights: Flight, phase: str = "exposed", **changes: Any) -> dict[str, Any]:
+    return {"state": "stalled", "phase": phase, "phase_s": 15.0, "stall": stall(15.0, *flights)} | changes
+
+
+def stuck(phase: str = "input", *flights: Flight, **changes: Any) -> dict[str, Any]:
+    values = {"state": "stalled", "phase": phase, "phase_s": 15.0, "stall": stall(15.0, *flights, frames=SLEEP)}
+    return values | changes
+
+
+def judge(*ranks: dict[str, Any] | None, silent: dict[int, float] | None = None, marks: Any = ()) -> list[Finding]:
+    """The findings on ranks that say this; None is a rank never heard of."""
+    run = Run(run_info(len(ranks)))
+    for rank, says in enumerate(ranks):
+        if says is not None:
+            if marks:
+                run.add_rank(rank_frame(rank, 1, STEPS, marks=list(marks)), 0.0)
+            frame = rank_frame(rank, 20, says.get("steps", STEPS), **{k: v for k, v in says.items() if k != "steps"})
+            run.add_rank(frame, 100.0, (silent or {}).get(rank, 0.0))
+    return find_stuck(run, run.ages(100.0))
+
+
+def only(found: list[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def test_a_rank_stuck_in_the_dataset_is_named_with_its_stack_line() -> None:
+    finding = only(judge(waiter(flight(33, 32)), waiter(flight(33, 32)), stuck("input", flight(32, 32)), waiter()))
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (2,), "input")
+    assert finding.since_step == 121
+    assert "data.py:88 in __getitem__: time.sleep(1e9)" in finding.summary
+    assert "ranks 0, 1 wait for it in gloo:all_reduce [1000] for 15 s" in finding.summary
+    stack = str(finding.evidence["stack"]).split("\n")
+    assert (len(stack), stack[-1]) == (4, "random.py:5 in wait")
+    assert finding.evidence["waiting"] == 3
+
+
+def test_without_flight_recorders_the_phases_tell() -> None:
+    finding = only(judge(waiter(), stuck("forward"), waiter(phase="barrier"), waiter()))
+    assert (finding.kind, finding.ranks, finding.phase) == ("hang", (1,), "forward")
+    assert "ranks 0, 2, 3 wait in the gradient reduction" in finding.summary
+
+
+def test_a_job_that_steps_does_not_hang() -> None:
+    healthy = {"state": "running", "phase": "exposed", "phase_s": 0.1}
+    assert judge(healthy, healthy) == []
+    assert judge(waiter(), waiter()) != []
+    went_on = columns(range(100, 122), {"duration": [100.0] * 22})
+    assert judge(waiter(), healthy | {"steps": went_on}, healthy | {"steps": went_on}) == []
+
+
+def test_a_long_step_is_not_a_hang_where_steps_are_long() -> None:
+    slow = columns(range(10), {"duration": [5000.0] * 10})
+    waits = {"state": "running", "phase": "exposed", "phase_s": 20.0}
+    assert judge(waits | {"steps": slow}, {"phase": "forward", "phase_s": 20.0, "steps": slow}) == []
+    assert judge(waits, {"phase": "forward", "phase_s": 20.0}) != []
+
+
+def test_the_rank_in_another_operation_took_another_path() -> None:
+    other = flight(33, 32, "gloo:barrier")
+    finding = only(judge(*[waiter(flight(33, 32))] * 2, waiter(other, phase="barrier"), waiter(flight(33, 32))))
+    assert finding.ranks == (2,)
+    assert "rank 2 is in gloo:barrier" in finding.summary
+    assert "rank 2 took another path" in finding.summary
+
+
+def test_the_rank_that_left_a_collective_out_is_named_though_it_is_ahead() -> None:
+    ahead = waiter(flight(34, 32))
+    finding = only(judge(*[waiter(flight(33, 32, "gloo:barrier"), phase="barrier")] * 3, ahead))
+    assert finding.ranks == (3,)
+    assert "took another path" in finding.summary
+
+
+def test_a_gather_has_other_sizes_at_its_root() -> None:
+    root = waiter(flight(33, 32, "gloo:gather [4, 100]"))
+    finding = only(judge(root, *[waiter(flight(33, 32, "gloo:gather [100]"))] * 3))
+    assert (finding.ranks, "nobody in particular" in finding.summary) == ((), True)
+
+
+def test_two_ranks_that_disagree_are_both_told_of_and_neither_blamed() -> None:
+    finding = only(judge(waiter(flight(33, 32)), waiter(flight(33, 32, "gloo:barrier"), phase="barrier")))
+    assert finding.ranks == ()
+    assert "gloo:all_reduce" in finding.summary
+    assert "gloo:barrier" in finding.summary
+    assert "disagree" in finding.summary
+
+
+def test_of_two_ranks_the_one_that_does_not_wait_is_named() -> None:
+    found = judge(stuck("forward", flight(33, 33, "gloo:barrier")), waiter(flight(33, 32)))
+    assert only(found).ranks == (0,)
+
+
+def test_a_rank_that_waits_in_a_subgroup_is_not_blamed_for_the_one_that_is_stuck() -> None:
+    near = waiter(flight(32, 32), flight(5, 4, "gloo:broadcast", "sub"))
+    finding = only(judge(*[waiter(flight(33, 32))] * 2, near, stuck("other", flight(32, 32), flight(4, 4, "", "sub"))))
+    assert finding.ranks == (3,)
+
+
+def test_when_all_wait_in_the_same_collective_nobody_is_named() -> None:
+    finding = only(judge(*[waiter(flight(33, 32))] * 4))
+    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", ())
+    assert "all 4 ranks wait in gloo:all_reduce [1000]" in finding.summary
+    assert "network" in finding.advice
+
+
+def test_when_all_compute_nobody_is_named() -> None:
+    finding = only(judge(*[stuck("forward")] * 4))
+    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", ())
+    assert "all 4 ranks in forward" in finding.summary
+
+
+def test_a_silent_rank_is_the_one() -> None:
+    frame = {"state": "running", "phase": "backward", "phase_s": 0.1}
+    finding = only(judge(waiter(flight(33, 32)), waiter(flight(33, 32)), frame, silent={2: 6.0}))
+    assert (finding.kind, finding.ranks, finding.phase) == ("hang", (2,), "backward")
+    assert "rank 2 has gone silent" in finding.summary
+
+
+def test_beside_a_lost_or_failed_rank_there_is_nothing_to_add() -> None:
+    frame = {"state": "running", "phase": "backward", "phase_s": 0.1}
+    assert judge(waiter(), waiter(), frame, silent={2: 30.0}) == []
+    assert judge(waiter(), waiter(), {"state": "failed", "phase": "input"}) == []
+
+
+def test_a_rank_lost_long_ago_does_not_hide_a_hang() -> None:
+    old = {"state": "running", "steps": columns([50], {"duration": [1.0]})}
+    assert only(judge(waiter(), stuck(), old, silent={2: 300.0})).ranks == (1,)
+
+
+def test_the_first_step_may_take_its_time() -> None:
+    none = columns([], {})
+    first = {"steps": none, "step": -1}
+    finding = only(judge(waiter() | first, stuck("forward") | first))
+    assert (finding.kind, finding.severity, finding.since_step) == ("hang", "info", 0)
+    assert "compiling?" in finding.summary
+    late = {"stall": stall(400.0)} | first
+    assert only(judge(waiter() | late, stuck("forward") | late)).severity == "critical"
+
+
+def test_a_checkpoint_is_a_pause_until_it_takes_far_too_long() -> None:
+    def saving(seconds: float) -> dict[str, Any]:
+        return {"state": "running", "phase": "checkpoint", "phase_s": seconds}
+
+    finding = only(judge(saving(45.0), waiter(), waiter(), waiter()))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
+    assert finding.summary == "rank 0 is in checkpoint for 45 s; ranks 1, 2, 3 wait"
+    assert only(judge(saving(100.0), waiter())).kind == "hang"
+    assert only(judge(saving(100.0), waiter())).severity == "warning"
+    assert only(judge(saving(700.0), waiter())).severity == "critical"
+    earlier = [mark(110, "checkpoint", 30_000.0)]
+    assert only(judge(saving(100.0), waiter(), marks=earlier)).kind == "pause"
+
+
+def test_a_rank_stuck_beside_one_in_a_named_phase_is_named() -> None:
+    saving = {"state": "running", "phase": "checkpoint", "phase_s": 15.0}
+    finding = only(judge(saving, stuck("input"), waiter(), waiter()))
+    assert (finding.kind, finding.ranks) == ("hang", (1,))
+
+
+def test_ranks_that_wait_inside_a_named_phase_wait_too() -> None:
+    evaluating = {"state": "running", "phase": "eval", "phase_s": 30.0}
+    finding = only(judge(evaluating, {"state": "running", "phase": "barrier", "phase_s": 20.0}))
+    assert (finding.kind, finding.ranks) == ("pause", (0,))
+
+
+def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
+    moving = {"state": "stalled", "phase": "input", "phase_s": 0.2, "stall": stall(30.0)}
+    finding = only(judge(moving, moving))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", ())
+    finding = only(judge(moving, waiter(), waiter()))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
+    saving = {"state": "stalled", "phase": "other", "phase_s": 30.0, "stall": stall(30.0)}
+    assert only(judge(saving, saving)).severity == "info"
+
+
+def test_work_after_the_last_step_is_no_hang() -> None:
+    finding = only(judge(stuck("forward"), {"state": "finished"}, {"state": "finished"}))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
+    assert "the others have finished" in finding.summary
+
+
+def test_foreign_text_comes_in_harmless() -> None:
+    evil = [StackFrame("/x/\x1b[31mdata.py", 1, "f\n" + "y" * 200, "\x07z" * 300)]
+    finding = only(judge(waiter(), stuck("\x1b]0;forward") | {"stall": stall(15.0, frames=evil)}))
+    assert finding.summary.isprintable()
+    assert len(finding.summary) < 600
+
+
+def test_a_host_that_blocks_behind_a_queued_reduction_waits() -> None:
+    queued = {"phase": "other", "gpu_uuid": "GPU-a", "stall": stall(15.0, flight(33, 32, "nccl:all_reduce"))}
+    finding = only(judge(waiter() | queued, waiter() | queued, stuck("input"), waiter() | queued))
+    assert (finding.kind, finding.ranks, finding.evidence["waiting"]) == ("hang", (2,), 3)
+    finding = only(judge(*[waiter() | queued] * 4))
+    assert (finding.kind, finding.ranks) == ("hang", ())
+
+
+def test_a_recorder_that_has_not_noticed_the_end_of_a_collective_is_not_believed() -> None:
+    late = flight(242, 241, "gloo:all_reduce [41216]")  # Gloo: the others could not have gone on without it
+    ahead = waiter(flight(246, 242, "gloo:all_reduce [41216]"))
+    finding = only(judge(ahead, stuck("input", late), ahead))
+    assert (finding.ranks, finding.phase, finding.evidence["waiting"]) == ((1,), "input", 2)
+    assert "rank 1 is stuck in input at data.py:88" in finding.summary
+    assert "ranks 0, 2 wait for it" in finding.summary
+    assert only(judge(ahead, stuck("input", late))).ranks == (1,)
+
+
+def test_a_rank_stuck_between_the_phases_is_named_while_others_wait_for_it() -> None:
+    finding = only(judge(stuck("other"), waiter(), waiter()))
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (0,), "other")
+
+
+def test_what_a_silent_rank_said_last_does_not_stop_the_job() -> None:
+    runs = {"state": "running", "phase": "forward", "phase_s": 0.1}
+    assert judge(runs, waiter(), silent={1: 6.0}) == []
+
+
+def test_before_the_first_step_nothing_is_called_a_pause() -> None:
+    first = {"steps": columns([], {}), "step": -1, "state": "stalled", "phase": "other", "phase_s": 15.0}
+    finding = only(judge(first, first))
+    assert (finding.kind, finding.severity) == ("hang", "info")
+
+
+def test_without_flight_recorders_the_phase_tells_who_waits_elsewhere() -> None:
+    finding = only(judge(waiter(), waiter(), waiter(phase="barrier"), waiter()))
+    assert finding.ranks == (2,)
+    assert "rank 2 is in a collective, but ranks 0, 1, 3 are in the gradient reduction" in finding.summary
+    finding = only(judge(waiter(), waiter(phase="barrier")))
+    assert (finding.ranks, "disagree" in finding.summary) == ((), True)

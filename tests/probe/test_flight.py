@@ -1,0 +1,61 @@
+"""The flight recorder's dump, as NCCL writes it and as nobody should."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from ddpmon.parts import Flight
+from ddpmon.probe.flight import summarise
+from ddpmon.probe.stacks import is_own
+
+
+def entry(sequence: int, state: str, **other: Any) -> dict[str, Any]:
+    usual = {"pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": sequence, "state": state}
+    return usual | {"profiling_name": "nccl:all_reduce", "input_sizes": [[4, 2]], "retired": False} | other
+
+
+def test_nccls_completed_collectives_need_not_be_retired() -> None:
+    dump = {"entries": [entry(7, "completed", retired=True), entry(8, "completed"), entry(9, "started")]}
+    assert summarise(dump) == [Flight("0 (default_pg)", 9, 8, "nccl:all_reduce [4, 2]")]
+
+
+def test_point_to_point_calls_do_not_count() -> None:
+    status = {"0": {"last_enqueued_collective": 3, "last_completed_collective": 3}}
+    dump = {"entries": [entry(3, "completed"), entry(4, "scheduled", is_p2p=True)], "pg_status": status}
+    assert summarise(dump) == [Flight("0 (default_pg)", 3, 3, "nccl:all_reduce [4, 2]")]
+
+
+def test_groups_are_told_apart_in_order() -> None:
+    entries = [entry(2, "started"), entry(5, "completed", pg_id=1, process_group=("1", "undefined"))]
+    status = {n: {"last_enqueued_collective": 5, "last_completed_collective": 5} for n in ("10", "1")}
+    found = summarise({"entries": entries, "pg_status": status})
+    assert [(flight.group, flight.last_enqueued, flight.last_completed) for flight in found] == [
+        ("0 (default_pg)", 2, 1),
+        ("1", 5, 5),
+        ("10", 5, 5),
+    ]
+
+
+@pytest.mark.parametrize("dump", [None, 7, [], {}, {"entries": 7, "pg_status": []}, {"entries": [7, {}, None]}])
+def test_what_is_no_dump_is_no_flight(dump: object) -> None:
+    assert summarise(dump) == []
+
+
+@pytest.mark.parametrize("bad", [None, "x", -1, 1 << 60, [], {}, 1.5])
+@pytest.mark.parametrize("key", [*entry(1, "started"), "is_p2p"])
+def test_no_value_in_a_dump_is_trusted(key: str, bad: Any) -> None:
+    summarise({"entries": [entry(1, "started") | {key: bad}], "pg_status": {"0": bad, "x": {key: bad}}})
+
+
+def test_the_users_files_are_own_and_nobody_elses() -> None:
+    stdlib = sysconfig.get_paths()["stdlib"]
+    assert all(map(is_own, [__file__, "/home/me/train.py", "<string>", "<ipython-input-1-2>"]))
+    others = [json.__file__, torch.__file__, f"{stdlib}/threading.py", "/x/site-packages/y.py", "<frozen runpy>"]
+    assert not any(map(is_own, [*others, "/usr/lib/python3/dist-packages/z.py"]))

@@ -1,0 +1,108 @@
+"""The exception that ends a rank travels to the watcher, and goes its way in the process as it would have gone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.parts import Failure
+from ddpmon.schema import RankFrame
+from tests.probe.probe_pair import two_ranks, until
+from tests.probe.probe_ranks import Played, Reader, play
+from tests.probe.probe_stage import HELD
+
+SCENES = (
+    "leaves_by_an_exception",
+    "leaves_by_one_that_cannot_be_shown",
+    "exits",
+    "exits_well",
+    "is_interrupted",
+    "is_closed",
+)
+HERE = str(Path(__file__).with_name("scenes_failures.py"))
+
+
+def over(frame: RankFrame) -> bool:
+    return frame.phase == HELD if frame.rank == 0 else frame.state != "running"
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return play(tmp_path_factory.mktemp("failures"), "scenes_failures", 2, watch=SCENES, ready=over)
+
+
+@pytest.fixture(scope="module")
+def ended(played: Played) -> dict[str, RankFrame]:
+    """Rank 1's last frame by scene."""
+    return {scene: seen.ranks[1].frame for scene, seen in played.runs.items()}
+
+
+def failure(frame: RankFrame) -> Failure:
+    assert frame.state == "failed"
+    assert frame.failure is not None
+    assert frame.failure.step == frame.step == 4
+    return frame.failure
+
+
+def test_an_exception_is_told_with_the_end_of_its_traceback(ended: dict[str, RankFrame]) -> None:
+    told = failure(ended["leaves_by_an_exception"])
+    assert (told.kind, told.message) == ("ValueError", "the loss is ? too low")
+    assert told.traceback[-1] == "ValueError: the loss is ? too low"
+    assert HERE in told.traceback[-3]
+    assert told.traceback[-2].strip() == 'raise ValueError("the loss is \\udcff too low")'
+    assert len(told.traceback) <= 32
+
+
+def test_an_exception_that_cannot_be_shown_is_told_all_the_same(ended: dict[str, RankFrame]) -> None:
+    told = failure(ended["leaves_by_one_that_cannot_be_shown"])
+    assert (told.kind, told.message) == ("UnspeakableError", "")
+    assert "ValueError: the loss is ? too low" in told.traceback
+    assert any(line.strip() == "raise UnspeakableError from error" for line in told.traceback)
+
+
+@pytest.mark.parametrize(
+    ("scene", "kind", "message"), [("exits", "SystemExit", "3"), ("is_interrupted", "KeyboardInterrupt", "SIGTERM")]
+)
+def test_leaving_early_is_a_failure(ended: dict[str, RankFrame], scene: str, kind: str, message: str) -> None:
+    told = failure(ended[scene])
+    assert (told.kind, told.message) == (kind, message)
+
+
+@pytest.mark.parametrize("scene", ["exits_well", "is_closed"])
+def test_leaving_well_is_none(ended: dict[str, RankFrame], scene: str) -> None:
+    assert (ended[scene].state, ended[scene].failure) == ("finished", None)
+
+
+def test_the_hook_that_was_there_is_back_and_the_exception_went_its_way(played: Played) -> None:
+    notes = [played.notes(scene, 1) for scene in SCENES if scene != "is_closed"]
+    assert [note["hook"] for note in notes] == [True] * 5
+    caught = ["ValueError", "UnspeakableError", "SystemExit", "SystemExit", "KeyboardInterrupt"]
+    assert [note["caught"] for note in notes] == caught
+
+
+def test_what_nobody_catches_is_told_and_the_users_hooks_run(tmp_path: Path) -> None:
+    reader = Reader("nobody_catches")
+
+    def last_word(state: str) -> RankFrame | None:
+        seen = reader.look(2)
+        return seen.ranks[1].frame if seen and seen.ranks[1].frame.state == state else None
+
+    with two_ranks(tmp_path, "scenes_failures", "nobody_catches", DDPMON="1") as (_, other):
+        until(tmp_path, lambda: (tmp_path / "ready.1").exists() and last_word("running") is not None)
+        (tmp_path / "on").touch()
+        until(tmp_path, lambda: last_word("failed") is not None)
+        until(tmp_path, lambda: other.poll() is not None)
+        told = last_word("failed")
+        assert reader.store is not None
+        with closing(reader.store):
+            assert told is not None
+    assert other.returncode == 1
+    assert told.failure is not None
+    assert (told.failure.kind, told.failure.step) == ("ValueError", 6)
+    played = Played(tmp_path)
+    for hook in ("before", "behind"):
+        assert played.notes("nobody_catches", 1)[hook] == ["ValueError", True, True]
+    assert "ValueError: the loss is" in (tmp_path / "log.1").read_text(errors="replace")

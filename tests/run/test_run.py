@@ -1,0 +1,189 @@
+"""What the watcher's model makes of good and of broken frames."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ddpmon.freeze import freeze_job, freeze_ranks
+from ddpmon.run.medians import others_medians, row_medians
+from ddpmon.run.model import Run
+from ddpmon.schema import BucketColumns, HistoryFrame
+from tests.made_frames import RUN_ID, MadeJob, columns, healthy_phases, rank_frame, run_info
+
+NOBODY = np.empty(0, np.int64)
+
+
+def one_rank_run(steps: range, duration: float = 100.0) -> Run:
+    run = Run(run_info(2))
+    for rank in range(2):
+        run.add_rank(rank_frame(rank, 1, columns(steps, {"duration": [duration] * len(steps)})), 0.0)
+    return run
+
+
+def durations(run: Run, rank: int, steps: list[int]) -> list[float]:
+    return [float(v) for v in run.rings.take("duration", np.array(steps))[rank]]
+
+
+def test_others_median_leaves_the_rank_itself_out() -> None:
+    random = np.random.default_rng(0)
+    for n in (2, 3, 4, 7, 8):
+        table = random.random((n, 5))
+        expected = [np.median(np.delete(table, r, axis=0), axis=0) for r in range(n)]
+        np.testing.assert_allclose(others_medians(table), expected)
+
+
+def test_row_medians_leave_missing_values_out() -> None:
+    table = np.array([[1.0, math.nan, 3.0], [math.nan] * 3, [5.0, 1.0, 3.0]])
+    np.testing.assert_array_equal(row_medians(table), [2.0, math.nan, 3.0])
+
+
+def test_steps_are_aligned_whatever_order_the_frames_come_in() -> None:
+    run = Run(run_info(2))
+    job = MadeJob(healthy_phases(2, 60))
+    for seq, (first, last) in enumerate([(20, 40), (0, 30), (40, 60)]):
+        for rank in (1, 0):
+            run.add_rank(rank_frame(rank, seq, job.columns(rank, first, last)), 0.0)
+    assert run.finished_steps(100).tolist() == list(range(60))
+    np.testing.assert_allclose(run.rings.take("work", np.arange(60)), job.work, rtol=1e-5)
+
+
+def test_an_overtaken_frame_changes_nothing() -> None:
+    run = one_rank_run(range(10))
+    run.add_rank(rank_frame(0, 1, columns([5], {"duration": [999.0]})), 1.0)
+    assert durations(run, 0, [5]) == [100.0]
+
+
+def test_a_step_counts_once_every_rank_has_it() -> None:
+    run = one_rank_run(range(10))
+    run.add_rank(rank_frame(0, 2, columns(range(10, 14), {"duration": [100.0] * 4})), 1.0)
+    assert run.finished_steps(100).tolist() == list(range(10))
+    missing = Run(run_info(2))
+    for rank, steps in ((0, [0, 1, 2, 3]), (1, [0, 1, 3])):
+        missing.add_rank(rank_frame(rank, 1, columns(steps, {"duration": [1.0] * len(steps)})), 0.0)
+    assert missing.finished_steps(100).tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("bad", [-5.0, math.inf, -math.inf, math.nan])
+def test_an_impossible_duration_is_set_aside_and_counted(bad: float) -> None:
+    run = Run(run_info(1))
+    run.add_rank(rank_frame(0, 1, columns([0, 1, 2], {"duration": [10.0, bad, 30.0]})), 0.0)
+    assert run.finished_steps(10).tolist() == [0, 2]
+    assert run.rings.set_aside == 1
+
+
+def test_a_negative_step_number_is_set_aside() -> None:
+    run = Run(run_info(1))
+    run.add_rank(rank_frame(0, 1, columns([-3, 4], {"duration": [1.0, 1.0]})), 0.0)
+    assert run.finished_steps(10).tolist() == [4]
+
+
+def test_a_rank_that_starts_anew_forgets_its_past() -> None:
+    run = one_rank_run(range(500))
+    run.add_rank(rank_frame(0, 1, columns([0], {"duration": [7.0]}), pid=999), 1.0)
+    assert durations(run, 0, [0]) == [7.0]
+    assert math.isnan(durations(run, 0, [400])[0])
+    assert run.finished_steps(1000).tolist() == [0]
+
+
+def test_frames_of_another_run_or_rank_are_refused_and_counted() -> None:
+    run = Run(run_info(2))
+    run.add_rank(rank_frame(0, 1, columns([0], {"duration": [1.0]}), run_id="other"), 0.0)
+    run.add_rank(rank_frame(5, 1, columns([0], {"duration": [1.0]})), 0.0)
+    assert run.ranks == [None, None]
+    assert sum(run.rejected.values()) == 2
+
+
+def test_missing_columns_are_unknown_not_zero() -> None:
+    run = one_rank_run(range(30))
+    ranks = freeze_ranks(run, run.ages(0.0), NOBODY)
+    assert np.isnan(ranks.loss).all()
+    assert np.isnan(ranks.forward_ms).all()
+    assert np.isnan(ranks.work_ms).all(), "without `exposed` work is not known"
+    assert ranks.step_ms.tolist() == [100.0, 100.0]
+    job = freeze_job(run, ranks, np.array([True, True]), ())
+    assert (job.loss, job.sync_efficiency) == (None, None)
+    assert job.throughput == pytest.approx(10.0)
+    assert job.throughput_unit == "steps/s"
+
+
+def test_job_figures_follow_their_formulas() -> None:
+    work = np.tile(np.array([[100.0], [80.0], [60.0], [40.0]]), (1, 40))
+    run = Run(run_info(4))
+    job = MadeJob({"forward": work}, transfer_ms=10.0)
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+    ranks = freeze_ranks(run, run.ages(0.0), NOBODY)
+    view = freeze_job(run, ranks, np.ones(4, bool), ())
+    assert view.step_ms == pytest.approx(110.0)
+    assert view.transfer_ms == pytest.approx(10.0)
+    assert view.sync_efficiency == pytest.approx(70 / 110)
+    assert view.lost_to_waiting_pct == pytest.approx(100 * 30 / 110)
+    assert view.throughput == pytest.approx(4 * 8 / 0.110)
+    assert ranks.lateness_ms.tolist() == pytest.approx([60.0, 40.0, 20.0, 0.0])
+
+
+def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
+    run = Run(run_info(2, bucket_detail=True))
+    for rank, ms in enumerate(([4.0, 9.0], [8.0, 2.0])):
+        detail = BucketColumns(
+            step=columns(range(30), {}).step,
+            sizes=[1000, 3000],
+            ms=np.tile(np.array(ms, "<f4"), 30).tobytes(),
+        )
+        steps = columns(range(30), {"duration": [50.0] * 30, "exposed": [12.0] * 30})
+        run.add_rank(rank_frame(rank, 1, steps, buckets=detail), 0.0)
+    job = freeze_job(run, freeze_ranks(run, run.ages(0.0), NOBODY), np.ones(2, bool), ())
+    assert job.transfer_ms == pytest.approx(6.0)
+    assert job.busbw_gb_s == pytest.approx(4000 / 6e-3 * 2 * 1 / 2 / 1e9)
+
+
+def history(rank: int, older_steps: range, stride: int, recent: range) -> HistoryFrame:
+    def logged(steps: range) -> dict[str, list[float]]:
+        return {
+            "duration": [100.0] * len(steps),
+            "loss": [5.0 - 0.001 * step for step in steps],
+            "samples": [8.0] * len(steps),
+        }
+
+    return HistoryFrame(
+        run_id=RUN_ID,
+        rank=rank,
+        recent=columns(recent, logged(recent)),
+        older=columns(older_steps, logged(older_steps), stride),
+    )
+
+
+def test_a_late_watcher_sees_the_whole_run() -> None:
+    run = Run(run_info(2))
+    run.add_history([history(rank, range(0, 9744, 64), 64, range(9744, 10000)) for rank in range(2)])
+    run.settle(0.0)
+    steps, loss = run.series.points[:, 0], run.series.points[:, 1]
+    assert (steps[0], steps[-1]) == (0, 9999)
+    assert (np.diff(steps) > 0).all()
+    np.testing.assert_allclose(loss, 5.0 - 0.001 * steps, atol=1e-3)
+    np.testing.assert_allclose(run.series.points[:, 4], 160.0)
+
+
+def test_ranks_that_decimated_differently_are_joined_at_the_coarser_stride() -> None:
+    run = Run(run_info(2))
+    run.add_history(
+        [history(0, range(0, 512, 4), 4, range(512, 520)), history(1, range(0, 512, 8), 8, range(512, 520))]
+    )
+    run.settle(0.0)
+    assert run.series.points[:64, 0].tolist() == list(range(0, 512, 8))
+
+
+def test_memory_stays_bounded_over_a_long_run() -> None:
+    run = Run(run_info(2))
+    for seq, first in enumerate(range(0, 60_000, 200)):
+        for rank in range(2):
+            part = columns(range(first, first + 200), {"duration": [1.0] * 200, "loss": [1.0] * 200})
+            run.add_rank(rank_frame(rank, seq, part), float(seq))
+        run.settle(float(seq))
+    assert len(run.series.points) <= 2048
+    assert run.series.points[0, 0] < 100
+    assert run.series.points[-1, 0] == 59_999
+    assert all(len(state.resources) <= 600 for state in run.ranks if state is not None)

@@ -1,0 +1,192 @@
+"""From what a person types to a store that never holds them up."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
+from ddpmon.store.connect import Target, connect, list_runs, parse_target
+from ddpmon.store.patience import PatientStore
+from ddpmon.store.tcp import bind, serve
+from tests.store.store_server import server
+
+HOME = "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("tcp://10.0.0.1:29480", Target("10.0.0.1", 29480)),
+        ("tcp://node-1.cluster:1", Target("node-1.cluster", 1)),
+        ("tcp://[::1]:29480", Target("::1", 29480)),
+        ("tcp://h:65535/gpt-20260101-120000-ab12", Target("h", 65535, "gpt-20260101-120000-ab12")),
+        ("tcp://h:29480/", Target("h", 29480)),
+    ],
+)
+def test_a_target_is_understood(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+    assert parse_target(target.url) == Target(target.host, target.port)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("redis://h:1", "unknown scheme 'redis'"),
+        ("http://h:80/x", "unknown scheme 'http'"),
+        ("tcp://", "names no host"),
+        ("tcp://:29480", "names no host"),
+        ("tcp://h", "names no port"),
+        ("tcp://h:", "names no port"),
+        ("tcp://h:0", "names no port"),
+        ("tcp://h:65536", "is no address"),
+        ("tcp://h:port", "is no address"),
+        ("tcp://h:-1", "is no address"),
+        ("tcp://[::1:29480", "is no address"),
+        ("nowhere", "neither an address nor an existing file"),
+        ("localhost:29480", "neither an address nor an existing file"),
+        ("", "neither an address nor an existing file"),
+        ("a\0b", "neither an address nor an existing file"),
+        ("x" * 5000, "neither an address nor an existing file"),
+    ],
+)
+def test_a_target_that_is_not_understood_is_one_sentence_with_the_right_form(
+    text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.ddpmon").touch()
+    with pytest.raises(TargetError, match=reason) as caught:
+        parse_target(text)
+    assert "tcp://host:port" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_is_no_recording_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    for path in (tmp_path / "notes.txt", tmp_path):
+        with pytest.raises(TargetError, match="is not a ddpmon recording"):
+            parse_target(str(path))
+
+
+def test_the_runs_of_a_store_newest_last() -> None:
+    host, port = serve(HOME)
+    with closing(connect(Target(HOME, port))) as store:
+        assert list_runs(store) == []
+        hold(host, b"first\nsecond\n")
+        assert list_runs(store) == ["first", "second"]
+        hold(host, b"\xff\xfe\n\n")
+        assert list_runs(store) == ["\ufffd\ufffd"]
+        hold(host, b"x" * ((1 << 20) + 1))
+        assert list_runs(store) == []
+    host.close()
+
+
+def hold(host: Store, value: bytes) -> None:
+    """Put and wait until the server has it: a put alone is fire and forget, and another client may be served first."""
+    host.put(RUNS_KEY, value)
+    assert host.get_many([RUNS_KEY]) == [value]
+
+
+def test_nobody_listens_is_said_by_connect() -> None:
+    with closing(bind(HOME)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(StoreUnavailable, match=f"no store at {HOME}:{port}"):
+        connect(Target(HOME, port))
+
+
+def test_a_listener_that_never_answers_is_said_by_connect() -> None:
+    with closing(bind(HOME)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(StoreUnavailable, match=rf"{HOME}:{port}"):
+            connect(Target(HOME, port), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"\xff" * 64, b""])
+def test_something_that_is_no_store_is_said_by_connect(answer: bytes) -> None:
+    with closing(bind(HOME)) as listener:
+        threading.Thread(target=reply, args=(listener, answer), daemon=True).start()
+        port = listener.getsockname()[1]
+        with pytest.raises(StoreUnavailable, match=rf"{HOME}:{port} (does not answer|answers, but not as)"):
+            connect(Target(HOME, port), timeout_s=1.0).get_many(["k"])
+
+
+def reply(listener: socket.socket, answer: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            visitor, _ = listener.accept()
+            visitor.sendall(answer)
+            visitor.shutdown(socket.SHUT_WR)
+
+
+def test_a_server_that_was_merely_stopped_is_taken_up_again() -> None:
+    with server() as host, closing(connect(Target(HOME, host.port), timeout_s=0.5)) as store:
+        assert store.get_many(["greeting"]) == [b"hello"]
+        host.signal(signal.SIGSTOP)
+        host.wait_until(psutil.STATUS_STOPPED)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=f"the store at tcp://{HOME}:{host.port} does not answer"):
+                store.get_many(["greeting"])
+        host.signal(signal.SIGCONT)
+        assert once_it_answers(store) == [b"hello"]
+        store.put("more", b"1")
+        assert store.get_many(["more", "greeting"]) == [b"1", b"hello"]
+
+
+def once_it_answers(store: Store) -> list[bytes | None]:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return store.get_many(["greeting"])
+        except StoreUnavailable:
+            assert time.monotonic() < deadline
+
+
+def test_a_server_that_dies_is_said() -> None:
+    with server() as host, closing(connect(Target(HOME, host.port))) as store:
+        host.kill()
+        with pytest.raises(StoreUnavailable, match="does not answer: "):
+            store.get_many(["greeting"])
+
+
+class Stuck:
+    """A store that answers only when it is let."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.seen: list[str] = []
+
+    def put(self, key: str, value: bytes) -> None:
+        self.let.wait(60)
+        self.seen.append(f"{key}={value.decode()}")
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [None for _ in keys]
+
+    def close(self) -> None:
+        self.let.set()
+
+
+def test_what_was_late_is_finished_once_and_before_anything_else() -> None:
+    inner = Stuck()
+    store = PatientStore(lambda: inner, "there", patience_s=0.05)
+    for value in (b"1", b"2", b"3"):
+        with pytest.raises(StoreUnavailable, match=r"^the store at there does not answer$"):
+            store.put("k", value)
+    inner.let.set()
+    deadline = time.monotonic() + 60
+    while not inner.seen:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert store.get_many(["k"]) == [None]
+    assert inner.seen == ["k=1"]
+    store.close()

@@ -1,0 +1,68 @@
+"""From frames to a Snapshot: what ranks say of themselves arrives, and who is waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_ranks
+from ddpmon.parts import Failure, Stack, StackFrame, Stall
+from ddpmon.run.model import Run
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+
+STALL = Stall(12.5, [Stack("MainThread", [StackFrame("data.py", 7, "read")])])
+FAILURE = Failure("ValueError", "no such shard", 39, ["ValueError: no such shard"])
+
+
+def run_of(steps: int = 40, marked: int | None = None) -> Run:
+    """Three ranks, of which rank 1 is stuck and rank 2 has failed."""
+    marks = np.zeros(steps)
+    if marked is not None:
+        marks[marked] = 500.0
+    job, run = MadeJob(healthy_phases(3, steps), marked=marks), Run(run_info(3))
+    said = [{}, {"state": "stalled", "stall": STALL}, {"state": "failed", "failure": FAILURE}]
+    for rank, changes in enumerate(said):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, steps), **changes), 0.0)
+    return run
+
+
+def waiting_for(*findings: Finding) -> tuple[int, ...]:
+    run = run_of()
+    ranks = freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    return freeze_job(run, ranks, np.ones(3, dtype=bool), findings).waiting_for
+
+
+def test_stalls_and_failures_arrive_for_every_rank_and_in_detail() -> None:
+    run = run_of()
+    ranks = freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    assert ranks.stall == (None, STALL, None)
+    assert ranks.failure == (None, None, FAILURE)
+    details = [freeze_detail(run, rank) for rank in range(3)]
+    assert [detail.stall for detail in details if detail] == [None, STALL, None]
+    assert [detail.failure for detail in details if detail] == [None, None, FAILURE]
+
+
+def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:
+    run = run_of()
+    run.add_rank(rank_frame(1, 2, MadeJob(healthy_phases(3, 41)).columns(1, 0, 41)), 1.0)
+    detail = freeze_detail(run, 1)
+    assert detail is not None
+    assert detail.stall is None
+
+
+def test_the_job_waits_for_stragglers_of_every_kind_and_for_a_hangs_culprits() -> None:
+    kinds = ("hang", "slow_node", "intermittent_straggler", "straggler")
+    findings = [Finding(kind, "warning", "", (rank, 0)) for rank, kind in enumerate(kinds, 1)]
+    assert waiting_for(*findings) == (1, 0, 2, 3, 4)
+
+
+def test_nobody_waits_for_what_is_over_or_wanted() -> None:
+    over = Finding("straggler", "info", "", (1,), cleared_at_step=30)
+    wanted = Finding("uneven_work", "info", "", (2,))
+    assert waiting_for(over, wanted, Finding("rank_lost", "critical", "", (0,))) == ()
+
+
+def test_the_heat_map_knows_warm_up_and_marked_steps() -> None:
+    heat = freeze_heat(run_of(marked=30))
+    assert heat.usual is not None
+    assert np.flatnonzero(~heat.usual).tolist() == [*range(20), 30]

@@ -1,0 +1,84 @@
+"""A real training that hangs or breaks, and a watcher that has to say which rank, where, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Snapshot
+from tests.live import TINY, live_run, watch_until
+
+RANKS, FROM = 4, 60
+
+
+def lasting(snapshot: Snapshot, kind: str) -> Finding | None:
+    """The finding of this kind, if it lasts."""
+    found = (finding for finding in snapshot.findings if finding.cleared_at_step is None)
+    return next((finding for finding in found if finding.kind == kind), None)
+
+
+def told_of(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, fault: str, kind: str, seconds: float = 0.0
+) -> tuple[Finding, Snapshot]:
+    """Train with the fault until the watcher says `kind`, of a hang with its stack and after so many seconds of it."""
+    arguments = [*TINY, "--steps=100000", f"--fault={fault},from={FROM}"]
+    with live_run(monkeypatch, folder, RANKS, *arguments) as (run, observer):
+
+        def told(snapshot: Snapshot) -> bool:
+            finding = lasting(snapshot, kind)
+            if finding is None or not seconds:
+                return finding is not None
+            return "stack" in finding.evidence and float(finding.evidence["seconds"]) >= seconds
+
+        snapshot = watch_until(observer, told, run=run)
+    finding = lasting(snapshot, kind)
+    assert finding is not None
+    return finding, snapshot
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "line"),
+    [("hang_input", "input", "in come_late: time.sleep"), ("hang_forward", "forward", "in _loop: while True:")],
+)
+def test_a_hang_names_the_rank_and_its_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, phase: str, line: str
+) -> None:
+    finding, snapshot = told_of(monkeypatch, tmp_path, f"{kind}:rank=2", "hang", 14.0)
+    assert (finding.severity, finding.ranks, finding.phase, finding.since_step) == ("critical", (2,), phase, FROM)
+    assert line in finding.summary
+    assert "ranks 0, 1, 3 wait for it in gloo:all_reduce" in finding.summary
+    assert line in str(finding.evidence["stack"])
+    assert snapshot.job.waiting_for == (2,)
+    assert snapshot.job.monitor_us is not None, "what it cost while steps were made is still true"
+
+
+def test_a_skipped_collective_names_the_rank_that_took_another_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    finding, _ = told_of(monkeypatch, tmp_path, "skip:rank=3", "hang")
+    assert (finding.severity, finding.ranks) == ("critical", (3,))
+    assert "dist.barrier()" in finding.summary
+    assert "rank 3 took another path" in finding.summary
+
+
+def test_a_rank_that_fails_is_named_with_its_exception_and_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    finding, _ = told_of(monkeypatch, tmp_path, "raise:rank=2", "rank_failed")
+    assert finding.ranks == (2,)
+    assert "RuntimeError: an injected fault" in finding.summary
+    assert "in _raise" in finding.summary
+
+
+def test_data_that_ends_early_on_one_rank_is_no_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    finding, snapshot = told_of(monkeypatch, tmp_path, "end:rank=1", "uneven_inputs")
+    assert (finding.severity, finding.ranks) == ("critical", (1,))
+    assert lasting(snapshot, "hang") is None
+
+
+def test_the_first_loss_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    finding, _ = told_of(monkeypatch, tmp_path, "nan:rank=2", "nonfinite_loss")
+    assert (finding.severity, finding.ranks, finding.since_step) == ("critical", (2,), FROM)

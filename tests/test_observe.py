@@ -1,0 +1,158 @@
+"""The watcher on real runs: what it names, what it keeps quiet about, and what it says when things die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.observe import Observer
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import TargetError
+from tests.live import TINY, live_run, step_of, watch_until
+
+ONSET = 50
+
+
+def verdict(snapshot: Snapshot, rank: int, phase: str) -> Finding | None:
+    """The lasting warning that names this rank and phase."""
+    for finding in snapshot.findings:
+        if finding.severity != "info" and (finding.kind, finding.ranks, finding.phase) == ("straggler", (rank,), phase):
+            return finding
+    return None
+
+
+@pytest.mark.parametrize(("ranks", "phase"), [(2, "forward"), (4, "backward")])
+def test_a_slow_rank_is_named_with_phase_and_onset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ranks: int, phase: str
+) -> None:
+    fault = f"--fault={phase}:rank=1,ms=200,from={ONSET}"
+    with live_run(monkeypatch, tmp_path, ranks, "--steps=2000", fault, *TINY) as (run, observer):
+        snapshot = watch_until(observer, lambda s: verdict(s, 1, phase), run=run)
+    finding = verdict(snapshot, 1, phase)
+    assert finding is not None
+    assert snapshot.findings[0] is finding, "it is the first thing a reader sees"
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 20
+    assert snapshot.job.waiting_for[0] == 1
+    assert snapshot.ranks is not None
+    waits = snapshot.ranks.wait_ms.tolist()
+    assert min(range(ranks), key=waits.__getitem__) == 1, "the straggler is the rank that waits least"
+
+
+def reporting(snapshot: Snapshot) -> int:
+    return 0 if snapshot.coverage is None else snapshot.coverage.reporting
+
+
+def test_a_killed_rank_0_is_told_from_a_clean_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=5000", *TINY) as (run, observer):
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        assert snapshot.ranks is not None
+        os.kill(int(snapshot.ranks.pid[0]), signal.SIGKILL)
+        last = watch_until(observer, lambda s: s.link.state == "gone", run=run)
+    assert last.run is not None
+    assert last.run.state in ("lost", "failed")
+    assert step_of(last) > 20, "the last picture is kept"
+
+
+def test_a_clean_end_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=60", *TINY) as (run, observer):
+        watch_until(observer, lambda s: step_of(s) >= 0, run=run)
+        last = watch_until(observer, lambda s: s.link.state == "gone", run=run)
+        assert run.process.wait(timeout=60) == 0, run.log.read_text()
+    assert last.run is not None
+    assert last.run.state == "finished"
+    assert [f for f in last.findings if f.kind == "rank_lost"] == []
+
+
+def test_a_stopped_rank_is_lost_and_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        assert snapshot.ranks is not None
+        pid = int(snapshot.ranks.pid[1])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            lost = watch_until(observer, lambda s: any(f.kind == "rank_lost" for f in s.findings), run=run)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert next(f for f in lost.findings if f.kind == "rank_lost").ranks == (1,)
+        watch_until(
+            observer,
+            lambda s: step_of(s) > step_of(lost) + 5 and not any(f.kind == "rank_lost" for f in s.findings),
+            run=run,
+        )
+
+
+def test_a_stopped_store_is_silent_and_nobody_is_blamed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        assert snapshot.ranks is not None
+        pid = int(snapshot.ranks.pid[0])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            silent = watch_until(observer, lambda s: s.link.state == "silent", run=run)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert silent.run is not None
+        assert silent.run.state != "lost"
+        assert "does not answer" in silent.link.message
+        watch_until(observer, lambda s: s.link.state == "live" and reporting(s) == 2, run=run)
+
+
+def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
+        watch_until(observer, lambda s: step_of(s) > 350, run=run)
+        late = Observer(None)
+        snapshot = late.tick()
+        late.close()
+    assert snapshot.series is not None
+    assert snapshot.series.step[0] == 0
+    assert snapshot.series.step[-1] > 300
+    assert snapshot.coverage is not None
+    assert snapshot.coverage.reporting == 2
+
+
+def test_the_observer_follows_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=first", *TINY) as (run, observer):
+        watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        run.end()
+        watch_until(observer, lambda s: s.link.state == "gone")
+        with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=second", *TINY) as (again, _):
+            snapshot = watch_until(observer, lambda s: s.link.state == "live" and step_of(s) > 0, run=again)
+    assert snapshot.run is not None
+    assert snapshot.run.name == "second"
+    assert snapshot.link.message.startswith("another run has started here: second")
+
+
+def test_nobody_there_is_waiting_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    snapshot = Observer("tcp://127.0.0.1:1").tick()
+    assert (snapshot.link.state, snapshot.run) == ("waiting", None)
+    assert "127.0.0.1:1" in snapshot.link.message
+
+
+@pytest.mark.parametrize("target", ["http://a:1", "tcp://", "tcp://host", "tcp://host:port", "nonsense", __file__])
+def test_a_target_that_makes_no_sense_is_refused_in_words(target: str) -> None:
+    with pytest.raises(TargetError, match="TARGET is"):
+        Observer(target)
+
+
+def test_a_store_that_is_not_ours_is_said_to_hold_no_run(tmp_path: Path) -> None:
+    source = (
+        "import sys, time; from ddpmon.store.tcp import serve; s, p = serve('127.0.0.1', 29600);"
+        "s.put('foreign', b'x'); print(p, flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        assert server.stdout is not None
+        try:
+            snapshot = Observer(f"tcp://127.0.0.1:{int(server.stdout.readline())}").tick()
+        finally:
+            server.kill()
+    assert snapshot.link.state == "waiting"
+    assert "holds no ddpmon run" in snapshot.link.message

@@ -1,0 +1,210 @@
+"""Frames come back as they were sent; whatever else is in the store is refused, with the key and the reason."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+
+from ddpmon.schema import (
+    MAX_FRAME_BYTES,
+    MAX_ROWS,
+    STEP_COLUMNS,
+    BucketColumns,
+    Frame,
+    FrameError,
+    GpuFigures,
+    HistoryFrame,
+    Mark,
+    NodeFrame,
+    ProcessFigures,
+    RankFrame,
+    RunInfo,
+    SchemaMismatchError,
+    StepColumns,
+    decode,
+    encode,
+)
+
+
+def steps(count: int = 3, **columns: bytes) -> StepColumns:
+    values = {name: struct.pack(f"<{count}f", *range(count)) for name in STEP_COLUMNS}
+    return StepColumns(struct.pack(f"<{count}q", *range(count)), {**values, **columns}, stride=2)
+
+
+GPU = GpuFigures(0, "GPU-1", "H200", 87.5, 1 << 36, 1 << 37, 61.0, 640.0, 700.0, 1980.0)
+RUN = RunInfo(
+    run_id="r",
+    name="näme ✓",
+    world_size=2,
+    node_keys=[0],
+    backend="gloo",
+    device="cpu",
+    parameters=10,
+    gradient_bytes=40,
+    bucket_cap_bytes=1 << 20,
+    bucket_detail=True,
+    started_at=1.5,
+    host="h",
+    pid=7,
+    versions={"torch": "2.13"},
+)
+RANK = RankFrame(
+    run_id="r",
+    rank=1,
+    seq=9,
+    sent_at=2.5,
+    host="h",
+    node=-1,
+    pid=8,
+    local_rank=1,
+    gpu_uuid="GPU-1",
+    state="running",
+    phase="forward",
+    step=2,
+    phase_s=0.25,
+    steps=steps(),
+    buckets=BucketColumns(struct.pack("<2q", 0, 1), [16, 24], struct.pack("<4f", 1, 2, 3, 4)),
+    marks=[Mark(1, "eval", 3.0)],
+    process=ProcessFigures(99.0, 1 << 30, 12),
+    gpu=GPU,
+    cost_us=11.0,
+    sources={"clock": "perf_counter"},
+    notes=["no bucket detail"],
+)
+HISTORY = HistoryFrame(run_id="r", rank=1, recent=steps(), older=steps(1))
+NODE = NodeFrame(run_id="r", node=0, seq=1, sent_at=1.0, host="h", cpu_pct=50.0, gpus=[GPU], notes=["n"])
+FRAMES: list[Any] = [RUN, RANK, HISTORY, NODE]
+KINDS: list[Any] = [RunInfo, RankFrame, HistoryFrame, NodeFrame]
+every_frame = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
+
+
+def refused(data: bytes, kind: Any = RankFrame) -> str:
+    with pytest.raises(FrameError) as caught:
+        decode("ddpmon/r/rank/1", data, kind)
+    assert str(caught.value).startswith("ddpmon/r/rank/1: ")
+    return str(caught.value)
+
+
+def changed(frame: Frame, **fields: Any) -> bytes:
+    """The frame as a sender without our checks would write it."""
+    return msgspec.msgpack.encode({**msgspec.to_builtins(frame, builtin_types=(bytes,)), **fields})
+
+
+@every_frame
+def test_a_frame_comes_back_as_it_was_sent(frame: Any) -> None:
+    assert decode("k", encode(frame), type(frame)) == frame
+
+
+@every_frame
+def test_another_schema_version_is_named_with_the_key(frame: Any) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 2, this ddpmon reads 1"):
+        decode("ddpmon/r/x", changed(frame, schema_version=2), type(frame))
+
+
+def test_a_frame_of_the_future_is_a_mismatch_even_if_nothing_else_is_understood() -> None:
+    with pytest.raises(SchemaMismatchError):
+        decode("k", msgspec.msgpack.encode({"schema_version": 2, "steps": "elsewhere"}), RankFrame)
+
+
+@every_frame
+def test_every_truncation_is_refused(frame: Any) -> None:
+    data = encode(frame)
+    for length in range(len(data)):
+        refused(data[:length], type(frame))
+
+
+@every_frame
+def test_frames_with_damaged_bytes_are_read_or_refused_and_nothing_else(frame: Any) -> None:
+    dice, data = random.Random(1), encode(frame)
+    outcomes = set()
+    for _ in range(2000):
+        damaged = bytearray(data)
+        for _ in range(dice.randint(1, 4)):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        try:
+            outcomes.add(type(decode("k", bytes(damaged), type(frame))))
+        except FrameError as error:
+            outcomes.add(FrameError if str(error).startswith("k: ") else Exception)
+    assert outcomes == {type(frame), FrameError}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_bytes_are_refused(kind: Any) -> None:
+    dice = random.Random(2)
+    for _ in range(2000):
+        refused(dice.randbytes(dice.randrange(80)), kind)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x91" * 500_000,  # a list in a list in a list ...
+        b"\x81\xa1a" * 100_000,  # a map in a map ...
+        b"\x81\xaeschema_version" + b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",  # a list of 2^32 - 1 entries
+        b"\xdf\xff\xff\xff\xff\xa1a",
+        b"\xc6\xff\xff\xff\xffabc",  # 4 GiB of bytes
+        b"\xdb\xff\xff\xff\xff\xff",  # text that is not UTF-8
+        b"\x81\xae" + b"\xff" * 14 + b"\x01",
+        b"",
+        b"\xc1",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+    ids=["lists", "maps", "deep_version", "long_list", "long_map", "long_bytes", "text", "key", "empty", "c1", "http"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_bytes_are_refused(data: bytes, kind: Any) -> None:
+    refused(data, kind)
+
+
+def test_nesting_inside_an_unknown_field_is_refused() -> None:
+    body = encode(NODE)
+    assert body[0] == 0xDE or 0x80 <= body[0] <= 0x8F
+    count = body[0] & 0x0F if body[0] != 0xDE else int.from_bytes(body[1:3], "big")
+    rest = body[1:] if body[0] != 0xDE else body[3:]
+    refused(b"\xde" + (count + 1).to_bytes(2, "big") + rest + b"\xa4deep" + b"\x91" * 200_000, NodeFrame)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"steps": {"step": b"1234567"}}, "7 bytes of step numbers"),
+        ({"steps": {"step": b"\0" * 8, "values": {"loss": b"\0" * 8}}}, "column loss has 8 bytes for 1 steps"),
+        ({"steps": {"step": b"\0" * 8, "values": {"lost": b"\0" * 4}}}, "unknown step column 'lost'"),
+        ({"steps": {"step": b"\0" * 8 * (MAX_ROWS + 1)}}, "bytes of step numbers"),
+        ({"steps": {"stride": 0}}, "stride"),
+        ({"steps": {"colour": 1}}, "colour"),
+        ({"buckets": {"step": b"\0" * 8, "sizes": [4, 4], "ms": b"\0" * 4}}, "bucket columns of 8 and 4 bytes"),
+        ({"buckets": {"step": b"\0" * 9, "sizes": [], "ms": b""}}, "bucket columns of 9 and 0 bytes"),
+        ({"rank": -1}, "rank"),
+        ({"rank": 1 << 17}, "rank"),
+        ({"state": "tired"}, "state"),
+        ({"host": "x" * 257}, "host"),
+        ({"notes": ["x"] * 17}, "notes"),
+        ({"marks": [[1, "eval", 1.0]] * 65}, "marks"),
+        ({"seq": "9"}, "seq"),
+    ],
+)
+def test_a_wrong_field_is_named(fields: dict[str, Any], reason: str) -> None:
+    assert reason in refused(changed(RANK, **fields))
+
+
+@pytest.mark.parametrize("part", ["recent", "older"])
+def test_both_parts_of_a_history_are_checked(part: str) -> None:
+    wrong = {"step": b"\0" * 8, "values": {"duration": b""}}
+    assert "column duration has 0 bytes for 1 steps" in refused(changed(HISTORY, **{part: wrong}), HistoryFrame)
+
+
+def test_a_frame_beyond_the_bound_is_refused_unread() -> None:
+    assert "more than the 1048576 allowed" in refused(encode(RANK) + b"\0" * MAX_FRAME_BYTES)
+
+
+@every_frame
+def test_a_frame_is_not_taken_for_one_of_another_kind(frame: Any) -> None:
+    for kind in KINDS:
+        if kind is not type(frame):
+            assert f"not a {kind.__name__}" in refused(encode(frame), kind)

@@ -1,0 +1,44 @@
+"""Run the dashboard on a made-up run: `python -m tests.tui.play --ranks 8 --straggler 5`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.app import WatchApp
+from tests.tui.made_runs import NOTES, Made, Playing
+
+
+class Noisy(Playing):
+    """Writes where native libraries write their warnings."""
+
+    def tick(self) -> Snapshot:
+        os.write(2, b"native noise\n")
+        return super().tick()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--straggler", type=int)
+    parser.add_argument("--lost", type=int, action="append", default=[])
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--notes", action="store_true")
+    parser.add_argument("--ascii", action="store_true")
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--pace", type=int, default=6)
+    parser.add_argument("--noise", action="store_true", help="write to file descriptor 2 at each reading")
+    args = parser.parse_args()
+    made = Made(
+        ranks=args.ranks, per_node=8 if args.ranks > 8 else 4, straggler=args.straggler, lost=tuple(args.lost),
+        gpu=args.gpu, findings=NOTES if args.notes else (),
+    )  # fmt: skip
+    source = Noisy(made, args.pace) if args.noise else Playing(made, args.pace)
+    app = WatchApp(source, interval=args.interval, ascii_only=args.ascii)
+    app.run()
+    print(app.summary())
+
+
+if __name__ == "__main__":
+    main()

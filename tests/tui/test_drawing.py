@@ -1,0 +1,167 @@
+"""Every drawing function at every size: lines exactly as wide as asked, and nothing raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from ddpmon.snapshot import Link, Ranks, Snapshot
+from ddpmon.tui.draw.columns import SORTS
+from ddpmon.tui.draw.curves import plots_beside, plots_stacked
+from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.findings import all_findings, finding_lines
+from ddpmon.tui.draw.footer import footer_line
+from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.help import help_lines
+from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.table import TableView, table_lines
+from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
+from ddpmon.tui.lines import Line, wrap
+from ddpmon.tui.look import make_look
+from ddpmon.tui.picture import NOTHING_YET, Picture
+from tests.tui.made_runs import NOTES, Made, snapshot
+
+LOOKS = {
+    "colour": make_look(),
+    "light": make_look(dark=False),
+    "plain": make_look(colour=False),
+    "ascii": make_look(ascii_only=True),
+}
+SIZES = ((40, 12), (57, 17), (80, 24), (120, 34), (160, 50), (300, 80))
+RUNS = {
+    "one": Made(ranks=1),
+    "two": Made(ranks=2, straggler=1),
+    "eight": Made(ranks=8, straggler=5, findings=NOTES, gpu=True, focus=5),
+    "young": Made(ranks=8, step=3, focus=0),
+    "64 with a loss": Made(ranks=64, straggler=17, lost=(3, 9), per_node=8, focus=3),
+    "1,024": Made(ranks=1024, straggler=517, per_node=8, focus=517),
+    "4,096": Made(ranks=4096, straggler=4095, per_node=8, focus=0),
+}
+SNAPSHOTS: dict[str, Snapshot] = {name: snapshot(made) for name, made in RUNS.items()}
+
+
+def text_of(lines: list[Line]) -> list[str]:
+    return ["".join(segment.text for segment in line) for line in lines]
+
+
+def table(picture: Picture, width: int, height: int) -> list[Line]:
+    return table_lines(picture, TableView(ordered(picture.snapshot, "worst", False, "")), width, height)
+
+
+def detail(picture: Picture, width: int, height: int) -> list[Line]:
+    found = picture.snapshot.detail
+    return detail_lines(picture, found.rank if found else 0, width, height)
+
+
+BLOCKS: dict[str, Callable[[Picture, int, int], list[Line]]] = {
+    "table": table,
+    "heat": heat_lines,
+    "stacked": plots_stacked,
+    "beside": plots_beside,
+    "found": finding_lines,
+    "detail": detail,
+    "waiting": waiting_lines,
+}
+ROWS: dict[str, Callable[[Picture, int], list[Line]]] = {
+    "header": lambda picture, width: [header_line(picture, width)],
+    "notice": lambda picture, width: [notice_line(picture, width)],
+    "verdict": verdict_lines,
+    "figures": lambda picture, width: [figures_line(picture, width)],
+    "footer": lambda picture, width: [footer_line((("enter", "detail"), ("q", "quit")), width, picture.look)],
+    "help": lambda picture, width: help_lines(picture.look, width),
+    "findings": all_findings,
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_has_exactly_the_size_asked_for(block: str, run: str) -> None:
+    for look in LOOKS.values():
+        picture = Picture(SNAPSHOTS[run], look)
+        for width, height in SIZES:
+            lines = BLOCKS[block](picture, width, height)
+            assert len(lines) == height
+            assert {cell_len(line) for line in text_of(lines)} == {width}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_exactly_as_wide_as_asked_for(row: str, run: str) -> None:
+    for look in LOOKS.values():
+        for picture in (Picture(SNAPSHOTS[run], look), Picture(NOTHING_YET, look, stuck_s=3, paused_s=4, interval=5)):
+            for width, _ in SIZES:
+                assert {cell_len(line) for line in text_of(ROWS[row](picture, width))} == {width}
+
+
+@pytest.mark.parametrize("height", range(1, 9))
+def test_blocks_survive_having_hardly_any_room(height: int) -> None:
+    picture = Picture(SNAPSHOTS["eight"], LOOKS["colour"])
+    for width in (1, 5, 9, 23):
+        for draw in BLOCKS.values():
+            assert len(draw(picture, width, height)) == height
+    assert len(too_small_lines(9, height, (40, 12), picture.look)) == height
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_ascii_means_ascii(run: str) -> None:
+    named = replace(SNAPSHOTS[run], link=Link("gone", "the store is göne · 3 s ago…"))
+    picture = Picture(named, LOOKS["ascii"])
+    blocks = [draw(picture, 160, 50) for draw in BLOCKS.values()]
+    rows = [draw(picture, 160) for draw in ROWS.values()]
+    assert all(line.isascii() for lines in blocks + rows for line in text_of(lines))
+
+
+@pytest.mark.parametrize("width", range(6, 40))
+def test_a_unit_stays_with_its_number(width: int) -> None:
+    said = "it is late by 41 ms a step for 14 s and costs 24 % of the job; some more words"
+    rows = wrap(said, width)
+    assert not [row for row in rows if row.split()[0] in ("%", "ms", "s")]
+    assert " ".join(rows) == said
+    assert all(len(row) <= width for row in rows)
+
+
+def test_without_colour_no_style_has_one() -> None:
+    picture = Picture(SNAPSHOTS["eight"], LOOKS["plain"])
+    lines = [line for draw in BLOCKS.values() for line in draw(picture, 120, 34)]
+    styles = [segment.style for line in lines for segment in line if segment.style]
+    assert styles
+    assert not [style for style in styles if style.color or style.bgcolor]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_sort_shows_every_rank_once(sort: str) -> None:
+    for made in (SNAPSHOTS["eight"], SNAPSHOTS["64 with a loss"]):
+        assert made.ranks is not None
+        for reverse in (False, True):
+            assert sorted(ordered(made, sort, reverse, "")) == list(range(len(made.ranks)))
+
+
+def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
+    base = SNAPSHOTS["eight"]
+    assert base.ranks is not None
+    measured = ("_ms", "_pct", "_s", "_bytes", "loss")
+    fields = [name for name in Ranks.__dataclass_fields__ if name.endswith(measured)]
+    unknown: dict[str, Any] = dict.fromkeys(fields, np.full(8, np.nan))
+    ranks = replace(base.ranks, step=np.full(8, -1), gpu=(None,) * 8, **unknown)
+    picture = Picture(replace(base, ranks=ranks, findings=(), job=NOTHING_YET.job), LOOKS["colour"])
+    rows = text_of(table(picture, 160, 10))[2:]
+    for rank, row in enumerate(rows):
+        assert row.split()[:2] == (["▸", str(rank)] if rank == 0 else [str(rank), "node0" if rank < 4 else "node1"])
+        assert "0" not in row.replace("node0", "").replace(f" {rank} ", " ")
+        assert row.count("–") >= 10
+    figures = text_of([figures_line(picture, 160)])[0]
+    assert "– ms/step" in figures
+    assert "lost to waiting –" in figures
+
+
+def test_a_missing_picture_of_everything_is_drawn_too() -> None:
+    base = SNAPSHOTS["eight"]
+    bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=())
+    for draw in BLOCKS.values():
+        assert len(draw(Picture(bare, LOOKS["colour"]), 80, 24)) == 24

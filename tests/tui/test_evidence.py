@@ -1,0 +1,97 @@
+"""Evidence in words: what is said, in which units, and what is left out."""
+
+from __future__ import annotations
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.tui.draw.findings import all_findings
+from ddpmon.tui.evidence import evidence_blocks, evidence_words
+from ddpmon.tui.picture import Picture
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+NAN = float("nan")
+LATE = {
+    "work_ms": 158.2,
+    "others_work_ms": 117.1,
+    "excess_ms": 41.0,
+    "waits_less_ms": 40.2,
+    "excess_input_ms": 39.4,
+    "excess_forward_ms": 0.7,
+    "excess_backward_ms": -0.2,
+    "excess_optimizer_ms": 0.0,
+    "excess_other_ms": 0.3,
+    "gc_ms": 0.0,
+    "samples_ratio": NAN,
+    "ratio": 1.351,
+    "cost_pct": 24.1,
+    "window_steps": 20,
+}
+
+
+def test_a_straggler_in_words() -> None:
+    assert evidence_words(LATE) == (
+        "work 158 ms, others 117 ms, +41.0 ms; waits 40.2 ms less; input +39.4 ms; 1.35 times the others; over 20 steps"
+    )
+
+
+def test_parts_that_count_are_all_named_the_largest_first() -> None:
+    shared = LATE | {"excess_input_ms": 10.0, "excess_backward_ms": 31.0, "gc_ms": 12.0}
+    assert "backward +31.0 ms; garbage collection +12.0 ms; input +10.0 ms;" in evidence_words(shared)
+
+
+def test_waiting_longer_and_more_samples_are_said_as_such() -> None:
+    said = evidence_words(LATE | {"waits_less_ms": -3.0, "samples_ratio": 1.5})
+    assert "waits 3.00 ms more" in said
+    assert "1.50 times their samples" in said
+    assert "samples" not in evidence_words(LATE | {"samples_ratio": 1.0})
+
+
+def test_an_intermittent_one_says_how_often() -> None:
+    assert evidence_words({"hit_steps": 31.0, "one_step_in": 6.0}) == "seen in 31 steps, one step in 6"
+    assert evidence_words({"hit_steps": 31.0, "one_step_in": 1.0}) == "seen in 31 steps"
+
+
+def test_a_network_and_a_job_are_told_against_what_they_were() -> None:
+    network = {"transfer_ms": 32.0, "normal_transfer_ms": 20.0, "spread_rise_ms": 0.3, "step_ms": 172.0}
+    assert evidence_words(network) == "transfer 32.0 ms, before 20.0 ms, +12.0 ms; step 172 ms"
+    job = {
+        "step_ms": 172.0,
+        "normal_step_ms": 154.0,
+        "rise_forward_ms": 16.5,
+        "rise_input_ms": 0.1,
+        "rise_spread_ms": 1.0,
+    }
+    assert evidence_words(job) == "step 172 ms, before 154 ms, +18.0 ms; forward +16.5 ms"
+
+
+def test_other_keys_keep_their_name_and_get_their_unit() -> None:
+    assert evidence_words({"imbalance": 0.14, "most_often_last_share": 0.22}) == "imbalance 14 %; most often last 22 %"
+    assert evidence_words({"silent_s": 14.2}) == "silent 14.2 s"
+    assert evidence_words({"bucket_bytes": 26_214_400, "overlap_pct": 31.0}) == "bucket 26.2 MB; overlap 31.0 %"
+    assert evidence_words({"first_step": 1204, "value": "nan"}) == "first step 1,204; value nan"
+
+
+def test_what_is_not_finite_or_empty_is_left_out() -> None:
+    assert evidence_words({"work_ms": NAN, "silent_s": float("inf"), "reason": ""}) == ""
+    assert evidence_words({}) == ""
+
+
+def test_a_long_text_is_a_block_and_not_a_word() -> None:
+    stack = "a.py:1 in f: g()\n\nb.py:2 in g: sleep(9)"
+    assert evidence_words({"stack": stack}) == ""
+    assert evidence_blocks({"stack": stack, "value": "nan"}) == [
+        ("stack", ["a.py:1 in f: g()", "b.py:2 in g: sleep(9)"])
+    ]
+
+
+def test_the_findings_screen_indents_a_stack_and_cuts_paths_from_the_left() -> None:
+    path = "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
+    stack = f"train.py:1 in <module>: main()\n{path}:732 in __next__: data = self._next_data()\n\x1b[31m<b>\x07: x"
+    found = Finding("hang", "critical", "rank 2 is stuck.", (2,), evidence={"stack": stack, "stuck_s": 14.0})
+    lines = text_of(all_findings(Picture(snapshot(Made(findings=(found,))), LOOKS["colour"]), 80))
+    at = next(place for place, line in enumerate(lines) if line.strip() == "stack:")
+    assert lines[at - 1].strip() == "evidence: stuck 14.0 s"
+    assert lines[at + 1].startswith("     │ train.py:1 in <module>: main()")
+    assert lines[at + 2].strip().endswith("/dataloader.py:732 in __next__: data = self._next_data()")
+    assert lines[at + 3].strip() == "│ [31m<b>: x"
+    assert all(line.isprintable() for line in lines)

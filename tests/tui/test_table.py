@@ -1,0 +1,149 @@
+"""The rank table: the worst first, bars that prove it, filters, hostile text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.draw.bars import bar, common_scale
+from ddpmon.tui.draw.columns import cell, decimals_for, sheet
+from ddpmon.tui.draw.order import matching, ordered
+from ddpmon.tui.draw.table import HEAD, TableView, table_lines
+from ddpmon.tui.picture import Picture
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+LOOK = LOOKS["ascii"]
+SOLID = set("#+=o:")
+
+
+def rows_of(made: Snapshot, width: int = 120, height: int = 20, **view: object) -> list[str]:
+    order = ordered(made, "worst", False, "")
+    shown = TableView(order, **view)  # type: ignore[arg-type]
+    return [line for line in text_of(table_lines(Picture(made, LOOK), shown, width, height))[HEAD:] if line.strip()]
+
+
+def bar_length(row: str) -> int:
+    return sum(char in SOLID for char in row[30:])
+
+
+@pytest.mark.parametrize(("ranks", "straggler"), [(2, 1), (8, 5), (64, 17), (1024, 517), (4096, 4095)])
+@pytest.mark.parametrize("phase", ["input", "backward", "other"])
+@pytest.mark.parametrize("named", [True, False])
+def test_the_straggler_comes_first_with_the_longest_bar(ranks: int, straggler: int, phase: str, named: bool) -> None:
+    made = snapshot(Made(ranks=ranks, straggler=straggler, phase=phase, per_node=8))
+    rows = rows_of(made if named else replace(made, findings=()))
+    assert f"{straggler} node" in rows[0]
+    assert len(rows) == min(ranks, 18)
+    assert all(bar_length(rows[0]) > bar_length(row) + 4 for row in rows[1:])
+    assert all(rows[0].count(".") < row.count(".") for row in rows[1:])
+    assert rows[0].startswith(">!") is named
+
+
+def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
+    rows = rows_of(snapshot(Made(ranks=8, straggler=5, lost=(3,))))
+    assert "lost, last word 14 s ago" in rows[0]
+    assert sum(char in "#+=" for char in rows[0]) == 0
+    assert " 5 node1" in rows[1]
+
+
+def test_calm_rows_stand_in_rank_order_and_do_not_jump() -> None:
+    orders = [ordered(snapshot(Made(ranks=64, step=step)), "worst", False, "").tolist() for step in (900, 950, 1000)]
+    assert orders == [list(range(64))] * 3
+
+
+def test_all_bars_have_one_scale() -> None:
+    scale = common_scale(np.array([100.0, 158.0]), np.array([72.0, 14.0]))
+    assert scale == 180.0
+    full = text_of([bar((0, 90, 90, 0, 0), 0.0, scale, 40, LOOK)])[0]
+    half = text_of([bar((0, 45, 45, 0, 0), 90.0, scale, 40, LOOK)])[0]
+    assert full == "+" * 20 + "=" * 20
+    assert half == "+" * 10 + "=" * 10 + "." * 20
+
+
+def test_eighths_of_a_cell_show_what_whole_cells_cannot() -> None:
+    one, other = (text_of([bar((0, 0, ms, 0, 0), 0.0, 80.0, 10, LOOKS["colour"])])[0] for ms in (40.0, 43.0))
+    assert one == "█████     "
+    assert other == "█████▍".ljust(10).replace("▍", "▎") or other == "█████▍".ljust(10)
+    assert one != other
+
+
+def test_the_blamed_phase_is_in_the_accent() -> None:
+    look = LOOKS["colour"]
+    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, hot=0)
+    assert [(segment.text, segment.style == look.accent) for segment in segments] == [("█████", True), ("█████", False)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", list(range(8))),
+        ("3", [3]),
+        ("3-5", [3, 4, 5]),
+        ("6-", [6, 7]),
+        ("1, 7", [1, 7]),
+        ("node1", [4, 5, 6, 7]),
+        ("NODE1 0", [0, 4, 5, 6, 7]),
+        ("lost", [2]),
+        ("5-3", []),
+        ("nowhere", []),
+        ("99999999999999999999", []),
+        ("[*(", []),
+    ],
+)
+def test_filter(words: str, expected: list[int]) -> None:
+    ranks = snapshot(Made(ranks=8, lost=(2,))).ranks
+    assert ranks is not None
+    assert np.flatnonzero(matching(ranks, words)).tolist() == expected
+
+
+def test_only_rows_in_sight_are_formatted() -> None:
+    rows = rows_of(snapshot(Made(ranks=4096, per_node=8)), top=4000, cursor=4001)
+    assert [int(row.lstrip(">").split()[0]) for row in rows] == list(range(4000, 4018))
+    assert [row.startswith(">") for row in rows[:3]] == [False, True, False]
+
+
+def test_wider_tables_have_more_columns_and_never_a_shorter_bar() -> None:
+    ranks = snapshot(Made(ranks=8, gpu=True)).ranks
+    assert ranks is not None
+    sheets = [sheet(width, ranks, 5) for width in (40, 60, 80, 120, 200, 300)]
+    numbers = [len(s.before) + len(s.after) for s in sheets]
+    assert numbers == sorted(numbers)
+    assert [s.bar for s in sheets] == sorted(s.bar for s in sheets)
+    assert {column.key for column in (*sheets[-1].before, *sheets[-1].after)} >= {"gpu", "clock", "power", "rss", "age"}
+
+
+def test_hostile_text_is_plain_text() -> None:
+    evil = "\x1b[31m[bold]\u202enode\x07\n\x9b1m"
+    made = snapshot(Made(ranks=4, hosts=(evil,), name=evil))
+    for look in LOOKS.values():
+        lines = text_of(table_lines(Picture(made, look), TableView(ordered(made, "worst", False, "")), 120, 10))
+        assert any("[31m[bold]" in line for line in lines)
+        assert all(char.isprintable() for line in lines for char in line)
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "width", "expected"),
+    [
+        (158.2, 0, 5, "  158"),
+        (14.26, 1, 5, " 14.3"),
+        (123456.0, 0, 7, "123,456"),
+        (123456.0, 0, 6, "123456"),
+        (123456.0, 0, 5, " 123k"),
+        (1.5e9, 0, 5, "1500M"),
+        (float("nan"), 0, 5, "    -"),
+        (float("inf"), 0, 5, "    -"),
+    ],
+)
+def test_cells_are_right_aligned_and_exactly_wide(value: float, decimals: int, width: int, expected: str) -> None:
+    assert cell(value, decimals, width, "-") == expected
+
+
+def test_a_column_has_one_number_of_decimals() -> None:
+    assert decimals_for(np.array([0.4, 158.0, np.nan])) == 0
+    assert decimals_for(np.array([0.4, 15.8])) == 1
+    assert decimals_for(np.array([0.4, 1.58])) == 2
+    assert decimals_for(np.array([np.nan])) == 0

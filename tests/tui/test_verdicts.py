@@ -1,0 +1,90 @@
+"""Which finding the first line speaks of, and what it says when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.draw.findings import all_findings, one_line
+from ddpmon.tui.draw.header import verdict_lines
+from ddpmon.tui.picture import NOTHING_YET, Picture
+from ddpmon.tui.verdicts import headline, is_broken, is_even, marked_ranks
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
+NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network")
+
+
+def found(kind: str, severity: Severity = "critical", *ranks: int) -> Finding:
+    return Finding(kind, severity, f"{severity} {kind}", ranks)
+
+
+@pytest.mark.parametrize("kind", ["hang", "rank_lost", "rank_failed"])
+def test_what_stops_the_job_comes_before_what_slows_it(kind: str) -> None:
+    stop, slow = found(kind, "warning", 2), found("straggler", "critical", 5)
+    assert headline([slow, stop]) is stop
+    assert headline([replace(stop, cleared_at_step=9), slow]) is slow
+
+
+@pytest.mark.parametrize("kind", NOTES)
+def test_a_note_is_no_headline_and_a_warning_of_the_same_kind_is(kind: str) -> None:
+    note, faint = found(kind, "info", 1), found("straggler", "info", 5)
+    assert headline([note]) is None
+    assert headline([note, faint]) is faint
+    assert headline([found(kind, "warning")]) is not None
+
+
+def test_pauses_and_advice_mark_no_rank() -> None:
+    notes = [found("pause", "info", 1), found("advice", "info", 2), found("monitor_degraded", "info", 3)]
+    assert marked_ranks([*notes, found("uneven_work", "info", 4)]).keys() == {4}
+
+
+def test_red_is_for_what_is_broken() -> None:
+    for kind in ("hang", "rank_failed", "rank_lost", "nonfinite_loss"):
+        assert is_broken(found(kind))
+        assert not is_broken(found(kind, "info"))
+    assert not is_broken(found("loss_jump"))
+
+
+def even(spread: float = 0.0) -> Snapshot:
+    made = snapshot(Made(ranks=8))
+    assert made.ranks is not None
+    return replace(made, ranks=replace(made.ranks, work_ms=np.array([100.0] * 7 + [100 * (1 + spread)])))
+
+
+def glyph(shown: Snapshot) -> str:
+    return text_of(verdict_lines(Picture(shown, ASCII), 80))[0].split()[0]
+
+
+def test_a_tick_is_for_a_run_that_is_known_to_be_even() -> None:
+    assert glyph(even()) == ASCII.glyphs.finished
+    assert glyph(even(0.09)) == ASCII.glyphs.finished
+    assert glyph(even(0.2)) == ASCII.glyphs.note
+    assert glyph(even(float("nan"))) == ASCII.glyphs.note, "a rank is missing"
+    assert glyph(snapshot(Made(ranks=1))) == ASCII.glyphs.note, "nothing to compare it with"
+    assert glyph(snapshot(Made(ranks=8, step=7))) == ASCII.glyphs.note, "not enough evidence"
+    assert not is_even(NOTHING_YET)
+
+
+def test_a_run_that_stands_still_gets_no_tick() -> None:
+    run = even().run
+    assert run is not None
+    assert glyph(replace(even(), run=replace(run, state="stalled"))) == ASCII.glyphs.note
+
+
+def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
+    for shown in (even(), even(0.2)):
+        line = text_of(all_findings(Picture(shown, ASCII), 100))[1]
+        assert line.split()[0] == glyph(shown)
+        assert "nothing to report" in line
+
+
+@pytest.mark.parametrize("kind", [*NOTES, "loss_jump", "uneven_inputs"])
+def test_information_has_one_glyph_whatever_its_kind(kind: str) -> None:
+    assert text_of([one_line(found(kind, "info"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.note
+    assert text_of([one_line(found(kind, "warning"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.mark

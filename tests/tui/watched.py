@@ -1,0 +1,89 @@
+"""A running app for tests: sources that return what they are told to, and what can be read off the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from textual.pilot import Pilot
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.app import WatchApp
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.source import Source
+from tests.tui.made_runs import NOTES, Made, snapshot
+
+Act = Callable[["Watched"], Awaitable[None]]
+
+
+class Fixed:
+    """A source that returns what it is told to, and counts."""
+
+    def __init__(self, shown: Snapshot) -> None:
+        self.shown = shown
+        self.focus: int | None = None
+        self.ticks = 0
+        self.closed = threading.Event()
+        self.answering = threading.Event()
+        self.answering.set()
+
+    def tick(self) -> Snapshot:
+        self.answering.wait(30)
+        self.ticks += 1
+        return replace(self.refreeze(), taken_monotonic=time.monotonic())
+
+    def refreeze(self) -> Snapshot:
+        made = snapshot(Made(ranks=8, straggler=5, focus=self.focus))
+        return replace(self.shown, detail=made.detail if self.focus is not None else None)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Watched:
+    """A running app, its pilot, and what can be read off its screen."""
+
+    def __init__(self, app: WatchApp, pilot: Pilot[None]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    def text(self) -> str:
+        """Everything on the screen, as plain text."""
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text for strip in lines)
+
+    def rows(self) -> list[int]:
+        overview = self.app.screen_stack[0]
+        assert isinstance(overview, Overview)
+        return [int(rank) for rank in overview.table.view.order]
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something to become true; the suite's timeout ends a wait in vain."""
+        while not condition():
+            await self.pilot.pause(0.02)
+
+    async def until_shown(self, text: str) -> None:
+        await self.until(lambda: text in self.text())
+
+
+def watch(
+    source: Source, act: Act, size: tuple[int, int] = (120, 34), ascii_only: bool = False, interval: float = 0.25
+) -> WatchApp:
+    app = WatchApp(source, interval=interval, ascii_only=ascii_only)
+
+    async def go() -> None:
+        async with app.run_test(size=size) as pilot:
+            await act(Watched(app, pilot))
+
+    asyncio.run(go())
+    return app
+
+
+STRAGGLER = snapshot(Made(ranks=8, straggler=5, findings=NOTES))

@@ -1,0 +1,1 @@
+"""The instrumented DDP trainer that comes with ddpmon."""

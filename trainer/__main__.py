@@ -1,0 +1,45 @@
+"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from trainer.config import Config, ConfigError, parse_args
+from trainer.launch import spawn
+from trainer.rank import STOPPED, listen_for_signals, refuse, run_rank
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the command line and train, as one rank or as the parent of several; return the exit code."""
+    try:
+        config = parse_args(argv)
+        check_world(config)
+    except ConfigError as error:
+        return refuse(error)
+    if config.nproc == 0:
+        return run_rank(config)
+    listen_for_signals()
+    try:
+        return spawn(run_rank, config)
+    except KeyboardInterrupt:
+        return STOPPED
+
+
+def check_world(config: Config) -> None:
+    """Refuse options that do not fit the number of ranks.
+
+    Raises:
+        ConfigError: two launchers at once, or a fault for a rank that does not exist.
+    """
+    if config.nproc and "RANK" in os.environ:
+        raise ConfigError("--nproc starts ranks itself: leave it out under torchrun")
+    ranks = config.nproc or int(os.environ.get("WORLD_SIZE", "1"))
+    for fault in config.fault:
+        if max(fault.ranks) >= ranks:
+            raise ConfigError(f"--fault names rank {max(fault.ranks)}, but the last rank of this run is {ranks - 1}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The command line of the trainer: every option, its default and its checks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.fault import FAULT_HELP, Fault, parse_fault
+
+
+class ConfigError(Exception):
+    """The user asked for something that cannot be done; the text is one sentence to show."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run's options; sizes are per rank, counts of steps are optimizer steps."""
+
+    text: Path | None
+    steps: int
+    batch: int
+    context: int
+    layers: int
+    heads: int
+    width: int
+    lr: float
+    seed: int
+    name: str
+    backend: str
+    nproc: int
+    accumulate: int
+    workers: int
+    bucket_cap_mb: float
+    comm_hook: str
+    amp: bool
+    compile: bool
+    buckets: bool
+    eval_every: int
+    log_every: int
+    checkpoint: Path | None
+    checkpoint_every: int
+    dump: Path | None
+    fault: tuple[Fault, ...]
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises, so that one rank can speak for all."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `ConfigError` where argparse would print the usage and exit."""
+        raise ConfigError(message)
+
+
+def number(kind: type[int] | type[float], least: float) -> Callable[[str], float]:
+    """Make an argparse type that takes numbers of `kind` from `least` on."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(-1)
+        if not least <= value < float("inf"):
+            noun = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"'{text}' is not {noun} of at least {least:g}")
+        return value
+
+    return parse
+
+
+def fault(text: str) -> Fault:
+    """Parse one `--fault` for argparse."""
+    try:
+        return parse_fault(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def build_parser() -> Parser:
+    """Return the parser of all options."""
+    parser = Parser(prog="trainer", description="Train a small byte-level GPT with DistributedDataParallel.")
+    model_options(parser)
+    run_options(parser)
+    output_options(parser)
+    return parser
+
+
+def model_options(parser: Parser) -> None:
+    """Add what is learned: the text, the model and the optimisation."""
+    count, add = number(int, 1), parser.add_argument_group("model and data").add_argument
+    add("--text", type=Path, metavar="FOLDER", help="train on this folder's text (default: Python's standard library)")
+    add("--steps", type=count, default=600, help="optimizer steps in all")
+    add("--batch", type=count, default=8, help="samples of a rank in a micro-batch")
+    add("--context", type=count, default=64, help="bytes in a sample")
+    add("--layers", type=count, default=4)
+    add("--heads", type=count, default=4)
+    add("--width", type=count, default=128)
+    add("--lr", type=number(float, 0), default=1e-3, help="AdamW's learning rate")
+    add("--seed", type=number(int, 0), default=0)
+    add("--accumulate", type=count, default=1, metavar="N", help="micro-batches in a step")
+
+
+def run_options(parser: Parser) -> None:
+    """Add how it runs: the processes, the communication and the injected faults."""
+    add = parser.add_argument_group("distribution").add_argument
+    add("--nproc", type=number(int, 0), default=0, help="start this many ranks here, without torchrun")
+    add("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="auto: nccl where every rank has a GPU")
+    add("--workers", type=number(int, 0), default=0, metavar="N", help="DataLoader processes of a rank")
+    add("--bucket-cap-mb", type=number(float, 0.001), default=1.0, metavar="MB", help="size of a gradient bucket")
+    add("--comm-hook", choices=("none", "fp16", "powersgd"), default="none", help="compress gradients")
+    add("--amp", action="store_true", help="autocast: bf16, or fp16 with loss scaling on older GPUs")
+    add("--compile", action="store_true", help="torch.compile the model")
+    add("--fault", type=fault, action="append", default=[], metavar="FAULT", help=f"inject a fault: {FAULT_HELP}")
+
+
+def output_options(parser: Parser) -> None:
+    """Add what a run tells and leaves behind."""
+    count, every = number(int, 1), number(int, 0)
+    add = parser.add_argument_group("output").add_argument
+    add("--name", default="trainer", help="the run's name in the monitor")
+    add("--buckets", action="store_true", help="let the monitor time every gradient bucket")
+    add("--log-every", type=count, default=20, metavar="K", help="steps from one line of progress to the next")
+    add("--eval-every", type=every, default=0, metavar="K", help="steps between evaluations (0: none)")
+    add("--checkpoint", type=Path, metavar="FILE", help="write here; resume from here if it exists")
+    add("--checkpoint-every", type=count, default=100, metavar="K", help="steps between checkpoints")
+    add("--dump", type=Path, metavar="FILE", help="write exact losses and a hash of the parameters (JSON)")
+
+
+def parse_args(argv: Sequence[str] | None = None) -> Config:
+    """Read the command line.
+
+    Raises:
+        ConfigError: an option is unknown, malformed or contradicts another.
+    """
+    options = vars(build_parser().parse_args(argv))
+    config = Config(**{**options, "fault": tuple(options["fault"])})
+    if config.width % config.heads:
+        raise ConfigError(f"--width {config.width} cannot be divided among --heads {config.heads}: use a multiple")
+    if config.text is not None and not config.text.is_dir():
+        raise ConfigError(f"--text {config.text} is not a folder: name a folder that holds text files")
+    if config.dump is not None and not config.dump.parent.is_dir():
+        raise ConfigError(f"--dump {config.dump} cannot be written: there is no folder {config.dump.parent}")
+    if config.seed >= 2**31:
+        raise ConfigError(f"--seed {config.seed} is too large: stay below {2**31}")
+    return config

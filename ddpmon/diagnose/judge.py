@@ -50,7 +50,7 @@ class Judge:
         failed = find_failed(run, ages)
         told = {rank for finding in failed for rank in finding.ranks}
         lost = [finding for finding in find_lost(run, ages) if not told.issuperset(finding.ranks)]
-        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run)]
+        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run, ages)]
         found += find_pauses(run, ages)
         for rule in self._of_records:
             found += rule.update(run, ages)

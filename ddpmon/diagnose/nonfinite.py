@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.wording import does, who
 from ddpmon.parts import BadLoss
-from ddpmon.run.model import Run
+from ddpmon.run.model import SILENT_S, Run
 
 _WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
 _ASKED = 8  # ranks whose later losses are looked at
 _FRESH_STEPS = 200
 
 
-def find_nonfinite(run: Run) -> list[Finding]:
+def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     """One finding for all ranks with such losses; it names a minority that was first, else nobody in particular.
+
+    Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the
+    ranks that the trouble has spread to would be named for the one where it began. `ages` is [world] in seconds.
 
     A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
     steps information.
@@ -30,12 +34,21 @@ def find_nonfinite(run: Run) -> list[Finding]:
     if not bad:
         return []
     since = min(loss.first_step for loss in bad.values())
+    if _is_awaited(run, ages, since):
+        return []
     first = [rank for rank, loss in bad.items() if loss.first_step == since]
     heard = sum(state is not None for state in run.ranks)
     named = first if 2 * len(first) < heard or len(first) == heard == 1 or (heard == 2 and len(first) == 1) else []
     last = max(loss.last_step for loss in bad.values())
     since_then = _finite_since(run, [rank for rank, loss in bad.items() if loss.last_step == last][:_ASKED], last)
     return [_finding(run, bad, first, named, since_then)]
+
+
+def _is_awaited(run: Run, ages: NDArray[np.float64], step: int) -> bool:
+    """Whether a rank that goes on has not yet told of `step`."""
+    behind = np.flatnonzero((run.rings.last < step) & (ages <= SILENT_S))
+    states = [run.ranks[rank] for rank in behind.tolist()]
+    return any(state is not None and state.frame.state == "running" for state in states)
 
 
 def _finite_since(run: Run, ranks: Sequence[int], last: int) -> int | None:

@@ -42,7 +42,7 @@ def non_finite(bad: dict[int, BadLoss], losses: Floats) -> Finding:
     for rank, row in enumerate(losses):
         values = {"duration": [100.0] * len(row), "loss": row.tolist()}
         run.add_rank(rank_frame(rank, 1, columns(range(len(row)), values), bad_loss=bad.get(rank)), 0.0)
-    (finding,) = find_nonfinite(run)
+    (finding,) = find_nonfinite(run, run.ages(0.0))
     return finding
 
 
@@ -74,7 +74,35 @@ def test_a_loss_that_is_finite_again_was_a_passing_trouble() -> None:
 def test_no_bad_loss_no_finding() -> None:
     run = Run(run_info(2))
     frames_of(run, steady(2, 50), 0, 50)
-    assert find_nonfinite(run) == []
+    assert find_nonfinite(run, run.ages(50.0)) == []
+
+
+def test_the_rank_that_has_spoken_first_is_not_named_for_one_that_has_not_spoken() -> None:
+    run = Run(run_info(4))
+
+    def say(rank: int, seq: int, upto: int, bad: BadLoss | None) -> None:
+        steps = columns(range(upto), {"duration": [100.0] * upto, "loss": [2.0] * upto})
+        run.add_rank(rank_frame(rank, seq, steps, bad_loss=bad), float(seq))
+
+    for rank in (1, 2, 3):
+        say(rank, 1, 75, None)
+    say(0, 1, 85, BadLoss(81, 84, 4, "nan"))
+    assert find_nonfinite(run, run.ages(1.0)) == []
+    say(2, 2, 90, BadLoss(80, 89, 10, "nan"))
+    assert find_nonfinite(run, run.ages(2.0)) == []
+    for rank in (1, 3):
+        say(rank, 2, 90, BadLoss(81, 89, 9, "nan"))
+    assert [finding.ranks for finding in find_nonfinite(run, run.ages(2.0))] == [(2,)]
+
+
+def test_a_rank_that_will_not_speak_again_is_not_waited_for() -> None:
+    run = Run(run_info(2))
+    steps = columns(range(75), {"duration": [100.0] * 75})
+    run.add_rank(rank_frame(0, 1, steps), 0.0)
+    run.add_rank(
+        rank_frame(1, 1, columns(range(90), {"duration": [100.0] * 90}), bad_loss=BadLoss(80, 89, 10, "nan")), 9.0
+    )
+    assert [finding.ranks for finding in find_nonfinite(run, run.ages(9.0))] == [(1,)]
 
 
 @pytest.mark.parametrize("per_tick", [1, 10, 300])

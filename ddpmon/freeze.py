@@ -139,7 +139,7 @@ def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         host=tuple("" if f is None else f.host for f in frames),
         state=tuple("unknown" if f is None else "lost" if r in silent else f.state for r, f in enumerate(frames)),
         phase=tuple("" if f is None else f.phase for f in frames),
-        gpu=tuple(None if f is None else f.gpu for f in frames),
+        gpu=tuple(run.gpu_of(rank) for rank in range(len(frames))),
         stall=tuple(None if f is None else f.stall for f in frames),
         failure=tuple(None if f is None else f.failure for f in frames),
         node=np.array([-1 if f is None else f.node for f in frames]),
@@ -229,12 +229,9 @@ def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
                 host=frame.host,
                 ranks=tuple(members.get(frame.host, ())),
                 age_s=now - heard_at,
-                cpu_pct=frame.cpu_pct,
-                cpu_count=frame.cpu_count,
-                load_1m=frame.load_1m,
-                memory_used=frame.memory_used,
-                memory_total=frame.memory_total,
+                figures=frame.figures,
                 gpus=tuple(frame.gpus),
+                cost_pct=frame.cost_pct,
                 notes=tuple(frame.notes),
             )
         )

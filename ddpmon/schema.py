@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
     MAX_RANKS,
     BadLoss,
@@ -88,29 +89,6 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
     ms: bytes = b""
 
 
-class GpuFigures(Struct, frozen=True):
-    """One GPU as NVML sees it; None is what could not be read."""
-
-    index: int
-    uuid: Text
-    name: Text | None = None
-    utilization_pct: Number | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-    temperature_c: Number | None = None
-    power_w: Number | None = None
-    power_limit_w: Number | None = None
-    sm_clock_mhz: Number | None = None
-
-
-class ProcessFigures(Struct, frozen=True):
-    """One rank's process: CPU in percent of one core, resident bytes, threads."""
-
-    cpu_pct: Number | None = None
-    rss_bytes: int | None = None
-    threads: int | None = None
-
-
 class RunInfo(Struct, frozen=True, kw_only=True):
     """What rank 0 says of the run, once."""
 
@@ -164,7 +142,6 @@ class RankFrame(Struct, frozen=True, kw_only=True):
     gradient_bytes: Count = 0
     marks: Annotated[list[Mark], Meta(max_length=64)] = []
     process: ProcessFigures | None = None
-    gpu: GpuFigures | None = None
     dropped_steps: Count = 0
     dropped_frames: Count = 0
     cost_us: Number | None = None  # the probe's own time on the training thread, per step
@@ -187,7 +164,12 @@ class HistoryFrame(Struct, frozen=True, kw_only=True):
 
 
 class NodeFrame(Struct, frozen=True, kw_only=True):
-    """One host, once a second, by one of its ranks."""
+    """One host, once a second, by one of its ranks.
+
+    Attributes:
+        by_rank: the rank whose process samples for this host.
+        cost_pct: what the sampling takes, in percent of a core.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -195,12 +177,10 @@ class NodeFrame(Struct, frozen=True, kw_only=True):
     seq: Count
     sent_at: Number
     host: Text
-    cpu_pct: Number | None = None
-    cpu_count: int | None = None
-    load_1m: Number | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
+    by_rank: RankNumber = 0
+    figures: HostFigures = HostFigures()
     gpus: Annotated[list[GpuFigures], Meta(max_length=64)] = []
+    cost_pct: Number | None = None
     notes: Annotated[list[Text], Meta(max_length=16)] = []
 
 

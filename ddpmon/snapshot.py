@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.parts import Failure, Stall
-from ddpmon.schema import GpuFigures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -173,12 +173,9 @@ class NodeView:
     host: str
     ranks: tuple[int, ...]
     age_s: float | None = None
-    cpu_pct: float | None = None
-    cpu_count: int | None = None
-    load_1m: float | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
+    figures: HostFigures = field(default_factory=HostFigures)
     gpus: tuple[GpuFigures, ...] = ()
+    cost_pct: float | None = None  # of a core, what the sampling takes
     notes: tuple[str, ...] = ()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.schema import (
     MAX_FRAME_BYTES,
     MAX_ROWS,
@@ -16,11 +17,9 @@ from ddpmon.schema import (
     BucketColumns,
     Frame,
     FrameError,
-    GpuFigures,
     HistoryFrame,
     Mark,
     NodeFrame,
-    ProcessFigures,
     RankFrame,
     RunInfo,
     SchemaMismatchError,
@@ -35,7 +34,10 @@ def steps(count: int = 3, **columns: bytes) -> StepColumns:
     return StepColumns(struct.pack(f"<{count}q", *range(count)), {**values, **columns}, stride=2)
 
 
-GPU = GpuFigures(0, "GPU-1", "H200", 87.5, 1 << 36, 1 << 37, 61.0, 640.0, 700.0, 1980.0)
+STRANGER = Process(8123, [1], "bob", "python train.py", 2.0)
+GPU = GpuFigures(
+    0, "GPU-1", "H200", 87.5, 1 << 36, 1 << 37, 61.0, 640.0, 700.0, 1980.0, processes=[GpuProcess(STRANGER, 1 << 30)]
+)
 RUN = RunInfo(
     run_id="r",
     name="näme ✓",
@@ -70,13 +72,13 @@ RANK = RankFrame(
     buckets=BucketColumns(struct.pack("<2q", 0, 1), [16, 24], struct.pack("<4f", 1, 2, 3, 4)),
     marks=[Mark(1, "eval", 3.0)],
     process=ProcessFigures(99.0, 1 << 30, 12),
-    gpu=GPU,
     cost_us=11.0,
     sources={"clock": "perf_counter"},
     notes=["no bucket detail"],
 )
 HISTORY = HistoryFrame(run_id="r", rank=1, recent=steps(), older=steps(1))
-NODE = NodeFrame(run_id="r", node=0, seq=1, sent_at=1.0, host="h", cpu_pct=50.0, gpus=[GPU], notes=["n"])
+HOST = HostFigures(50.0, 8, 1.5, processes=[HostProcess(STRANGER, 190.0, "0-3")], unread={"pressure": "no PSI"})
+NODE = NodeFrame(run_id="r", node=0, seq=1, sent_at=1.0, host="h", figures=HOST, gpus=[GPU], notes=["n"])
 FRAMES: list[Any] = [RUN, RANK, HISTORY, NODE]
 KINDS: list[Any] = [RunInfo, RankFrame, HistoryFrame, NodeFrame]
 every_frame = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)

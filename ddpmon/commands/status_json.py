@@ -8,8 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import GpuFigures
 from ddpmon.parts import Failure, Stall
-from ddpmon.schema import PHASES, GpuFigures
+from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, JobView, NodeView, Ranks, RunView, Snapshot
 from ddpmon.tui.trace import collectives, frame_text, main_stack
 
@@ -149,11 +150,11 @@ def _node(node: NodeView) -> Object:
         "host": node.host or None,
         "ranks": list(node.ranks),
         "age_s": _number(node.age_s),
-        "cpu_pct": _number(node.cpu_pct),
-        "cpu_count": node.cpu_count,
-        "load_1m": _number(node.load_1m),
-        "memory_used": node.memory_used,
-        "memory_total": node.memory_total,
+        "cpu_pct": _number(node.figures.cpu_pct),
+        "cpu_count": node.figures.cpu_count,
+        "load_1m": _number(node.figures.load_1m),
+        "memory_used": node.figures.memory_used,
+        "memory_total": node.figures.memory_total,
         "gpus": [_gpu(gpu) for gpu in node.gpus],
         "notes": list(node.notes),
     }

@@ -11,8 +11,9 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
+from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame, RunInfo
+from ddpmon.schema import RunInfo
 
 WINDOW = 50
 _EVERY = 10
@@ -103,12 +104,11 @@ def _facts(run: Run, ledger: Ledger) -> Facts:
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
         workers=max((frame.loader.workers for frame in frames if frame.loader is not None), default=-1),
         hosts=len(ledger.hosts),
-        memory=max(map(_memory, frames)),
+        memory=max(_memory(run.gpu_of(rank)) for rank in range(len(run.ranks))),
     )
 
 
-def _memory(frame: RankFrame) -> float:
-    gpu = frame.gpu
+def _memory(gpu: GpuFigures | None) -> float:
     return gpu.memory_used / gpu.memory_total if gpu and gpu.memory_used and gpu.memory_total else 0.0
 
 

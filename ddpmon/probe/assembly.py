@@ -82,7 +82,7 @@ def assemble(
         reducer_log = ReducerLog(ddp, on_cpu=on_cpu)  # after the timer, which may renew the reducer and its logger
         recorder.on_sync = reducer_log
         undo += [reducer_log.stop, *_hook(recorder, model, ddp, optimizer)]
-        machine = Machine(me.gpu_uuid, whole_host=me.local_rank == 0)
+        machine = Machine(whole_host=me.local_rank == 0)
         undo.append(machine.stop)
         uplink = _uplink(me, name, ddp, bucket_detail=timer is not None)
         draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timer is not None))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, perf_counter_ns
 
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
 from ddpmon.probe.failure import Report
@@ -18,22 +19,20 @@ from ddpmon.probe.record import StepRecord, resolve
 from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.step import Recorder
 from ddpmon.probe.watchdog import Watchdog
-from ddpmon.schema import GpuFigures, HistoryFrame, NodeFrame, ProcessFigures, RankFrame
-from ddpmon.sensors.gpu import GpuSensor, read_all
-from ddpmon.sensors.host import HostFigures, HostSensor
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
+from ddpmon.sensors.gpu import read_all
+from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.process import ProcessSensor
 
 
 class Machine(threading.Thread):
     """Reads the sensors once a second in a thread of its own: a driver that hangs must not delay a frame."""
 
-    def __init__(self, gpu_uuid: str | None, *, whole_host: bool) -> None:
+    def __init__(self, *, whole_host: bool) -> None:
         super().__init__(name="ddpmon-sensors", daemon=True)
-        self._gpu_uuid = gpu_uuid
         self._whole_host = whole_host
         self._stopping = threading.Event()
         self.process: ProcessFigures | None = None
-        self.gpu: GpuFigures | None = None
         self.host: HostFigures | None = None
         self.gpus: list[GpuFigures] = []
 
@@ -43,11 +42,9 @@ class Machine(threading.Thread):
 
     def run(self) -> None:
         """Read until stopped."""
-        process, gpu, host = ProcessSensor(), GpuSensor(self._gpu_uuid), HostSensor()
+        process, host = ProcessSensor(), HostSensor()
         while True:
             self.process = process.read()
-            if self._gpu_uuid is not None:
-                self.gpu = gpu.read()
             if self._whole_host:
                 self.host, self.gpus = host.read(), read_all()
             if self._stopping.wait(1.0):
@@ -152,7 +149,6 @@ class Draft:
             gradient_bytes=self._reducer_log.gradient_bytes,
             marks=frames.marks(rows),
             process=self._machine.process,
-            gpu=self._machine.gpu,
             dropped_steps=recorder.dropped,
             dropped_frames=dropped_frames,
             cost_us=self._cost_us(),
@@ -191,10 +187,7 @@ class Draft:
             seq=self._seq,
             sent_at=time.time(),
             host=self._me.host,
-            cpu_pct=host.cpu_pct,
-            cpu_count=host.cpu_count,
-            load_1m=host.load_1m,
-            memory_used=host.memory_used,
-            memory_total=host.memory_total,
+            by_rank=self._me.rank,
+            figures=host,
             gpus=self._machine.gpus,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.machine import GpuFigures
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
 from ddpmon.run.rings import I64, Rings
@@ -58,6 +59,7 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.restarts = 0
+        self._gpus: dict[str, tuple[GpuFigures, float]] = {}
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
 
@@ -75,12 +77,12 @@ class Run:
             known.marked, known.life = -1, known.life + 1
         state = known or RankState(frame, now - age_s)
         state.frame, state.heard_at = frame, now - age_s
+        self.ranks[frame.rank] = state
         if frame.marks:
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
-        state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame)))
+        state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame, self.gpu_of(frame.rank))))
         if len(state.resources) > self._resource_points:
             state.resources.popleft()
-        self.ranks[frame.rank] = state
         self.rings.add(frame.rank, frame.steps)
         if frame.buckets is not None:
             self._add_buckets(frame.rank, frame.buckets)
@@ -98,6 +100,15 @@ class Run:
             known = self.nodes.get(frame.node)
             if known is None or frame.seq != known[0].seq:
                 self.nodes[frame.node] = (frame, now)
+                self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
+
+    def gpu_of(self, rank: int) -> GpuFigures | None:
+        """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""
+        state = self.ranks[rank]
+        found = None if state is None or state.frame.gpu_uuid is None else self._gpus.get(state.frame.gpu_uuid)
+        if state is None or found is None or state.heard_at - found[1] > LOST_S:
+            return None
+        return found[0]
 
     def reject(self, reason: str) -> None:
         """Count a frame that could not be accepted."""
@@ -203,9 +214,9 @@ def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
     return again or (frame.pid, frame.host) != (known.pid, known.host)
 
 
-def _resources(frame: RankFrame) -> tuple[float, ...]:
+def _resources(frame: RankFrame, gpu: GpuFigures | None) -> tuple[float, ...]:
     """(step, CPU %, resident bytes, GPU %, GPU W, SM MHz), NaN where unknown."""
-    process, gpu = frame.process, frame.gpu
+    process = frame.process
     values: tuple[float | None, ...] = (
         frame.step,
         process.cpu_pct if process else None,

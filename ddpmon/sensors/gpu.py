@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ddpmon.schema import GpuFigures
+from ddpmon.machine import GpuFigures
 
 
 class GpuSensor:

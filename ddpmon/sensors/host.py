@@ -5,21 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
+from ddpmon.machine import HostFigures
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class HostFigures:
-    """One host; None is what could not be read. CPU is in percent of all cores together."""
-
-    cpu_pct: float | None = None
-    cpu_count: int | None = None
-    load_1m: float | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
 
 
 class HostSensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ddpmon.schema import ProcessFigures
+from ddpmon.machine import ProcessFigures
 
 if TYPE_CHECKING:
     import psutil

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
-from ddpmon.schema import GpuFigures
 from ddpmon.snapshot import Coverage, JobView, Link, NodeView, Ranks, RunView, Snapshot
 
 NAN = float("nan")
@@ -150,11 +150,7 @@ def snapshot(**changes: Any) -> Snapshot:
                 host="node0",
                 ranks=(0, 1),
                 age_s=0.6,
-                cpu_pct=75.5,
-                cpu_count=2,
-                load_1m=3.5,
-                memory_used=1 << 30,
-                memory_total=4 << 30,
+                figures=HostFigures(75.5, 2, 3.5, memory_used=1 << 30, memory_total=4 << 30),
                 gpus=(GPU,),
                 notes=("no NVML",),
             ),

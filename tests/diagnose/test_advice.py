@@ -8,10 +8,11 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.machine import GpuFigures
 from ddpmon.parts import Loader, Settings
 from ddpmon.run.model import Run
-from ddpmon.schema import GpuFigures
-from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from ddpmon.schema import NodeFrame
+from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame, run_info
 
 MB = 10**6
 PLAIN = Settings(gradient_as_bucket_view=False, gradient_dtype="float32")
@@ -19,11 +20,19 @@ ON_GPUS = {"device": "cuda", "backend": "nccl"}
 
 
 def advised(
-    job: MadeJob, info: dict[str, Any] | None = None, hosts: tuple[str, ...] = ("node0",) * 4, **frame: Any
+    job: MadeJob,
+    info: dict[str, Any] | None = None,
+    hosts: tuple[str, ...] = ("node0",) * 4,
+    gpu: GpuFigures | None = None,
+    **frame: Any,
 ) -> list[Finding]:
     """The advice after 200 steps of `job` on 4 ranks; `frame` is what each rank says besides."""
     run, judge = Run(run_info(4, **{"settings": PLAIN, **(info or {})})), Judge()
     for tick in range(20):
+        if gpu is not None:
+            run.add_node(
+                NodeFrame(run_id=RUN_ID, node=0, seq=tick, sent_at=float(tick), host="node0", gpus=[gpu]), float(tick)
+            )
         for rank in range(4):
             part = job.columns(rank, 10 * tick, 10 * tick + 10)
             run.add_rank(rank_frame(rank, tick + 1, part, host=hosts[rank], **frame), float(tick))
@@ -96,7 +105,9 @@ def test_a_slow_link_between_hosts() -> None:
 
 def test_a_full_gpu_with_gradients_twice() -> None:
     gpu = GpuFigures(index=0, uuid="GPU-a", memory_used=75 << 30, memory_total=80 << 30)
-    (finding,) = advised(job(), ON_GPUS, gpu=gpu, gradient_bytes=4000 * MB)
+    (finding,) = advised(job(), ON_GPUS, gpu=gpu, gpu_uuid="GPU-a", gradient_bytes=4000 * MB)
     assert "gradient_as_bucket_view=True" in finding.advice
     assert "4 GB" in finding.advice
-    assert advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, gpu=gpu) == []
+    assert (
+        advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, gpu=gpu, gpu_uuid="GPU-a") == []
+    )

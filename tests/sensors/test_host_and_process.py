@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ddpmon.schema import ProcessFigures
+from ddpmon.machine import ProcessFigures
 from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.process import ProcessSensor
 

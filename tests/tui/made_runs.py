@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import GpuFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
-from ddpmon.schema import GpuFigures
 from ddpmon.snapshot import (
     Coverage,
     Heat,

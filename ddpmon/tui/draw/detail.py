@@ -8,7 +8,8 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.schema import PHASES, GpuFigures
+from ddpmon.machine import GpuFigures
+from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.band import MARGIN, band_lines
 from ddpmon.tui.draw.header import finding_style

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,16 +24,14 @@ def advised(
     job: MadeJob,
     info: dict[str, Any] | None = None,
     hosts: tuple[str, ...] = ("node0",) * 4,
-    gpu: GpuFigures | None = None,
+    gpus: Sequence[GpuFigures] = (),
     **frame: Any,
 ) -> list[Finding]:
     """The advice after 200 steps of `job` on 4 ranks; `frame` is what each rank says besides."""
     run, judge = Run(run_info(4, **{"settings": PLAIN, **(info or {})})), Judge()
     for tick in range(20):
-        if gpu is not None:
-            run.add_node(
-                NodeFrame(run_id=RUN_ID, node=0, seq=tick, sent_at=float(tick), host="node0", gpus=[gpu]), float(tick)
-            )
+        node = NodeFrame(run_id=RUN_ID, node=0, seq=tick, sent_at=float(tick), host="node0", gpus=list(gpus))
+        run.add_node(node, float(tick))
         for rank in range(4):
             part = job.columns(rank, 10 * tick, 10 * tick + 10)
             run.add_rank(rank_frame(rank, tick + 1, part, host=hosts[rank], **frame), float(tick))
@@ -104,10 +103,11 @@ def test_a_slow_link_between_hosts() -> None:
 
 
 def test_a_full_gpu_with_gradients_twice() -> None:
-    gpu = GpuFigures(index=0, uuid="GPU-a", memory_used=75 << 30, memory_total=80 << 30)
-    (finding,) = advised(job(), ON_GPUS, gpu=gpu, gpu_uuid="GPU-a", gradient_bytes=4000 * MB)
+    full: dict[str, Any] = {
+        "gpus": [GpuFigures(0, "GPU-a", memory_used=75 << 30, memory_total=80 << 30)],
+        "gpu_uuid": "GPU-a",
+    }
+    (finding,) = advised(job(), ON_GPUS, **full, gradient_bytes=4000 * MB)
     assert "gradient_as_bucket_view=True" in finding.advice
     assert "4 GB" in finding.advice
-    assert (
-        advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, gpu=gpu, gpu_uuid="GPU-a") == []
-    )
+    assert advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, **full) == []

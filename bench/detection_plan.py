@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 TABLE = Path(__file__).with_name("detection_cases.toml")
 TINY = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32", "--log-every=10")
 CLEAN, FAULTY, AFTER = 90, 100, 50
-_SETTLED = 30
 BASE_MS = {"forward": 30, "backward": 50}
 _PHASES = {"host": "other"}
 
@@ -103,16 +102,30 @@ class Plan:
         ms = f"ms={injection.times * self.clean_ms:.2f},from={first},until={end},every={injection.every}"
         return f"--fault={injection.fault}:rank={_join(self.who[injection.who])},{ms}"
 
-    def episodes(self, step_ms: NDArray[np.float64]) -> list[Episode]:
-        """What should be said, with costs from the steps' durations as they were."""
-        return [self._episode(injection, step_ms) for injection in self.case.inject if injection.expect]
+    def episodes(self, step_ms: NDArray[np.float64], work_ms: NDArray[np.float64]) -> list[Episode]:
+        """What should be said; costs rest on the durations [steps] and on the work [ranks, steps] as they were."""
+        delays = [self._delay_ms(injection, work_ms.shape) for injection in self.case.inject]
+        found = []
+        for which, injection in enumerate(self.case.inject):
+            if injection.expect:
+                mended = work_ms - sum(delay for other, delay in enumerate(delays) if other != which)
+                found.append(self._episode(injection, step_ms, _saved_ms(mended, delays[which])))
+        return found
 
-    def _episode(self, injection: Injection, step_ms: NDArray[np.float64]) -> Episode:
-        # A delay of the host strikes after the reduction: it belongs to the next synchronising step.
-        first, end = (step + (injection.fault == "host") for step in injection.span(self.on))
-        alone = sum(bool(other.expect) for other in self.case.inject) == 1
-        before = float(step_ms[_SETTLED : self.on].mean())
-        ms = injection.times * self.clean_ms / injection.every
+    def _span(self, injection: Injection) -> tuple[int, int]:
+        """The synchronising steps; a delay of the host strikes after the reduction, and belongs to the next one."""
+        first, end = injection.span(self.on)
+        return first + (injection.fault == "host"), end + (injection.fault == "host")
+
+    def _delay_ms(self, injection: Injection, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """[ranks, steps] what the fault adds to each rank's work."""
+        first, end = self._span(injection)
+        delay = np.zeros(shape)
+        delay[list(self.who[injection.who]), first : end : injection.every] = injection.times * self.clean_ms
+        return delay
+
+    def _episode(self, injection: Injection, step_ms: NDArray[np.float64], saved_ms: NDArray[np.float64]) -> Episode:
+        first, end = self._span(injection)
         nobody = injection.who == "all"
         episode = Episode(
             tuple(injection.expect),
@@ -120,7 +133,7 @@ class Plan:
             end,
             frozenset() if nobody else frozenset(self.who[injection.who]),
             () if nobody else (_PHASES.get(injection.fault, injection.fault),),
-            cost=(lambda a, b: _cost(step_ms[a : b + 1], before, None if alone else ms)) if ms else None,
+            cost=(lambda a, b: _cost_pct(step_ms[a : b + 1], saved_ms[a : b + 1])) if injection.times else None,
         )
         if injection.who != "node":
             return episode
@@ -128,10 +141,16 @@ class Plan:
         return replace(episode, node="host1", phases=(), also=also)
 
 
-def _cost(step_ms: NDArray[np.float64], before: float, ms: float | None) -> float:
-    """Percent of the job's time: a lone fault's by the same run's steps before it, one of several by its delay."""
-    now = float(step_ms.mean())
-    return 100 * (now - before if ms is None else ms) / now
+def _saved_ms(work_ms: NDArray[np.float64], delay_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[steps] what each step would be shorter without the delay: its longest work, less the longest without it."""
+    saved: NDArray[np.float64] = work_ms.max(axis=0) - (work_ms - delay_ms).max(axis=0)
+    return saved
+
+
+def _cost_pct(step_ms: NDArray[np.float64], saved_ms: NDArray[np.float64]) -> float:
+    """Percent of the job's time over the steps that were seen of all ranks."""
+    seen = ~np.isnan(saved_ms)
+    return float(100 * saved_ms[seen].sum() / step_ms[seen].sum()) if seen.any() else 0.0
 
 
 def _join(ranks: Sequence[int]) -> str:

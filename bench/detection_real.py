@@ -83,7 +83,7 @@ def one_run(plan: Plan, say: bool) -> Outcome | None:
     except Exception as error:  # one bad run is a line of the table, not its end
         print(f"  {name}: {type(error).__name__}: {error}", flush=True)
         return None
-    episodes = plan.episodes(seen.step_ms)
+    episodes = plan.episodes(seen.step_ms, seen.work_ms)
     if len(throttle.steps) == 2:
         episodes = [replace(episode, on=throttle.steps[0], off=throttle.steps[1]) for episode in episodes]
     outcome = score(seen.ticks, episodes, plan.case.natural, seen.ended.tolist())

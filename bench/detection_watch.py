@@ -15,7 +15,7 @@ from detection_truth import Tick
 from numpy.typing import NDArray
 
 from ddpmon.observe import Observer
-from ddpmon.snapshot import Series, Snapshot
+from ddpmon.snapshot import Heat, Series, Snapshot
 
 _PERIOD_S = 1.0
 _PATIENCE_S = 120.0  # without a new step
@@ -23,10 +23,15 @@ _PATIENCE_S = 120.0  # without a new step
 
 @dataclass
 class Watched:
-    """What was seen of a run: `step_ms` is [steps], `ended` [steps] in seconds of the watcher's clock."""
+    """What was seen of a run, over its steps.
+
+    `step_ms` is [steps], `work_ms` [ranks, steps] with NaN where it was not seen, `ended` [steps] in seconds of the
+    watcher's clock.
+    """
 
     ticks: list[Tick]
     step_ms: NDArray[np.float64]
+    work_ms: NDArray[np.float64]
     ended: NDArray[np.float64]
     error: str
 
@@ -71,13 +76,21 @@ def _announced(folder: Path) -> tuple[str, str] | None:
 
 
 def _watched(ticks: list[Tick], last: Snapshot | None, error: str) -> Watched:
-    if last is None or last.series is None or not len(last.series.step):
-        return Watched(ticks, np.ones(1), np.zeros(1), error or "the watcher never saw a step")
+    if last is None or last.series is None or last.heat is None or not len(last.series.step):
+        return Watched(ticks, np.ones(1), np.full((1, 1), np.nan), np.zeros(1), error or "the watcher never saw a step")
     step_ms = _durations(last.series)
     ended = step_ms.cumsum() / 1e3
     # The news that came fastest tells how the run's time and the watcher's clock lie.
     offset = min(tick.seconds - float(ended[min(tick.step, len(ended) - 1)]) for tick in ticks if tick.step >= 0)
-    return Watched(ticks, step_ms, ended + offset, error)
+    return Watched(ticks, step_ms, _work(last.heat, len(step_ms)), ended + offset, error)
+
+
+def _work(heat: Heat, steps: int) -> NDArray[np.float64]:
+    """[ranks, steps] each rank's work in ms, NaN where it was not seen or is no longer kept."""
+    work_ms = np.full((len(heat.work), steps), np.nan)
+    kept = heat.step < steps
+    work_ms[:, heat.step[kept]] = heat.work[:, kept]
+    return work_ms
 
 
 def _durations(series: Series) -> NDArray[np.float64]:

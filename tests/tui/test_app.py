@@ -236,6 +236,9 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
         styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]
         assert styles
         assert all(style is not None and style.dim for style in styles)
+        assert STRAGGLER.run is not None
+        source.shown = replace(source.shown, run=replace(STRAGGLER.run, state="failed"))
+        await watched.until_shown("FAILED")
         source.shown = STRAGGLER
         await watched.until_shown("RUNNING")
         styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]

@@ -51,8 +51,8 @@ def _state(picture: Picture, run: RunView) -> Line:
     if picture.paused_s is not None:
         return [Segment("FROZEN", look.accent)]
     if picture.stuck_s is not None or picture.snapshot.link.state in ("silent", "gone"):
-        if picture.faded and run.state == "finished":
-            return [Segment("FINISHED", look.text)]
+        if picture.faded and run.state in ("finished", "failed"):
+            return [Segment(run.state.upper(), look.text if run.state == "finished" else look.broken)]
         word = "GONE" if picture.snapshot.link.state == "gone" else "SILENT"
         return [Segment(word, look.broken if word == "GONE" else look.accent)]
     style = {"running": look.strong, "finished": look.text, "stalled": look.accent}.get(run.state, look.broken)

@@ -20,7 +20,7 @@ from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.step import Recorder
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
-from ddpmon.sensors.gpu import read_all
+from ddpmon.sensors.gpu import GpuSensor
 from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.process import ProcessSensor
 
@@ -42,11 +42,11 @@ class Machine(threading.Thread):
 
     def run(self) -> None:
         """Read until stopped."""
-        process, host = ProcessSensor(), HostSensor()
+        process, host, gpus = ProcessSensor(), HostSensor(), GpuSensor()
         while True:
             self.process = process.read()
             if self._whole_host:
-                self.host, self.gpus = host.read(), read_all()
+                self.host, self.gpus = host.read(), gpus.read()
             if self._stopping.wait(1.0):
                 return
 

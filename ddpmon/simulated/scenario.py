@@ -96,7 +96,7 @@ class Scenario:
     def write(self, path: Path) -> None:
         """Put it in the place of what `path` said; whoever reads sees the one or the other."""
         new = path.with_name(f"{path.name}.new")
-        new.write_text("\n".join([*self.lines(), ""]))
+        new.write_text("\n".join([*self.lines(), ""]), encoding="utf-8", errors="surrogateescape")
         os.utime(new, ns=(time.time_ns(),) * 2)  # finer than the kernel's own: no change goes unseen
         new.replace(path)
 

@@ -1,0 +1,144 @@
+"""A board with its MIG instances: found, read, lost, and looked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddpmon.machine import GpuFigures
+from ddpmon.sensors.gpu_device import Device
+from ddpmon.sensors.gpu_figures import BOARDS_EACH_READ, BOARDS_NOW_AND_THEN, BOARDS_ONCE, EACH_READ, ONCE
+from ddpmon.sensors.gpu_processes import GpuProcesses
+from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.nvml import LOST, Nvml, Unread
+
+SLOW_READS = 10
+
+
+class Part:
+    """What a board and an instance have alike: a UUID, figures and processes."""
+
+    def __init__(self, uuid: str, device: Device) -> None:
+        self.uuid = uuid
+        self.device = device
+        self.processes = GpuProcesses()
+
+    def read(self, nvml: Nvml, slow: bool, identities: Identities) -> None:
+        """Read what is due.
+
+        Raises:
+            Unread: the GPU is lost.
+        """
+        self.device.read(nvml, slow)
+        self.processes.read(nvml, self.device.handle, slow, identities)
+
+    def forget(self, reason: str) -> None:
+        """The GPU is gone."""
+        self.device.forget(reason)
+        self.processes.forget(reason)
+
+
+class Board:
+    """One GPU of the host, by its index in NVML. Its slow figures have their turn at every tenth read."""
+
+    def __init__(self, index: int) -> None:
+        self.handle: Any = None
+        self._index = index
+        self._found = False
+        self._reads = 0
+        device = Device((*EACH_READ, *BOARDS_EACH_READ), BOARDS_NOW_AND_THEN, (*ONCE, *BOARDS_ONCE))
+        self._whole = Part(f"GPU-unknown-{index}", device)
+        self._instances: dict[str, Part] = {}
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID; a made-up one as long as NVML does not tell it."""
+        return self._whole.uuid
+
+    @property
+    def _slow(self) -> bool:
+        return self._reads == 0 or (self._reads + self._index) % SLOW_READS == 0
+
+    def find(self, nvml: Nvml) -> None:
+        """Look for it now and then as long as it is not there."""
+        if self.handle is None and self._slow:
+            try:
+                self._find(nvml)
+            except Unread as error:
+                self._forget(str(error))
+
+    def _find(self, nvml: Nvml) -> None:
+        if self._found:
+            self.handle = nvml.ask("nvmlDeviceGetHandleByUUID", self.uuid)
+        else:
+            handle = nvml.ask("nvmlDeviceGetHandleByIndex", self._index)
+            self._whole.uuid = str(nvml.ask("nvmlDeviceGetUUID", handle))[:256]
+            self.handle, self._found = handle, True
+        self._whole.device.handle = self.handle
+
+    def read(self, nvml: Nvml, identities: Identities) -> None:
+        """Read what is due. Never raises: a board that is lost says so in its figures."""
+        slow, self._reads = self._slow, self._reads + 1
+        if self.handle is None:
+            return
+        try:
+            if slow:
+                self._find_instances(nvml)
+            for part in (self._whole, *self._instances.values()):
+                part.read(nvml, slow, identities)
+        except Unread as error:
+            self._forget(str(error))
+
+    def _find_instances(self, nvml: Nvml) -> None:
+        found: dict[str, Part] = {}
+        for handle in _instances(nvml, self.handle):
+            uuid = str(nvml.ask("nvmlDeviceGetUUID", handle))[:256]
+            found[uuid] = self._instances.get(uuid) or Part(uuid, Device(EACH_READ, (), ONCE))
+            found[uuid].device.handle = handle
+        self._instances = found
+
+    def _forget(self, reason: str) -> None:
+        self.handle = None
+        for part in (self._whole, *self._instances.values()):
+            part.forget(reason)
+
+    def figures(self, xids: list[int] | None, no_xids: str | None) -> Iterator[GpuFigures]:
+        """Its own, then those of its instances, which have a board's temperature, power, clocks and errors from it."""
+        shared = {**self._whole.device.known, "xids": xids}
+        unread = self._whole.device.unread | ({} if no_xids is None else {"xids": no_xids})
+        yield self._frozen(self._whole, shared, unread, None)
+        own = {figure for reading in (*EACH_READ, *ONCE) for figure in reading.figures}
+        shared = {figure: value for figure, value in shared.items() if figure not in own}
+        unread = {figure: reason for figure, reason in unread.items() if figure not in own}
+        for part in self._instances.values():
+            yield self._frozen(part, shared | part.device.known, unread | part.device.unread, self.uuid)
+
+    def _frozen(self, part: Part, known: dict[str, Any], unread: dict[str, str], board: str | None) -> GpuFigures:
+        processes = part.processes
+        return GpuFigures(
+            index=self._index,
+            uuid=part.uuid,
+            board=board,
+            processes=processes.found,
+            process_count=processes.count,
+            unread=unread | processes.unread,
+            **known,
+        )
+
+
+def _instances(nvml: Nvml, board: Any) -> Iterator[Any]:
+    """The handles of a board's MIG instances; none where it is not divided or does not say."""
+    try:
+        if not nvml.ask("nvmlDeviceGetMigMode", board)[0]:
+            return
+        most = nvml.number("nvmlDeviceGetMaxMigDeviceCount", board)
+    except Unread as error:
+        if error.code == LOST:
+            raise
+        return
+    for index in range(most):
+        try:
+            yield nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", board, index)
+        except Unread as error:
+            if error.code == LOST:
+                raise

@@ -1,0 +1,136 @@
+"""Who a process is, for real processes of every unpleasant kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from ddpmon.machine import Process
+from ddpmon.sensors.identity import Identities
+
+WAITING = "import sys; sys.stdin.read()"
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+
+
+@contextlib.contextmanager
+def started(*words: str | bytes) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.communicate()
+
+
+def crossed(process: Process) -> Process:
+    """What arrives on the other side of the store."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(process), type=Process)
+
+
+def program_becomes(pid: int, word: str) -> None:
+    while word not in psutil.Process(pid).cmdline():
+        os.sched_yield()
+
+
+def test_a_process_has_parents_a_user_a_command_and_a_start() -> None:
+    with started(sys.executable, "-c", WAITING) as child:
+        mine, its = Identities().of(os.getpid()), Identities().of(child.pid)
+    assert its.parents == [os.getpid(), *mine.parents]
+    assert mine.parents == [parent.pid for parent in psutil.Process().parents()]
+    assert (mine.user, mine.command) == (psutil.Process().username(), " ".join(psutil.Process().cmdline()))
+    assert mine.started_at == pytest.approx(psutil.Process().create_time())
+
+
+def test_hostile_words_cross_the_store() -> None:
+    hostile = b"\xff\xfe \x1b[31m[bold]\t\n" + "日本".encode()
+    with started(sys.executable, "-c", WAITING, hostile, "x" * 5000) as child:
+        found = Identities().of(child.pid)
+    assert crossed(found) == found
+    assert found.command is not None
+    assert len(found.command) == 256
+    assert "?? \x1b[31m[bold]\t\n日本 xxx" in found.command
+
+
+def test_a_process_that_has_ended_is_a_number_only() -> None:
+    identities = Identities()
+    with started(sys.executable, "-c", WAITING) as child:
+        assert identities.of(child.pid).command is not None
+        assert child.stdin is not None
+        child.stdin.close()
+        while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+            os.sched_yield()
+        zombie = identities.of(child.pid)
+        assert zombie == Process(pid=child.pid, parents=zombie.parents)
+        assert zombie.parents[0] == os.getpid()
+        child.stdin = None
+    assert identities.of(child.pid) == Process(pid=child.pid)
+
+
+@pytest.mark.parametrize("pid", [0, 1 << 31, (1 << 32) - 1])
+def test_a_number_that_no_process_has(pid: int) -> None:
+    assert Identities().of(pid) == Process(pid=pid)
+    assert crossed(Process(pid=pid)) == Process(pid=pid)
+
+
+def test_a_process_that_becomes_another_program_is_noticed() -> None:
+    identities = Identities()
+    python = psutil.Process().exe()
+    shell = next(path for path in ("/bin/bash", "/bin/sh") if Path(path).exists())
+    with started(shell, "-c", 'read line; exec "$0" -c "$1" another', python, WAITING) as child:
+        before = identities.of(child.pid).command
+        assert child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        program_becomes(child.pid, "another")
+        assert before is not None
+        assert before.startswith(shell)
+        assert (identities.of(child.pid).command or "").endswith("another")
+
+
+def test_an_orphan_has_another_parent_at_once() -> None:
+    identities = Identities()
+    script = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITING!r}]); print(c.pid, flush=True)"
+    with started(sys.executable, "-c", f"{script}; input()") as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        orphan = int(parent.stdout.readline())
+        assert identities.of(orphan).parents[0] == parent.pid
+        parent.kill()
+        parent.wait()
+        assert parent.pid not in identities.of(orphan).parents
+        assert identities.of(orphan).command is not None
+
+
+def test_a_number_that_is_given_again_is_another_process() -> None:
+    identities = Identities()
+    with started(sys.executable, "-c", WAITING, "first") as first:
+        assert (identities.of(first.pid).command or "").endswith("first")
+    try:
+        LAST_PID.write_text(str(first.pid - 1))
+    except OSError:
+        pytest.skip("may not choose the next process's number")
+    with started(sys.executable, "-c", WAITING, "second") as second:
+        if second.pid != first.pid:
+            pytest.skip("another process was faster")
+        assert (identities.of(second.pid).command or "").endswith("second")
+
+
+def test_another_users_process_is_known_as_far_as_it_may_be_seen() -> None:
+    first = Identities().of(1)
+    assert (first.pid, first.parents) == (1, [])
+    assert crossed(first) == first
+    assert first.user == psutil.Process(1).username()
+
+
+def test_threads_of_the_kernel_have_their_name_for_a_command() -> None:
+    kernel = next((p for p in psutil.process_iter() if p.ppid() == 2 and not p.cmdline()), None)
+    if kernel is None:
+        pytest.skip("the kernel's threads are not visible here")
+    assert Identities().of(kernel.pid).command == f"[{kernel.name()}]"

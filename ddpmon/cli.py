@@ -139,6 +139,12 @@ def demo(
         int | None,
         typer.Option(min=120, help="Steps to train; without it 180, or 600 in a terminal.", show_default=False),
     ] = None,
+    fake_gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=16, help="Give the ranks simulated GPUs, so many in all; needs a C compiler.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Train for real with one slow rank and watch it being named.
 
@@ -146,7 +152,7 @@ def demo(
     """
     from ddpmon.commands.demo import demo as command
 
-    leave(command(nproc, fault.value, steps))
+    leave(command(nproc, fault.value, steps, fake_gpus))
 
 
 def main() -> None:

@@ -8,8 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.simulation import FOREIGN
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.diagnose.finding import Finding
+from ddpmon.simulated.build import SimulationError
 
 if TYPE_CHECKING:
     from ddpmon.snapshot import Snapshot
@@ -23,19 +25,34 @@ LOG_LINES = 30
 OK, FAILED, USAGE = 0, 1, 2
 
 
-def demo(nproc: int, fault: str, steps: int | None) -> int:
+def demo(nproc: int, fault: str, steps: int | None, fake_gpus: int | None = None) -> int:
     """Train with a slow rank and watch; returns the exit code."""
     if importlib.util.find_spec("torch") is None:
         complain("the demo trains with torch, which is not installed: pip install 'ddpmon[torch]'")
         return USAGE
-    plan = Plan(nproc, steps or (SHOWN_STEPS if _has_terminal() else JUDGED_STEPS), fault)
-    trouble = f"rank {plan.slow_rank} loses {plan.delay_ms} ms a step: {fault}"
-    print(f"Starting {nproc} ranks; from step {FAULT_FROM} on {trouble}.", flush=True)
+    if fake_gpus is not None and fake_gpus < nproc:
+        complain(f"{nproc} ranks need {nproc} simulated GPUs, one each: --fake-gpus {nproc}")
+        return USAGE
+    plan = Plan(nproc, steps or (SHOWN_STEPS if _has_terminal() else JUDGED_STEPS), fault, fake_gpus or 0)
+    try:
+        return _run(plan)
+    except SimulationError as error:
+        complain(str(error))
+        return USAGE
+
+
+def _run(plan: Plan) -> int:
     with running(plan) as training:
+        print(f"Starting {plan.nproc} ranks; {_trouble(plan)}.", flush=True)
         code = _accompany(plan, training)
         if code == FAILED:
             _show_log(training)
         return code
+
+
+def _trouble(plan: Plan) -> str:
+    slow = f"from step {FAULT_FROM} on rank {plan.slow_rank} loses {plan.delay_ms} ms a step: {plan.fault}"
+    return slow if not plan.fake_gpus else f"{slow}. Their GPUs are simulated, with a {FOREIGN} on the first"
 
 
 def _accompany(plan: Plan, training: Training) -> int:

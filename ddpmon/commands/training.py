@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ddpmon.commands.simulation import Simulation, moving
 from ddpmon.store.discovery import Announcement, discover
 
 FAULT_FROM = 60
@@ -30,6 +32,7 @@ class Plan:
     nproc: int
     steps: int
     fault: str
+    fake_gpus: int = 0
 
     @property
     def slow_rank(self) -> int:
@@ -51,12 +54,17 @@ class Plan:
 class Training:
     """A running training and its log."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, environment: Mapping[str, str]) -> None:
         self.name = f"demo-{secrets.token_hex(3)}"
         self.log = folder / "training.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                plan.command(self.name), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                plan.command(self.name),
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._launcher = psutil.Process(self._process.pid)
 
@@ -77,6 +85,13 @@ class Training:
     def last_lines(self, count: int) -> list[str]:
         """The end of its log."""
         return self.log.read_text(errors="replace").splitlines()[-count:]
+
+    def ranks(self) -> list[int]:
+        """The processes of its ranks, in their order; none before they have started."""
+        try:
+            return sorted(child.pid for child in self._launcher.children())
+        except psutil.Error:
+            return []
 
     def stop(self) -> None:
         """End the whole tree: the launcher is asked first, and what is left after a while is killed."""
@@ -100,11 +115,17 @@ class Training:
 
 @contextlib.contextmanager
 def running(plan: Plan) -> Iterator[Training]:
-    """Train while the block runs; whatever ends the block, a signal included, ends the training."""
+    """Train while the block runs; whatever ends the block, a signal included, ends the training.
+
+    Raises:
+        SimulationError: GPUs are to be simulated and cannot be.
+    """
     with tempfile.TemporaryDirectory(prefix="ddpmon-demo-") as folder, _signals_as_exit():
-        training = Training(plan, Path(folder))
+        simulation = Simulation(plan.fake_gpus, Path(folder)) if plan.fake_gpus else None
+        training = Training(plan, Path(folder), simulation.environment if simulation else {})
         try:
-            yield training
+            with moving(simulation, training.ranks) if simulation else contextlib.nullcontext():
+                yield training
         finally:
             _ignore_signals()
             training.stop()

@@ -153,7 +153,7 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
             world_size=me.world_size,
             node_keys=list(me.node_keys),
             backend=me.backend,
-            device=me.device.type,
+            device=me.device_name,
             parameters=sum(p.numel() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
             bucket_cap_bytes=int(getattr(ddp, "bucket_bytes_cap", 0)),

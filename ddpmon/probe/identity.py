@@ -31,6 +31,11 @@ class Identity:
     backend: str
 
     @property
+    def device_name(self) -> str:
+        """What the ranks compute on: cpu, cuda, or "cpu (simulated GPUs)"."""
+        return "cpu (simulated GPUs)" if _simulated(self.device) else self.device.type
+
+    @property
     def node_key(self) -> int:
         """The number under which this rank's host is published."""
         return self.node if self.node >= 0 else self.rank
@@ -42,16 +47,17 @@ def identify(ddp: DistributedDataParallel) -> Identity:
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     node, nodes = _node(world)
     device = next(ddp.parameters()).device
+    local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
     return Identity(
         rank=rank,
         world_size=world,
-        local_rank=_number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0),
+        local_rank=local_rank,
         node=node,
         node_keys=tuple(range(nodes)) if node >= 0 else tuple(range(world)),
         host=os.environ.get("DDPMON_HOSTNAME") or socket.gethostname(),
         pid=os.getpid(),
         device=device,
-        gpu_uuid=_gpu_uuid(device),
+        gpu_uuid=_gpu_uuid(device, local_rank),
         backend=str(dist.get_backend(group)),
     )
 
@@ -126,7 +132,14 @@ def _is_loopback(address: str) -> bool:
         return address == socket.gethostname()
 
 
-def _gpu_uuid(device: torch.device) -> str | None:
+def _simulated(device: torch.device) -> bool:
+    """Whether this CPU rank shall show a GPU of the demo's simulation."""
+    return device.type == "cpu" and os.environ.get("DDPMON_SIMULATED_GPUS") == "1"
+
+
+def _gpu_uuid(device: torch.device, local_rank: int) -> str | None:
+    if _simulated(device):
+        return f"GPU-simulated-{local_rank}"
     if device.type != "cuda":
         return None
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)

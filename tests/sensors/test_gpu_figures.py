@@ -33,7 +33,12 @@ FIGURES = {
     "nvmlDeviceGetComputeRunningProcesses_v3": ["processes", "process_count"],
     "nvmlDeviceRegisterEvents": ["xids"],
 }
-ERRORS = {3: "not supported by this GPU or driver", 4: "no permission", 16: "the GPU needs a reset", 77: "NVML error 77"}
+ERRORS = {
+    3: "not supported by this GPU or driver",
+    4: "no permission",
+    16: "the GPU needs a reset",
+    77: "NVML error 77",
+}
 OLD = (
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetComputeRunningProcesses_v3",

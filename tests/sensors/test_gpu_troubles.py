@@ -93,7 +93,7 @@ def test_a_gpu_that_is_lost_from_the_beginning_has_a_place_too(host: Host) -> No
 
 
 def test_what_is_unknown_always_has_a_reason(host: Host) -> None:
-    host.scenario.gpus[0] = SimulatedGpu("GPU-aaaa", **dict.fromkeys(("name", "temperature", "ecc_uncorrected")))
+    host.scenario.gpus[0] = SimulatedGpu("GPU-aaaa", name=None, temperature=None, ecc_uncorrected=None)
     host.gpu.fails = {"nvmlDeviceGetComputeRunningProcesses_v3": 4, "nvmlDeviceRegisterEvents": 3}
     for gpu in host.read(3):
         assert unexplained(gpu) == set()

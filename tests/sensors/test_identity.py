@@ -96,7 +96,9 @@ def test_a_process_that_becomes_another_program_is_noticed() -> None:
 
 def test_an_orphan_has_another_parent_at_once() -> None:
     identities = Identities()
-    script = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITING!r}]); print(c.pid, flush=True)"
+    script = (
+        f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {WAITING!r}]); print(c.pid, flush=True)"
+    )
     with started(sys.executable, "-c", f"{script}; input()") as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None

@@ -46,7 +46,8 @@ class Identities:
             return known[2]
         found = _read(pid, stat)
         self._known.pop(pid, None)
-        self._known[pid] = (stat, now, found)
+        if not (found.command or "").startswith("["):  # a program that is just being loaded has no words yet
+            self._known[pid] = (stat, now, found)
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return found

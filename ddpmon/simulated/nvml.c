@@ -301,6 +301,7 @@ int nvmlEventSetWait_v2(void *set, event *into, unsigned timeout_ms) {
     CHECK(HOST);
     for (int slot = 0; slot < HOST; slot++) {
         const fact *f = NULL;
+        if (xids(slot) <= seen_xids[slot]) watched[slot] &= !number(slot, "lost", 0); /* its last words are still heard */
         if (!watched[slot] || xids(slot) <= seen_xids[slot]) continue;
         for (int i = 0; i <= seen_xids[slot]; i++) f = find(slot, "xid", f);
         seen_xids[slot]++;

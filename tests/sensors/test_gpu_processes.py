@@ -21,6 +21,8 @@ WAITING = "import sys; sys.stdin.read()"
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-c", WAITING, "train.py"], stdin=subprocess.PIPE)
+    while psutil.Process(process.pid).cmdline()[-1:] != ["train.py"]:
+        os.sched_yield()
     yield process
     process.communicate()
 

@@ -11,12 +11,22 @@ import pytest
 
 from ddpmon.machine import GpuFigures
 from ddpmon.sensors.nvml import RETRY_READS
+from ddpmon.simulated.build import environment
 from ddpmon.simulated.scenario import GIB, Scenario, SimulatedDevice, SimulatedGpu, SimulatedProcess
 from tests.sensors.simulated_host import SLOW, Gpu, Host
 
 OFF_THE_BUS = "the GPU has fallen off the bus"
 ALWAYS = {"index", "uuid", "board", "unread"}
 SAY_REASON = "from ddpmon.sensors.gpu import GpuSensor; s = GpuSensor(); print(s.read(), s.reason)"
+
+HANGING = """
+import threading
+from ddpmon.sensors.gpu import GpuSensor
+reading = threading.Thread(target=GpuSensor().read, daemon=True)
+reading.start()
+reading.join(1.0)
+print(reading.is_alive())
+"""
 
 
 def known(gpu: Gpu) -> set[str]:
@@ -27,9 +37,9 @@ def unexplained(gpu: Gpu) -> set[str]:
     return {*GpuFigures.__struct_fields__} - known(gpu) - {*gpu["unread"]} - ALWAYS - {"process_count"}
 
 
-def reason(**environment: str) -> str:
+def reason(**variables: str) -> str:
     command = [sys.executable, "-c", SAY_REASON]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.strip()
 
@@ -56,6 +66,14 @@ def test_a_driver_that_is_loaded_later_is_found_after_a_while(library: Path, tmp
         assert host.reason is None
 
 
+def test_a_driver_that_hangs_holds_up_nobody_but_its_reader(library: Path, tmp_path: Path) -> None:
+    gpu = SimulatedGpu("GPU-aaaa", sleeps_ms={"nvmlDeviceGetPowerUsage": 3_600_000})
+    Scenario([gpu]).write(tmp_path / "gpus")
+    here = {**os.environ, **environment(library, tmp_path / "gpus")}
+    done = subprocess.run([sys.executable, "-c", HANGING], env=here, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_a_host_without_gpus_says_so(host: Host) -> None:
     host.scenario = Scenario()
     assert (host.read(), host.reason) == ([], "NVML knows no GPU")
@@ -79,6 +97,8 @@ def test_a_gpu_that_falls_off_the_bus_keeps_its_place_and_comes_back(host: Host)
     host.gpu.lost = 0
     back, other = host.read(SLOW)
     assert back == before[0] | {"xids": [79]}
+    host.gpu.xids.append(31)
+    assert host.read()[0]["xids"] == [79, 31]
 
 
 def test_a_gpu_that_is_lost_from_the_beginning_has_a_place_too(host: Host) -> None:

@@ -24,6 +24,7 @@ LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 def started(*words: str | bytes) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        program_becomes(process.pid, os.fsdecode(words[-1]))
         yield process
     finally:
         process.communicate()
@@ -35,7 +36,8 @@ def crossed(process: Process) -> Process:
 
 
 def program_becomes(pid: int, word: str) -> None:
-    while word not in psutil.Process(pid).cmdline():
+    """Wait until its command line ends so: for a moment after its start it has none."""
+    while psutil.Process(pid).cmdline()[-1:] != [word]:
         os.sched_yield()
 
 

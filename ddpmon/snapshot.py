@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.machine import GpuFigures, HostFigures
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Stall
 
 Floats = NDArray[np.float64]
@@ -95,6 +95,7 @@ class Ranks:
     state: tuple[str, ...]  # running, stalled, finished, failed, lost, or unknown
     phase: tuple[str, ...]
     gpu: tuple[GpuFigures | None, ...]
+    process: tuple[ProcessFigures | None, ...]
     stall: tuple[Stall | None, ...]  # of ranks without progress
     failure: tuple[Failure | None, ...]
     node: Ints
@@ -156,6 +157,7 @@ class RankDetail:
     others_work: NDArray[np.float32]  # median over the other ranks
     resource_step: Ints  # [M] the step the rank was at
     cpu_pct: Floats
+    runqueue_pct: Floats
     rss_bytes: Floats
     gpu_utilization_pct: Floats
     gpu_power_w: Floats

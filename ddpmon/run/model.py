@@ -22,7 +22,7 @@ _BUCKET_STEPS = 64
 _REASONS = 50
 _RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
 _ALL_POINTS = 1 << 18
-RESOURCES = 6  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
+RESOURCES = 7  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
 
 
 @dataclass(slots=True)
@@ -215,11 +215,12 @@ def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
 
 
 def _resources(frame: RankFrame, gpu: GpuFigures | None) -> tuple[float, ...]:
-    """(step, CPU %, resident bytes, GPU %, GPU W, SM MHz), NaN where unknown."""
+    """(step, CPU %, run-queue %, resident bytes, GPU %, GPU W, SM MHz), NaN where unknown."""
     process = frame.process
     values: tuple[float | None, ...] = (
         frame.step,
         process.cpu_pct if process else None,
+        process.runqueue_pct if process else None,
         process.rss_bytes if process else None,
         gpu.utilization_pct if gpu else None,
         gpu.power_w if gpu else None,

@@ -1,0 +1,146 @@
+"""Reading a host: whose processes are on its GPUs, and what deserves a word. Nothing here draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ddpmon.machine import GpuFigures, GpuProcess, Process
+from ddpmon.run.ours import owner_of
+from ddpmon.snapshot import NodeView, Ranks
+
+Level = Literal["note", "warning", "broken"]
+LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
+Remark = tuple[Level, str]
+
+SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
+OWN_OVERHEAD = 2 << 30  # a rank's context, libraries and NCCL buffers, which torch does not count as its own
+SLOWED = {
+    "hardware slowdown": "slowdown",
+    "software thermal": "thermal",
+    "hardware thermal": "thermal",
+    "power brake": "power brake",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU and who is on it.
+
+    Attributes:
+        ranks: ours that compute on it.
+        owners: per process of `gpu.processes`, the rank that it belongs to, None where it is not ours.
+        hidden: our ranks are on it, but its process list does not have them, so it cannot tell who is a stranger.
+        not_ours: bytes in use there that torch does not hold in our ranks; None when unknown.
+    """
+
+    gpu: GpuFigures
+    ranks: tuple[int, ...]
+    owners: tuple[int | None, ...]
+    hidden: bool
+    not_ours: int | None
+
+    @property
+    def strangers(self) -> list[GpuProcess]:
+        """Processes that are known not to be ours and that compute."""
+        listed = zip(self.gpu.processes or (), self.owners, strict=True)
+        return [] if self.hidden else [on for on, rank in listed if rank is None and on.kind == "compute"]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more memory is in use than our ranks explain, where processes cannot be told apart."""
+        unclear = self.hidden or self.gpu.processes is None
+        return unclear and self.not_ours is not None and self.not_ours > OWN_OVERHEAD * max(len(self.ranks), 1)
+
+
+def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
+    """Process number -> rank, of the ranks on this host."""
+    known = [rank for rank in node.ranks if ranks is not None and rank < len(ranks)]
+    return {} if ranks is None else {int(ranks.pid[rank]): rank for rank in known if ranks.pid[rank] > 0}
+
+
+def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
+    """Every GPU of the host, in its order."""
+    pids = pids_of(ranks, node)
+    here: dict[str, list[int]] = {}
+    for rank in pids.values() if ranks is not None else ():
+        gpu = ranks.gpu[rank] if ranks is not None else None
+        if gpu is not None:
+            here.setdefault(gpu.uuid, []).append(rank)
+    return [_state(gpu, tuple(sorted(here.get(gpu.uuid, ()))), pids, ranks) for gpu in node.gpus]
+
+
+def _state(gpu: GpuFigures, here: tuple[int, ...], pids: dict[int, int], ranks: Ranks | None) -> GpuState:
+    owners = tuple(owner_of(on.process, pids) for on in gpu.processes or ())
+    held = [_torch_memory(ranks, rank) for rank in here]
+    known = [size for size in held if size is not None]
+    hidden = gpu.processes is not None and bool(here) and not any(rank in here for rank in owners)
+    hidden = hidden and any(size != 0 for size in held)
+    rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
+    return GpuState(gpu, here, owners, hidden, rest)
+
+
+def _torch_memory(ranks: Ranks | None, rank: int) -> int | None:
+    process = ranks.process[rank] if ranks is not None else None
+    return None if process is None else process.gpu_memory
+
+
+def whose(process: Process, pids: dict[int, int]) -> str:
+    """`rank 3`, `rank 3 worker`, or nothing for somebody else's."""
+    rank = owner_of(process, pids)
+    if rank is None:
+        return ""
+    return f"rank {rank}" if process.pid in pids else f"rank {rank} worker"
+
+
+def is_spinning(gpu: GpuFigures) -> bool:
+    """Busy by its own account but drawing little power: as a rule a kernel that waits for the other ranks."""
+    if gpu.utilization_pct is None or gpu.power_w is None or not gpu.power_limit_w:
+        return False
+    return gpu.utilization_pct >= SPINNING_PCT and gpu.power_w < SPINNING_POWER * gpu.power_limit_w
+
+
+def gpu_remarks(state: GpuState) -> list[Remark]:
+    """What deserves a word about a GPU, the worst first."""
+    remarks = [*_errors(state.gpu), *_company(state), *_clocks(state.gpu), *_links(state.gpu)]
+    return sorted(remarks, key=lambda remark: -LEVELS.index(remark[0]))
+
+
+def _errors(gpu: GpuFigures) -> Iterator[Remark]:
+    for xid in dict.fromkeys(gpu.xids or ()):
+        yield "broken", f"Xid {xid}"
+    if gpu.ecc_uncorrected:
+        yield "broken", f"{gpu.ecc_uncorrected:,} ECC"
+    if gpu.remapped_rows or gpu.retired_pages:
+        yield "warning", "rows remapped" if gpu.remapped_rows else "pages retired"
+
+
+def _company(state: GpuState) -> Iterator[Remark]:
+    """Who else is there."""
+    strangers = len(state.strangers)
+    if strangers:
+        yield "warning", "stranger" if strangers == 1 else f"{strangers} strangers"
+    if len(state.ranks) > 1:
+        yield "warning", f"{len(state.ranks)} ranks"
+    if state.crowded and state.not_ours is not None:
+        yield "warning", f"{state.not_ours / 1e9:.0f} GB not ours"
+    if state.hidden:
+        yield "note", "hidden"
+
+
+def _clocks(gpu: GpuFigures) -> Iterator[Remark]:
+    reasons = gpu.clock_reasons or ()
+    for word in dict.fromkeys(SLOWED[reason] for reason in reasons if reason in SLOWED):
+        yield "warning", word
+    if is_spinning(gpu):
+        yield "note", "spinning?"
+    if "software power cap" in reasons:
+        yield "note", "power cap"
+
+
+def _links(gpu: GpuFigures) -> Iterator[Remark]:
+    if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
+        yield "note", f"PCIe x{gpu.pcie_width} of {gpu.pcie_width_max}"
+    if gpu.nvlinks_up is not None and gpu.nvlinks is not None and gpu.nvlinks_up < gpu.nvlinks:
+        yield "note", f"NVLink {gpu.nvlinks_up} of {gpu.nvlinks}"

@@ -23,6 +23,7 @@ from ddpmon.tui.reader import Reader
 from ddpmon.tui.screens.base import View
 from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.help import HelpScreen
+from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.source import Source
@@ -69,6 +70,7 @@ class WatchApp(App[None]):
         Binding("question_mark", "help", "Help", show=False),
         Binding("space", "freeze", "Freeze the display", show=False),
         Binding("1", "overview", "Overview", show=False),
+        Binding("3", "hosts", "Hosts", show=False),
         Binding("5", "findings", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
@@ -200,6 +202,11 @@ class WatchApp(App[None]):
         """Open the findings in full."""
         self.action_overview()
         self.push_screen(FindingsScreen())
+
+    def action_hosts(self) -> None:
+        """Open the hosts."""
+        self.action_overview()
+        self.push_screen(HostsScreen())
 
     def action_overview(self) -> None:
         """Go back to the overview."""

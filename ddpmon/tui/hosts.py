@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,8 +44,15 @@ class GpuState:
     @property
     def strangers(self) -> list[GpuProcess]:
         """Processes that are known not to be ours and that compute."""
-        listed = zip(self.gpu.processes or (), self.owners, strict=True)
-        return [] if self.hidden else [on for on, rank in listed if rank is None and on.kind == "compute"]
+        return [on for on, rank in self.listed() if self.is_stranger(on, rank)]
+
+    def listed(self) -> list[tuple[GpuProcess, int | None]]:
+        """Each process with the rank that it belongs to."""
+        return list(zip(self.gpu.processes or (), self.owners, strict=True))
+
+    def is_stranger(self, on: GpuProcess, rank: int | None) -> bool:
+        """Whether it is known not to be ours, and computes."""
+        return rank is None and not self.hidden and on.kind == "compute"
 
     @property
     def crowded(self) -> bool:
@@ -92,6 +99,18 @@ def whose(process: Process, pids: dict[int, int]) -> str:
     if rank is None:
         return ""
     return f"rank {rank}" if process.pid in pids else f"rank {rank} worker"
+
+
+def rank_span(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-7`, `ranks 0, 2, 5`."""
+    if not ranks:
+        return ""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if ordered[-1] - ordered[0] + 1 == len(ordered):
+        return f"ranks {ordered[0]}-{ordered[-1]}"
+    return f"ranks {', '.join(str(rank) for rank in ordered[:8])}{' ...' if len(ordered) > 8 else ''}"
 
 
 def is_spinning(gpu: GpuFigures) -> bool:

@@ -83,6 +83,21 @@ def is_tight(disk: Disk) -> bool:
     return free is not None and free < (SHM_FREE if disk.path == "/dev/shm" else DISK_FREE)
 
 
+def received(figures: HostFigures) -> float | None:
+    """Bytes a second that came in on all interfaces."""
+    return _summed([nic.received_bytes_s for nic in figures.nics])
+
+
+def sent(figures: HostFigures) -> float | None:
+    """Bytes a second that went out on all interfaces."""
+    return _summed([nic.sent_bytes_s for nic in figures.nics])
+
+
+def _summed(rates: list[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
 def _rest(figures: HostFigures) -> Iterator[str]:
     if figures.steal_pct is not None and figures.steal_pct >= STEAL_PCT:
         yield f"steal {figures.steal_pct:.0f} %"

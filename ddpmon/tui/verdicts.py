@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
 from ddpmon.diagnose.steady import ENOUGH
 from ddpmon.diagnose.steps import WARM_UP
-from ddpmon.snapshot import Ranks, Snapshot
+from ddpmon.snapshot import NodeView, Ranks, Snapshot
 from ddpmon.tui.text import count
 
 STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
@@ -39,6 +39,26 @@ def _is_note(finding: Finding, kinds: set[str]) -> bool:
 def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> list[Finding]:
     """The lasting findings that name this rank, or its whole host when they name no rank."""
     return [f for f in standing(findings) if rank in f.ranks or (not f.ranks and host in f.nodes)]
+
+
+def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
+    """The lasting findings that name this host or a rank on it, and are more than a note on the whole job."""
+    worthy = [finding for finding in standing(findings) if not _is_note(finding, UNMARKED)]
+    here = set(node.ranks)
+    return [f for f in worthy if node.host in f.nodes or not here.isdisjoint(f.ranks)]
+
+
+def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict[int, Finding]:
+    """Node number -> its worst finding, in the findings' order."""
+    by_host = {node.host: node.node for node in nodes}
+    by_rank = {rank: node.node for node in nodes for rank in node.ranks}
+    marked: dict[int, Finding] = {}
+    for finding in standing(findings):
+        named = [by_host.get(host) for host in finding.nodes] + [by_rank.get(rank) for rank in finding.ranks]
+        for number in named if not _is_note(finding, UNMARKED) else ():
+            if number is not None:
+                marked.setdefault(number, finding)
+    return marked
 
 
 def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[int, Finding]:

@@ -8,22 +8,23 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.machine import GpuFigures
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, RankDetail, Ranks, Snapshot
+from ddpmon.snapshot import Floats, RankDetail, Ranks
 from ddpmon.tui.draw.band import MARGIN, band_lines
 from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.identity import identity_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.draw.stack import failure_lines, other_threads, stall_lines
-from ddpmon.tui.lines import Line, fit, fit_all, joined, spread, width_of, wrap
+from ddpmon.tui.lines import Line, fit, fit_all, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import age, amount, count, figure
+from ddpmon.tui.text import figure
 from ddpmon.tui.verdicts import naming
 
 RESOURCES = (
     ("cpu", "%", "cpu_pct", 1.0),
+    ("queue", "%", "runqueue_pct", 1.0),
     ("rss", "GB", "rss_bytes", 1e-9),
     ("gpu", "%", "gpu_utilization_pct", 1.0),
     ("power", "W", "gpu_power_w", 1.0),
@@ -50,7 +51,7 @@ def detail_lines(picture: Picture, rank: int, width: int, height: int) -> list[L
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    lines = [*_identity(snapshot, ranks, rank, width, look), *_found(found, width, look, well=well)]
+    lines = [*identity_lines(snapshot, ranks, rank, width, look), *_found(found, width, look, well=well)]
     lines += _now(ranks, rank, width, look)
     if detail is None or detail.rank != rank:
         lines.append([Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)])
@@ -80,49 +81,13 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
 
 
 def _shares(room: int, *, pressed: bool) -> Share:
-    """The band takes what the five resources, one to three lines each, leave; under a stack, both may have to go."""
+    """The band takes what the resources, one to three lines each, leave; under a stack, both may have to go."""
     if pressed and room < BAND_LEAST + 1 + len(RESOURCES):
         return Share(room if room >= BAND_LEAST else 0, 0)
     for each in (3, 2, 1):
         if room - 1 - each * len(RESOURCES) >= BAND_USUAL:
             return Share(room - 1 - each * len(RESOURCES), each)
     return Share(max(room - 1 - len(RESOURCES), 5), 1)
-
-
-def _identity(snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:
-    run = snapshot.run
-    facts = [
-        look.clean(ranks.host[rank]) or look.unknown,
-        f"pid {_plain(ranks.pid[rank], look)}",
-        f"local rank {_plain(ranks.local_rank[rank], look)}",
-        _gpu(ranks.gpu[rank], look),
-    ]
-    state = look.clean(ranks.state[rank])
-    inside = f" in {look.clean(ranks.phase[rank])}" if ranks.phase[rank] and state in ("running", "stalled") else ""
-    styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
-    right = [
-        Segment(f"{state}{inside}", styles.get(state, look.text)),
-        Segment(f"   step {count(int(ranks.step[rank]), look.unknown)}", look.text),
-        Segment(f"   heard {age(float(ranks.age_s[rank]), look.unknown)} ago ", look.dim),
-    ]
-    total = f" of {run.world_size:,}" if run else ""
-    name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
-    between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
-    who = joined([name, *([Segment(fact, look.text)] for fact in facts)], between)
-    if width_of(who) + width_of(right) + 2 <= width:
-        return [spread(who, right, width)]
-    return [fit(who, width), fit([Segment(" ", look.text), *right], width)]
-
-
-def _plain(number: np.int64, look: Look) -> str:
-    return str(int(number)) if number >= 0 else look.unknown
-
-
-def _gpu(gpu: GpuFigures | None, look: Look) -> str:
-    if gpu is None:
-        return "no GPU"
-    memory = f", {amount(gpu.memory_used, look.unknown)} used" if gpu.memory_used is not None else ""
-    return f"GPU {gpu.index} {look.clean(gpu.name or '')}{memory}".rstrip()
 
 
 def _found(found: list[Finding], width: int, look: Look, *, well: bool) -> list[Line]:
@@ -135,7 +100,17 @@ def _found(found: list[Finding], width: int, look: Look, *, well: bool) -> list[
         glyph, style = finding_style(finding, look)
         for place, row in enumerate(wrap(look.clean(finding.summary), width - 4)[:3]):
             lines.append([Segment(f" {glyph} " if place == 0 else "   ", style), Segment(row, style)])
+        lines += _cause(finding, width, look)
     return lines
+
+
+def _cause(finding: Finding, width: int, look: Look) -> list[Line]:
+    """What on its machine explains it, where the sentence does not say so already."""
+    cause = look.clean(finding.cause or "")
+    if not cause or cause in look.clean(finding.summary):
+        return []
+    return [[Segment("   cause: ", look.dim), Segment(row, look.strong)] if place == 0 else [Segment(f"   {row}", look.strong)]
+            for place, row in enumerate(wrap(cause, max(width - 11, 1))[:2])]  # fmt: skip
 
 
 def _now(ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:

@@ -19,9 +19,16 @@ KEYS = (
     ("up down j k", "move the cursor; also page up, page down, home, end"),
     ("/", "show only ranks that match: 3   3-7   node1   lost;  esc shows all"),
     ("s  r", "sort by the next column;  reverse"),
-    ("1  5", "overview;  all findings with evidence and advice"),
+    ("1  3  5", "overview;  hosts, their GPUs and who is on them;  all findings with evidence and advice"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s)"),
     ("tab", "move the focus;  ctrl+p: every command, themes"),
+)
+HOSTS = (
+    ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),
+    ("spinning?", "a GPU at 95 % or more that draws less than 40 % of its power limit"),
+    ("stranger", "a process that is neither a rank of this run nor a child of one"),
+    ("hidden", "our ranks are on the GPU but not in its process list, as in a container: only memory can tell then"),
+    ("power cap", "the clock gives way to the power limit: usual at full load, unlike thermal and slowdown"),
 )
 WORDS = (
     ("step", "from one gradient synchronisation to the next"),
@@ -44,6 +51,7 @@ def help_lines(look: Look, width: int) -> list[Line]:
     for sentence in WHY:
         lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
     lines += [[], _heading("Keys", look), *_pairs(KEYS, width, look, strong=True)]
+    lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]
     lines += [[], _heading("Words", look), *_pairs(WORDS, width, look, strong=False)]
     return [fit(line, width) for line in lines]
 

@@ -1,4 +1,4 @@
-"""Which ranks the table shows, and in what order."""
+"""Which ranks and hosts the tables show, and in what order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ddpmon.snapshot import Ints, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
-from ddpmon.tui.verdicts import marked_ranks
+from ddpmon.tui.verdicts import marked_hosts, marked_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of a step, so that calm rows do not jump
@@ -24,6 +24,13 @@ def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
     if reverse:
         order = order[::-1]
     return order[matching(ranks, wanted)[order]]
+
+
+def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool) -> Ints:
+    """The node numbers, first row first: those that findings name in the findings' order, or all in node order."""
+    marked = marked_hosts(snapshot.findings, snapshot.nodes) if sort == "worst" else {}
+    rest = [node.node for node in snapshot.nodes if node.node not in marked]
+    return np.array([*marked, *rest][:: -1 if reverse else 1], dtype=np.int64)
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:

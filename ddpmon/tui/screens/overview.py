@@ -114,8 +114,8 @@ class Overview(View):
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
         return (
-            *clear, ("enter", "detail"), ("5", "findings"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), pause,
-            ("+ -", "rate"), ("?", "help"), ("q", "quit"),
+            *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("s", "sort"),
+            ("r", "reverse"), pause, ("+ -", "rate"), ("?", "help"), ("q", "quit"),
         )  # fmt: skip
 
     def action_filter(self) -> None:

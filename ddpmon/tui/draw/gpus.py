@@ -1,0 +1,154 @@
+"""The GPUs of one host: a row each, with utilisation and the power it draws side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.machine import GpuFigures
+from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.meter import FAINT, STRONG, USUAL, meter
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.hosts import GpuState, Level, Remark, gpu_remarks
+from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.look import Look
+from ddpmon.tui.text import clip, figure
+
+REMARK_LEAST, REMARK_MOST = 11, 30
+LEAD = 12  # glyph, index, ranks
+HOTTEST_C = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A quantity with a bar and a number.
+
+    Attributes:
+        heading: name and unit.
+        number: cells of the number.
+        bars: the least and the most cells of the bar.
+        worth: gauges of higher worth are kept when room is short.
+        share: how full the bar is. text: the number, of the unknown dash.
+    """
+
+    heading: str
+    number: int
+    bars: tuple[int, int]
+    worth: int
+    shade: int
+    share: Callable[[GpuFigures], float | None]
+    text: Callable[[GpuFigures, str], str]
+
+    @property
+    def least(self) -> int:
+        """Cells that it needs, with the gap before it."""
+        return 1 + self.bars[0] + self.number
+
+
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Part of a whole, None where either is unknown."""
+    return part / whole if part is not None and whole else None
+
+
+def _pair(part: float | None, whole: float | None, unknown: str) -> str:
+    """`540/700`, as far as known."""
+    return f"{_whole(part, unknown)}/{_whole(whole, unknown)}" if whole is not None else _whole(part, unknown)
+
+
+def _whole(value: float | None, unknown: str) -> str:
+    return unknown if value is None else f"{value:.0f}"
+
+
+def _memory(gpu: GpuFigures, unknown: str) -> str:
+    used = figure(gpu.memory_used / 1e9) if gpu.memory_used is not None else unknown
+    return f"{used}/{gpu.memory_total / 1e9:.0f}" if gpu.memory_total is not None else used
+
+
+GAUGES = (
+    Gauge("util %", 4, (6, 24), 9, STRONG, lambda gpu: share_of(gpu.utilization_pct, 100.0),
+          lambda gpu, unknown: _whole(gpu.utilization_pct, unknown)),
+    Gauge("power W", 8, (4, 16), 8, STRONG, lambda gpu: share_of(gpu.power_w, gpu.power_limit_w),
+          lambda gpu, unknown: _pair(gpu.power_w, gpu.power_limit_w, unknown)),
+    Gauge("memory GB", 9, (3, 16), 7, USUAL, lambda gpu: share_of(gpu.memory_used, gpu.memory_total), _memory),
+    Gauge("SM MHz", 10, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+          lambda gpu, unknown: _pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, unknown)),
+    Gauge("C", 4, (2, 8), 5, FAINT, lambda gpu: share_of(gpu.temperature_c, HOTTEST_C),
+          lambda gpu, unknown: _whole(gpu.temperature_c, unknown)),
+)  # fmt: skip
+
+
+def gpu_lines(states: Sequence[GpuState], marked: dict[int, Finding], width: int, look: Look) -> list[Line]:
+    """Title, headings, and a row a GPU."""
+    names = list(dict.fromkeys(look.clean(state.gpu.name) for state in states if state.gpu.name))
+    lines = [title("GPUs", ", ".join(names), width, look)]
+    gauges, bars = _sheet(width)
+    lines.append(_headings(gauges, bars, width, look))
+    return [*lines, *(_row(state, marked, gauges, bars, width, look) for state in states)]
+
+
+def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
+    """The gauges that fit, and the width of each one's bar; what is left over is for the remarks."""
+    chosen: list[Gauge] = []
+    for gauge in sorted(GAUGES, key=lambda gauge: -gauge.worth):
+        if LEAD + sum(one.least for one in [*chosen, gauge]) <= max(width - REMARK_LEAST, LEAD + GAUGES[0].least):
+            chosen.append(gauge)
+    gauges = [gauge for gauge in GAUGES if gauge in chosen]
+    spare = max(width - LEAD - sum(gauge.least for gauge in gauges) - REMARK_LEAST - 1, 0)
+    spare -= min(spare // 4, REMARK_MOST - REMARK_LEAST)
+    wanted = [gauge.bars[1] - gauge.bars[0] for gauge in gauges]
+    share = min(spare / max(sum(wanted), 1), 1.0)
+    return gauges, [gauge.bars[0] + int(share * more) for gauge, more in zip(gauges, wanted, strict=True)]
+
+
+def _headings(gauges: list[Gauge], bars: list[int], width: int, look: Look) -> Line:
+    line = f"{'gpu':>5} {'rank':>5} "
+    for gauge, bar in zip(gauges, bars, strict=True):
+        heading = gauge.heading if gauge.heading != "C" or look.ascii_only else "°C"
+        line += f" {heading:>{bar + gauge.number}}"
+    return fit([Segment(line, look.dim)], width)
+
+
+def _row(
+    state: GpuState, marked: dict[int, Finding], gauges: list[Gauge], bars: list[int], width: int, look: Look
+) -> Line:
+    remarks = gpu_remarks(state)
+    glyph, style = gpu_glyph(state, remarks, marked, look)
+    line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
+    for gauge, bar in zip(gauges, bars, strict=True):
+        text = gauge.text(state.gpu, look.unknown)
+        line.append(Segment(" ", look.text))
+        line += meter(gauge.share(state.gpu), bar, look, gauge.shade)
+        number = clip(text, gauge.number - 1, look.glyphs.more)
+        line.append(Segment(f"{number:>{gauge.number}}", look.dim if text == look.unknown else look.text))
+    line.append(Segment("  ", look.text))
+    for place, (level, word) in enumerate(remarks):
+        line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", level_style(level, look)[1]))
+    return fit(line, width)
+
+
+def _ranks(state: GpuState, look: Look) -> Segment:
+    """Our ranks on it."""
+    text = ",".join(str(rank) for rank in state.ranks) or look.unknown
+    style = look.dim if not state.ranks else look.accent if len(state.ranks) > 1 else look.strong
+    return Segment(f"{clip(text, 5, look.glyphs.more):>5} ", style)
+
+
+def level_style(level: Level, look: Look) -> tuple[str, Style]:
+    """Glyph and style of a remark."""
+    if level == "broken":
+        return look.glyphs.lost, look.broken
+    return (look.glyphs.mark, look.accent) if level == "warning" else (look.glyphs.note, look.dim)
+
+
+def gpu_glyph(state: GpuState, remarks: Sequence[Remark], marked: dict[int, Finding], look: Look) -> tuple[str, Style]:
+    """The sign before a GPU: what is worst, its own state or a finding about a rank on it."""
+    found = [marked[rank] for rank in state.ranks if rank in marked]
+    loud = next((finding for finding in found if at_or_above(finding.severity, "warning")), None)
+    level = remarks[0][0] if remarks else None
+    if level == "broken" or (level == "warning" and loud is None):
+        return level_style(level, look)
+    return finding_style(loud, look) if loud is not None else (" ", look.text)

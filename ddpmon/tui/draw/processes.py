@@ -1,0 +1,109 @@
+"""The processes on a host's GPUs and the greatest users of its CPUs: strangers first, ours named by their rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from ddpmon.machine import GpuProcess, HostProcess, Process
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.hosts import GpuState, whose
+from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.look import Look
+from ddpmon.tui.notable import is_hog
+from ddpmon.tui.text import amount, figure, left
+
+MOST = 12  # of the users of CPU
+WHO, USER = 14, 10
+STRANGER, UNCLEAR = "stranger", "hidden"
+
+
+def gpu_process_lines(states: Sequence[GpuState], pids: dict[int, int], width: int, look: Look) -> list[Line]:
+    """Every process on every GPU, and what is known where processes cannot be seen."""
+    listed = [(state, on, state.is_stranger(on, rank)) for state in states for on, rank in state.listed()]
+    lines = [title("on the GPUs", "", width, look)]
+    if listed:
+        heading = _heading("gpu", ("memory GB", "SM %"), look, width)
+        listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
+        lines += [heading, *(_on_gpu(state, on, loud, pids, width, look) for state, on, loud in listed)]
+    for state in states:
+        more = (state.gpu.process_count or 0) - len(state.gpu.processes or ())
+        if state.gpu.processes is not None and more > 0:
+            lines.append(fit([Segment(f"{state.gpu.index:>5}  and {more:,} more", look.dim)], width))
+    lines += _unseen(states, width, look)
+    return lines if len(lines) > 1 else [*lines, fit([Segment("  no process is on them", look.dim)], width)]
+
+
+def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, pids: dict[int, int], width: int, look: Look) -> Line:
+    who = whose(on.process, pids)
+    known = who or (STRANGER if loud else UNCLEAR if state.hidden else on.kind)
+    figures = (figure(on.memory / 1e9) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
+    return _row(str(state.gpu.index), known, loud, on.process, figures, width, look)
+
+
+def _whole(value: float | None, look: Look) -> str:
+    return look.unknown if value is None else f"{value:.0f}"
+
+
+def _row(first: str, who: str, loud: bool, process: Process, figures: tuple[str, str], width: int, look: Look) -> Line:
+    """One process; foreign words are cleaned and cut."""
+    ours = who.startswith("rank")
+    style = look.accent if loud else look.text if ours else look.dim
+    sign = look.glyphs.mark if loud else " "
+    more = look.glyphs.more
+    user = look.clean(process.user) if process.user else look.unknown
+    command = look.clean(process.command) if process.command else look.unknown
+    line: Line = [
+        Segment(f" {sign}{first:>3} ", style),
+        Segment(left(who, WHO, more), look.strong if ours else style),
+        Segment(f"{process.pid:>8} ", style),
+        Segment(left(user, USER, more), style if loud else look.dim),
+        *(Segment(f"{text:>{size}}", look.dim if text == look.unknown else style)
+          for text, size in zip(figures, (10, 6), strict=True)),
+        Segment(f"  {command}", style if loud else look.dim),
+    ]  # fmt: skip
+    return _cut(line, width, look)
+
+
+def _cut(line: Line, width: int, look: Look) -> Line:
+    """Crop to the width, with the sign of it at the end."""
+    if sum(segment.cell_length for segment in line) <= width:
+        return fit(line, width)
+    return [*fit(line, max(width - 1, 0)), Segment(look.glyphs.more[: min(width, 1)], look.dim)]
+
+
+def _heading(first: str, figures: tuple[str, str], look: Look, width: int) -> Line:
+    text = f"{first:>5} {'who':<{WHO}}{'pid':>8} {'user':<{USER}}{figures[0]:>10}{figures[1]:>6}  command"
+    return fit([Segment(text, look.dim)], width)
+
+
+def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
+    """GPUs whose processes cannot be told apart: what of their memory our ranks do not account for."""
+    lines: list[Line] = []
+    for state in states:
+        reason = state.gpu.unread.get("processes", "")
+        if not state.hidden and state.gpu.processes is not None:
+            continue
+        seen = "processes hidden" if state.hidden else f"processes not read{f': {reason}' if reason else ''}"
+        rest = "" if state.not_ours is None else f"; {amount(state.not_ours)} not held by our ranks' torch"
+        style = look.accent if state.crowded else look.dim
+        sign = look.glyphs.mark if state.crowded else look.glyphs.note
+        rows = wrap(look.clean(f"{seen}{rest}"), max(width - 8, 1))
+        leads = [f" {sign}{state.gpu.index:>3}  ", *[" " * 7] * (len(rows) - 1)]
+        lines += [fit([Segment(lead + row, style)], width) for lead, row in zip(leads, rows, strict=True)]
+    return lines
+
+
+def cpu_user_lines(processes: Sequence[HostProcess], pids: dict[int, int], width: int, look: Look) -> list[Line]:
+    """The processes that use most CPU, in percent of one core."""
+    if not processes:
+        return []
+    lines = [title("on the CPUs", "the greatest users", width, look)]
+    lines.append(_heading("", ("memory GB", "CPU %"), look, width))
+    for used in processes[:MOST]:
+        who = whose(used.process, pids) or STRANGER
+        resident = figure(used.rss_bytes / 1e9) if used.rss_bytes is not None else look.unknown
+        figures = (resident, _whole(used.cpu_pct, look))
+        lines.append(_row("", who, is_hog(used, pids), used.process, figures, width, look))
+    return lines

@@ -1,0 +1,141 @@
+"""The hosts: a table of them and the one under the cursor below it, or the only one in full; and one host alone."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from ddpmon.tui.draw.footer import Keys
+from ddpmon.tui.draw.header import header_line, notice_line
+from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.layout import host_plan
+from ddpmon.tui.lines import Line, fit_all
+from ddpmon.tui.picture import notice
+from ddpmon.tui.screens.base import View
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.host_table import HostTable
+from ddpmon.tui.widgets.reading import Reading
+
+
+class HostView(View):
+    """What both screens of hosts share: the header with a notice where there is one."""
+
+    def show(self) -> None:
+        """Make room for a notice when there is one."""
+        self.query_one("#head").styles.height = 2 if notice(self.picture) else 1
+        super().show()
+
+    def head(self, width: int, height: int) -> list[Line]:
+        """Which run this is, and what stands between it and us."""
+        lines = [header_line(self.picture, width)]
+        return [*lines, notice_line(self.picture, width)] if height > 1 else lines
+
+    @property
+    def pause(self) -> tuple[str, str]:
+        """The key that freezes the display."""
+        return ("space", "go on" if self.picture.paused_s is not None else "freeze")
+
+
+class HostsScreen(HostView):
+    """All hosts; a run on one host has that one in full at once."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.overview", "Back", show=False),
+        Binding("s", "sort", "The other order", show=False),
+        Binding("r", "reverse", "Reverse the order", show=False),
+    ]
+    AUTO_FOCUS = ""
+
+    def compose(self) -> ComposeResult:
+        """Header, the table, the host under the cursor, the keys."""
+        yield Canvas(self.head, id="head")
+        yield HostTable()
+        yield Canvas(self._chosen, id="chosen")
+        yield Reading(lambda w: host_lines(self.picture, self.only, w))
+        yield Canvas(self.foot, id="foot")
+
+    @property
+    def table(self) -> HostTable:
+        """The table of hosts."""
+        return self.query_one(HostTable)
+
+    @property
+    def only(self) -> int:
+        """The number of the only host."""
+        nodes = self.picture.snapshot.nodes
+        return nodes[0].node if nodes else -1
+
+    def show(self) -> None:
+        """Share out the room, then draw."""
+        self._arrange()
+        self.table.show(self.picture)
+        super().show()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Another size is another plan."""
+        if self.ready:
+            self.show()
+
+    def _arrange(self) -> None:
+        hosts = len(self.picture.snapshot.nodes)
+        room = self.size.height - 2 - bool(notice(self.picture))
+        shares = host_plan(hosts, room)
+        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(Reading)
+        self.table.lines_per_row = shares.lines_per_row
+        table.display, chosen.display, reading.display = hosts != 1, shares.chosen > 0, hosts == 1
+        table.styles.height, chosen.styles.height = max(shares.table, 1), max(shares.chosen, 1)
+        wanted = reading if hosts == 1 else table
+        if self.focused is not wanted:
+            wanted.focus()
+
+    def _chosen(self, width: int, height: int) -> list[Line]:
+        """The beginning of the host under the cursor."""
+        number = self.table.chosen
+        return fit_all([] if number is None else host_lines(self.picture, number, width), width, height)
+
+    def on_rows_moved(self) -> None:
+        """Another host is under the cursor."""
+        self.query_one("#chosen", Canvas).redraw(faded=self.faded)
+
+    def on_host_table_opened(self, message: HostTable.Opened) -> None:
+        """Open a host in full."""
+        self.app.push_screen(HostScreen(message.node))
+
+    def keys(self) -> Keys:
+        """Back, the whole of a host, the order."""
+        help_keys = (("1", "overview"), ("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        if len(self.picture.snapshot.nodes) == 1:
+            return (("esc", "back"), ("j k", "scroll"), *help_keys)
+        return (("esc", "back"), ("enter", "the whole host"), ("s", "order"), ("r", "reverse"), *help_keys)
+
+    def action_sort(self) -> None:
+        """The other order."""
+        self.table.next_sort()
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self.table.rearrange(reverse=not self.table.view.reverse)
+
+
+class HostScreen(HostView):
+    """One host in full."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
+
+    def __init__(self, node: int) -> None:
+        super().__init__()
+        self.node = node
+
+    def compose(self) -> ComposeResult:
+        """Header, the host, the keys."""
+        yield Canvas(self.head, id="head")
+        yield Reading(lambda w: host_lines(self.picture, self.node, w))
+        yield Canvas(self.foot, id="foot")
+
+    def keys(self) -> Keys:
+        """Back and scrolling."""
+        return (("esc", "back"), ("j k", "scroll"), ("1", "overview"), ("5", "findings"), self.pause, ("?", "help"),
+                ("q", "quit"))  # fmt: skip

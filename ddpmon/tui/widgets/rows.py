@@ -1,0 +1,150 @@
+"""A virtual table: any number of rows, only those in sight are formatted; a cursor that follows what it stands on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from ddpmon.snapshot import Ints
+from ddpmon.tui.draw.table import HEAD, TableView
+from ddpmon.tui.lines import Line
+from ddpmon.tui.picture import Picture
+from ddpmon.tui.widgets.canvas import Canvas
+
+
+class Rows(Canvas, can_focus=True):
+    """What the tables of ranks and of hosts share: rows are numbers in some order.
+
+    The cursor follows its row's number when rows are sorted anew; until it is moved it stays on the first row, the
+    worst.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "first", "First", show=False),
+        Binding("end,G", "last", "Last", show=False),
+        Binding("enter", "open", "Detail", show=False),
+    ]
+
+    class Moved(Message):
+        """Another number is under the cursor."""
+
+    def __init__(self) -> None:
+        super().__init__(self._lines, id="table")
+        self.picture: Picture | None = None
+        self.view = TableView(np.zeros(0, dtype=np.int64))
+        self.lines_per_row = 1
+        self._held: int | None = None
+
+    def arranged(self, picture: Picture) -> Ints:
+        """The numbers to show, first row first."""
+        raise NotImplementedError
+
+    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+        """The table's lines."""
+        raise NotImplementedError
+
+    def opened(self, number: int) -> None:
+        """The reader has chosen a row."""
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> int | None:
+        """The number in the row under the cursor."""
+        return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
+
+    def show(self, picture: Picture) -> None:
+        """Take over a new picture."""
+        self.picture = picture
+        self._settle(self.arranged(picture))
+
+    def _settle(self, order: Ints) -> None:
+        """Find the cursor's row in the new order and keep it in sight."""
+        before, row = self.chosen, 0
+        if self._held is not None:
+            found = np.flatnonzero(order == self._held)
+            row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
+        self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
+        self.redraw(faded=self._faded())
+        if self.chosen != before:
+            self.post_message(self.Moved())
+
+    @property
+    def _room(self) -> int:
+        return max((self.size.height - HEAD) // self.lines_per_row, 1)
+
+    def _top(self, row: int, total: int) -> int:
+        top = min(max(self.view.top, row - self._room + 1), row)
+        return max(min(top, total - self._room), 0)
+
+    def _lines(self, width: int, height: int) -> list[Line]:
+        if self.picture is None:
+            return []
+        return self.drawn(self.picture, replace(self.view, focused=self.has_focus), width, height)
+
+    def rearrange(self, *, sort: str | None = None, reverse: bool | None = None, wanted: str | None = None) -> None:
+        """Sort or filter differently, and go back to the first row."""
+        changes = {"sort": sort, "reverse": reverse, "wanted": wanted}
+        self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
+        self._held = None
+        if self.picture is not None:
+            self.show(self.picture)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor, and hold on to what it lands on."""
+        total = len(self.view.order)
+        if total:
+            self._held = int(self.view.order[max(0, min(self.view.cursor + rows, total - 1))])
+            self._settle(self.view.order)
+
+    def action_page(self, pages: int) -> None:
+        """Move by what is in sight."""
+        self.action_move(pages * max(self._room - 1, 1))
+
+    def action_first(self) -> None:
+        """Go to the first row, and stay on it whatever it shows."""
+        self._held = None
+        self._settle(self.view.order)
+
+    def action_last(self) -> None:
+        """Go to the last row."""
+        self.action_move(len(self.view.order))
+
+    def action_open(self) -> None:
+        """Open what is under the cursor."""
+        if self.chosen is not None:
+            self.opened(self.chosen)
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.redraw(faded=self._faded())
+
+    def on_blur(self) -> None:
+        """Hide the cursor."""
+        self.redraw(faded=self._faded())
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel moves the cursor."""
+        event.stop()
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel moves the cursor."""
+        event.stop()
+        self.action_move(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor, a second one opens what is there."""
+        row = (event.y - HEAD) // self.lines_per_row + self.view.top
+        if event.y >= HEAD and row < len(self.view.order):
+            self.action_move(row - self.view.cursor)
+            if event.chain == 2:
+                self.action_open()

@@ -102,15 +102,19 @@ def whose(process: Process, pids: dict[int, int]) -> str:
 
 
 def rank_span(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-7`, `ranks 0, 2, 5`."""
-    if not ranks:
-        return ""
-    ordered = sorted(ranks)
-    if len(ordered) == 1:
-        return f"rank {ordered[0]}"
-    if ordered[-1] - ordered[0] + 1 == len(ordered):
-        return f"ranks {ordered[0]}-{ordered[-1]}"
-    return f"ranks {', '.join(str(rank) for rank in ordered[:8])}{' ...' if len(ordered) > 8 else ''}"
+    """`rank 3`, `ranks 0-7`, `ranks 0-2, 5`; nothing for none."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {number_span(ranks)}" if ranks else ""
+
+
+def number_span(numbers: Sequence[int]) -> str:
+    """`3`, `0-7`, `0-2, 5`."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def is_spinning(gpu: GpuFigures) -> bool:
@@ -150,8 +154,10 @@ def _company(state: GpuState) -> Iterator[Remark]:
 
 def _clocks(gpu: GpuFigures) -> Iterator[Remark]:
     reasons = gpu.clock_reasons or ()
-    for word in dict.fromkeys(SLOWED[reason] for reason in reasons if reason in SLOWED):
-        yield "warning", word
+    slowed = list(dict.fromkeys(SLOWED[reason] for reason in reasons if reason in SLOWED))
+    for word in slowed:
+        if word != "slowdown" or len(slowed) == 1:  # the other words say why it was slowed down
+            yield "warning", word
     if is_spinning(gpu):
         yield "note", "spinning?"
     if "software power cap" in reasons:

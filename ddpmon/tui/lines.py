@@ -21,6 +21,13 @@ def fit(line: Line, width: int, style: Style | None = None) -> Line:
     return Segment.adjust_line_length(line, width, style=style or Style.null(), pad=True)
 
 
+def cut(line: Line, width: int, more: Segment) -> Line:
+    """Crop or pad a line to exactly `width` cells, ending in `more` where something was cut."""
+    if width_of(line) <= width:
+        return fit(line, width)
+    return fit([*fit(line, max(width - more.cell_length, 0)), more], width)
+
+
 def blank(width: int) -> Line:
     """An empty line."""
     return [Segment(" " * width, Style.null())]

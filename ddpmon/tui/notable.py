@@ -85,15 +85,16 @@ def is_tight(disk: Disk) -> bool:
 
 def received(figures: HostFigures) -> float | None:
     """Bytes a second that came in on all interfaces."""
-    return _summed([nic.received_bytes_s for nic in figures.nics])
+    return known_sum([nic.received_bytes_s for nic in figures.nics])
 
 
 def sent(figures: HostFigures) -> float | None:
     """Bytes a second that went out on all interfaces."""
-    return _summed([nic.sent_bytes_s for nic in figures.nics])
+    return known_sum([nic.sent_bytes_s for nic in figures.nics])
 
 
-def _summed(rates: list[float | None]) -> float | None:
+def known_sum(rates: list[float | None]) -> float | None:
+    """The sum of what is known, None when nothing is."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.machine import GpuFigures, HostFigures
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.snapshot import Coverage, JobView, Link, NodeView, Ranks, RunView, Snapshot
 
@@ -23,6 +23,9 @@ GPU = GpuFigures(
     power_w=300.5,
     power_limit_w=700.0,
     sm_clock_mhz=1980.0,
+)
+PROCESS = ProcessFigures(
+    cpu_pct=50.25, runqueue_pct=38.25, cpus="0-1", compute_threads=2, workers=4, quota_cpus=1.5, throttled_pct=12.5
 )
 STALL = Stall(
     seconds=14.2,
@@ -75,6 +78,7 @@ def two_ranks(**changes: Any) -> Ranks:
         "state": ("running", "running"),
         "phase": ("backward", "input"),
         "gpu": (None, GPU),
+        "process": (None, PROCESS),
         "stall": (None, None),
         "failure": (None, None),
         "node": ints(0, 0),
@@ -106,6 +110,7 @@ def unknown_ranks(count: int, **changes: Any) -> Ranks:
     """Ranks of which nothing is known."""
     unknown: dict[str, Any] = {name: floats(*[NAN] * count) for name in Ranks.__slots__}
     unknown.update(host=("",) * count, state=("unknown",) * count, phase=("",) * count, gpu=(None,) * count)
+    unknown.update(process=(None,) * count)
     unknown.update(stall=(None,) * count, failure=(None,) * count)
     unknown.update({name: ints(*[-1] * count) for name in ("node", "local_rank", "pid", "step")})
     return Ranks(**{**unknown, **changes})

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.machine import GpuFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.snapshot import (
     Coverage,
@@ -22,6 +21,7 @@ from ddpmon.snapshot import (
     Series,
     Snapshot,
 )
+from tests.tui.made_hosts import make_gpu, make_nodes, make_process
 
 SITE = "/opt/venv/lib/python3.11/site-packages/torch"
 STALL = Stall(
@@ -99,6 +99,8 @@ class Made:
     hosts: tuple[str, ...] = field(default=())
     stuck: int | None = None
     failed: int | None = None
+    troubled: tuple[int, ...] = ()  # nodes whose machines are shared, hot or broken
+    hidden: tuple[int, ...] = ()  # nodes whose processes cannot be seen
 
 
 def snapshot(made: Made) -> Snapshot:
@@ -127,6 +129,7 @@ def snapshot(made: Made) -> Snapshot:
         ranks=ranks,
         heat=make_heat(made, rng),
         series=make_series(made, rng),
+        nodes=make_nodes(ranks, make_run(made).nodes, made.gpu, made.troubled, made.hidden),
         findings=findings_of(made, step_ms),
         detail=None if made.focus is None else make_detail(made, made.focus, rng),
     )
@@ -168,7 +171,8 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         host=tuple(hosts[rank // made.per_node % len(hosts)] for rank in range(n)),
         state=state,
         phase=("backward",) * n,
-        gpu=tuple(_gpu(rank, made) for rank in range(n)),
+        gpu=tuple(make_gpu(rank, made.per_node) if made.gpu else None for rank in range(n)),
+        process=tuple(make_process(rank % made.per_node, made.gpu) for rank in range(n)),
         stall=tuple(STALL if rank == made.stuck else None for rank in range(n)),
         failure=tuple(FAILURE if rank == made.failed else None for rank in range(n)),
         node=np.arange(n) // made.per_node,
@@ -195,12 +199,6 @@ def _state(made: Made, rank: int) -> str:
     if rank in made.lost:
         return "lost"
     return "failed" if rank == made.failed else "running" if made.stuck is None else "stalled"
-
-
-def _gpu(rank: int, made: Made) -> GpuFigures | None:
-    if not made.gpu:
-        return None
-    return GpuFigures(rank % made.per_node, f"GPU-{rank}", "NVIDIA H200", 92.0, 71 << 30, 139 << 30, 61, 540, 700, 1755)
 
 
 def make_heat(made: Made, rng: np.random.Generator) -> Heat:
@@ -268,11 +266,12 @@ def make_detail(made: Made, rank: int, rng: np.random.Generator) -> RankDetail:
     at = steps[::6]
     nothing = np.full(len(at), np.nan)
     clock = np.where((at >= made.onset) & (rank == made.straggler), 1110.0, 1755.0)
+    gpu = (92 + rng.normal(0, 2, len(at)), 540 + rng.normal(0, 9, len(at)), clock)
     detail = RankDetail(
         rank, steps, phases, np.maximum(total - work, 1.0).astype(np.float32), work,
         (117.0 * rng.normal(1.0, 0.01, n)).astype(np.float32), at, 98 + rng.normal(0, 3, len(at)),
-        1.2e9 + np.linspace(0, 2e7, len(at)), *((92 + rng.normal(0, 2, len(at)), 540 + rng.normal(0, 9, len(at)), clock)
-        if made.gpu else (nothing, nothing, nothing)),
+        3 + rng.random(len(at)), 1.2e9 + np.linspace(0, 2e7, len(at)),
+        *(gpu if made.gpu else (nothing, nothing, nothing)),
     )  # fmt: skip
     stall, failure = STALL if rank == made.stuck else None, FAILURE if rank == made.failed else None
     return replace(detail, stall=stall, failure=failure)

@@ -19,7 +19,7 @@ from ddpmon.tui.draw.stack import failure_lines, other_threads, stall_lines
 from ddpmon.tui.lines import Line, fit, fit_all, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import figure
+from ddpmon.tui.text import clip, figure
 from ddpmon.tui.verdicts import naming
 
 RESOURCES = (
@@ -109,8 +109,8 @@ def _cause(finding: Finding, width: int, look: Look) -> list[Line]:
     cause = look.clean(finding.cause or "")
     if not cause or cause in look.clean(finding.summary):
         return []
-    return [[Segment("   cause: ", look.dim), Segment(row, look.strong)] if place == 0 else [Segment(f"   {row}", look.strong)]
-            for place, row in enumerate(wrap(cause, max(width - 11, 1))[:2])]  # fmt: skip
+    said = clip(cause, max(width - 10, 1), look.glyphs.more)
+    return [[Segment("   cause: ", look.dim), Segment(said, look.strong)]]
 
 
 def _now(ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:

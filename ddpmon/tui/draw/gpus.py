@@ -14,11 +14,11 @@ from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.meter import FAINT, STRONG, USUAL, meter
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.hosts import GpuState, Level, Remark, gpu_remarks
-from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.lines import Line, cut, fit
 from ddpmon.tui.look import Look
 from ddpmon.tui.text import clip, figure
 
-REMARK_LEAST, REMARK_MOST = 11, 30
+REMARK_LEAST, REMARK_MOST = 17, 30
 LEAD = 12  # glyph, index, ranks
 HOTTEST_C = 100.0
 
@@ -56,7 +56,7 @@ def share_of(part: float | None, whole: float | None) -> float | None:
 
 def _pair(part: float | None, whole: float | None, unknown: str) -> str:
     """`540/700`, as far as known."""
-    return f"{_whole(part, unknown)}/{_whole(whole, unknown)}" if whole is not None else _whole(part, unknown)
+    return f"{part:.0f}/{whole:.0f}" if part is not None and whole is not None else _whole(part, unknown)
 
 
 def _whole(value: float | None, unknown: str) -> str:
@@ -64,8 +64,10 @@ def _whole(value: float | None, unknown: str) -> str:
 
 
 def _memory(gpu: GpuFigures, unknown: str) -> str:
-    used = figure(gpu.memory_used / 1e9) if gpu.memory_used is not None else unknown
-    return f"{used}/{gpu.memory_total / 1e9:.0f}" if gpu.memory_total is not None else used
+    if gpu.memory_used is None:
+        return unknown
+    whole = f"/{gpu.memory_total / 1e9:.0f}" if gpu.memory_total is not None else ""
+    return figure(gpu.memory_used / 1e9) + whole
 
 
 GAUGES = (
@@ -74,9 +76,9 @@ GAUGES = (
     Gauge("power W", 8, (4, 16), 8, STRONG, lambda gpu: share_of(gpu.power_w, gpu.power_limit_w),
           lambda gpu, unknown: _pair(gpu.power_w, gpu.power_limit_w, unknown)),
     Gauge("memory GB", 9, (3, 16), 7, USUAL, lambda gpu: share_of(gpu.memory_used, gpu.memory_total), _memory),
-    Gauge("SM MHz", 10, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-          lambda gpu, unknown: _pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, unknown)),
-    Gauge("C", 4, (2, 8), 5, FAINT, lambda gpu: share_of(gpu.temperature_c, HOTTEST_C),
+    Gauge("SM MHz", 5, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+          lambda gpu, unknown: _whole(gpu.sm_clock_mhz, unknown)),
+    Gauge("C", 4, (0, 8), 5, FAINT, lambda gpu: share_of(gpu.temperature_c, HOTTEST_C),
           lambda gpu, unknown: _whole(gpu.temperature_c, unknown)),
 )  # fmt: skip
 
@@ -97,7 +99,7 @@ def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
         if LEAD + sum(one.least for one in [*chosen, gauge]) <= max(width - REMARK_LEAST, LEAD + GAUGES[0].least):
             chosen.append(gauge)
     gauges = [gauge for gauge in GAUGES if gauge in chosen]
-    spare = max(width - LEAD - sum(gauge.least for gauge in gauges) - REMARK_LEAST - 1, 0)
+    spare = max(width - LEAD - sum(gauge.least for gauge in gauges) - REMARK_LEAST, 0)
     spare -= min(spare // 4, REMARK_MOST - REMARK_LEAST)
     wanted = [gauge.bars[1] - gauge.bars[0] for gauge in gauges]
     share = min(spare / max(sum(wanted), 1), 1.0)
@@ -127,7 +129,7 @@ def _row(
     line.append(Segment("  ", look.text))
     for place, (level, word) in enumerate(remarks):
         line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", level_style(level, look)[1]))
-    return fit(line, width)
+    return cut(line, width, Segment(look.glyphs.more, look.dim))
 
 
 def _ranks(state: GpuState, look: Look) -> Segment:

@@ -16,13 +16,14 @@ from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.hosts import GpuState, gpu_remarks, gpu_states, rank_span
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import memory_pct, notable, received, sent
+from ddpmon.tui.notable import host_words, known_sum, memory_pct, notable, received, sent
 from ddpmon.tui.picture import Picture
 from ddpmon.tui.text import age, amount, clip, figure, left
 from ddpmon.tui.verdicts import marked_hosts, marked_ranks
 
 ORDERS = {"worst": "the worst first", "node": "in node order"}
 BAR_LEAST, WITH_NUMBER, WITH_POWER, CELL_MOST = 2, 9, 14, 24
+BEYOND = 3  # cells that say how many more GPUs there are
 NET_FROM = 100  # columns from which the network has one of its own
 
 
@@ -49,7 +50,8 @@ def host_sheet(nodes: Sequence[NodeView], width: int) -> Sheet:
     most = max((len(node.gpus) for node in nodes), default=0)
     room = width - Sheet(host, net, 0, 0).lead
     cell = min(max(room // max(most, 1), BAR_LEAST + 2), CELL_MOST)
-    return Sheet(host, net, cell, min(most, max(room, 0) // cell))
+    fitting = most if most * cell <= room else max(room - BEYOND, 0) // cell
+    return Sheet(host, net, cell, fitting)
 
 
 def host_table_lines(picture: Picture, view: TableView, width: int, height: int, lines_per_row: int = 1) -> list[Line]:
@@ -113,6 +115,9 @@ class _Page:
         look, sheet, figures = self.look, self.sheet, node.figures
         finding = self.hosts.get(node.node)
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
+        tight = host_words(figures)
+        if tight and (finding is None or finding.severity == "info"):
+            glyph, style = look.glyphs.mark, look.accent
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
         line: Line = [
@@ -150,6 +155,8 @@ class _Page:
         numbers = f"{_percent(gpu.utilization_pct) or look.unknown:>4}" if cell >= WITH_NUMBER else ""
         numbers += f"{_percent(gpu.power_w) or look.unknown:>5}" if cell >= WITH_POWER else ""
         bar = meter(share_of(gpu.utilization_pct, 100.0), cell - 2 - len(numbers), look, STRONG)
+        if not numbers and gpu.utilization_pct is None:
+            bar = [Segment(look.unknown, look.dim)]
         return self._cell([Segment(glyph, style), *bar, Segment(numbers, look.text)])
 
     def _cell(self, line: Line) -> Line:
@@ -187,5 +194,5 @@ def _percent(value: float | None) -> str | None:
 
 
 def _net(node: NodeView) -> str | None:
-    rates = [rate for rate in (received(node.figures), sent(node.figures)) if rate is not None]
-    return amount(sum(rates)) if rates else None
+    rate = known_sum([received(node.figures), sent(node.figures)])
+    return None if rate is None else amount(rate)

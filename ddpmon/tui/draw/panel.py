@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rich.segment import Segment
+from rich.style import Style
 
-from ddpmon.tui.lines import Line, fit
+from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.text import clip
 
@@ -21,6 +22,12 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
     if remark:
         line += [Segment(f" {remark} ", look.dim), Segment(rule, look.faint)]
     return fit(line, width)
+
+
+def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
+    """A sentence of foreign words behind a glyph, broken into as many lines as it takes."""
+    rows = wrap(look.clean(text), max(width - 4, 1))
+    return [[Segment(f" {' ' if place else glyph} ", style), Segment(row, style)] for place, row in enumerate(rows)]
 
 
 def axis(marks: list[tuple[int, str, bool]], width: int, look: Look) -> Line:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.snapshot import NodeView
-from ddpmon.tui.draw.panel import title
-from ddpmon.tui.hosts import rank_span
-from ddpmon.tui.lines import Line, wrap
+from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.hosts import number_span
+from ddpmon.tui.lines import Line
 from ddpmon.tui.look import Look
 from ddpmon.tui.notable import free_share, is_tight, person
 from ddpmon.tui.text import amount, figure, left
 
 NAME = 18
+UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 
 
 def per_second(rate: float | None, unknown: str) -> str:
@@ -73,20 +76,14 @@ def unread_lines(node: NodeView, width: int, look: Look) -> list[Line]:
         for name, reason in gpu.unread.items():
             reasons.setdefault((name, reason), []).append(gpu.index)
     said = [f"{_words(name)}: {reason}" for name, reason in node.figures.unread.items()]
-    said += [f"{_words(name)} of GPU {_numbers(where)}: {reason}" for (name, reason), where in reasons.items()]
+    said += [f"{_words(name)} of GPU {number_span(where)}: {reason}" for (name, reason), where in reasons.items()]
     said += list(node.notes)
     if not said:
         return []
-    lines = [title("not read", "", width, look)]
-    for text in said:
-        for place, row in enumerate(wrap(look.clean(text), max(width - 4, 1))):
-            lines.append([Segment((f" {look.glyphs.note} " if place == 0 else "   ") + row, look.dim)])
-    return lines
-
-
-def _numbers(indexes: list[int]) -> str:
-    return rank_span(indexes).removeprefix("ranks ").removeprefix("rank ")
+    sentences = [line for text in said for line in paragraph(text, look.glyphs.note, look.dim, width, look)]
+    return [title("not read", "", width, look), *sentences]
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ")
+    """`power_w` as `power`."""
+    return UNIT.sub("", name).replace("_", " ")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from ddpmon.machine import GpuProcess, HostProcess, Process
-from ddpmon.tui.draw.panel import title
-from ddpmon.tui.hosts import GpuState, whose
-from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.hosts import GpuState, number_span, whose
+from ddpmon.tui.lines import Line, cut, fit
 from ddpmon.tui.look import Look
 from ddpmon.tui.notable import is_hog
 from ddpmon.tui.text import amount, figure, left
@@ -63,14 +63,7 @@ def _row(first: str, who: str, loud: bool, process: Process, figures: tuple[str,
           for text, size in zip(figures, (10, 6), strict=True)),
         Segment(f"  {command}", style if loud else look.dim),
     ]  # fmt: skip
-    return _cut(line, width, look)
-
-
-def _cut(line: Line, width: int, look: Look) -> Line:
-    """Crop to the width, with the sign of it at the end."""
-    if sum(segment.cell_length for segment in line) <= width:
-        return fit(line, width)
-    return [*fit(line, max(width - 1, 0)), Segment(look.glyphs.more[: min(width, 1)], look.dim)]
+    return cut(line, width, Segment(more, look.dim))
 
 
 def _heading(first: str, figures: tuple[str, str], look: Look, width: int) -> Line:
@@ -80,19 +73,25 @@ def _heading(first: str, figures: tuple[str, str], look: Look, width: int) -> Li
 
 def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
     """GPUs whose processes cannot be told apart: what of their memory our ranks do not account for."""
+    unseen = [state for state in states if state.hidden or state.gpu.processes is None]
     lines: list[Line] = []
-    for state in states:
-        reason = state.gpu.unread.get("processes", "")
-        if not state.hidden and state.gpu.processes is not None:
-            continue
-        seen = "processes hidden" if state.hidden else f"processes not read{f': {reason}' if reason else ''}"
-        rest = "" if state.not_ours is None else f"; {amount(state.not_ours)} not held by our ranks' torch"
-        style = look.accent if state.crowded else look.dim
-        sign = look.glyphs.mark if state.crowded else look.glyphs.note
-        rows = wrap(look.clean(f"{seen}{rest}"), max(width - 8, 1))
-        leads = [f" {sign}{state.gpu.index:>3}  ", *[" " * 7] * (len(rows) - 1)]
-        lines += [fit([Segment(lead + row, style)], width) for lead, row in zip(leads, rows, strict=True)]
+    for state in [state for state in unseen if state.crowded]:
+        said = f"GPU {state.gpu.index}: {_why(state)}; {amount(state.not_ours)} not held by our ranks' torch"
+        lines += paragraph(said, look.glyphs.mark, look.accent, width, look)
+    calm: dict[str, list[GpuState]] = {}
+    for state in [state for state in unseen if not state.crowded]:
+        calm.setdefault(_why(state), []).append(state)
+    for why, alike in calm.items():
+        most = max((state.not_ours for state in alike if state.not_ours is not None), default=None)
+        rest = "" if most is None else f"; at most {amount(most)} not held by our ranks' torch"
+        said = f"GPU {number_span([state.gpu.index for state in alike])}: {why}{rest}"
+        lines += paragraph(said, look.glyphs.note, look.dim, width, look)
     return lines
+
+
+def _why(state: GpuState) -> str:
+    reason = state.gpu.unread.get("processes", "")
+    return "processes hidden" if state.hidden else f"processes not read{f' ({reason})' if reason else ''}"
 
 
 def cpu_user_lines(processes: Sequence[HostProcess], pids: dict[int, int], width: int, look: Look) -> list[Line]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_ranks
+from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
@@ -40,6 +41,23 @@ def test_stalls_and_failures_arrive_for_every_rank_and_in_detail() -> None:
     details = [freeze_detail(run, rank) for rank in range(3)]
     assert [detail.stall for detail in details if detail] == [None, STALL, None]
     assert [detail.failure for detail in details if detail] == [None, None, FAILURE]
+
+
+def test_a_ranks_process_and_its_run_queue_arrive() -> None:
+    run, job = Run(run_info(2)), MadeJob(healthy_phases(2, 40))
+    waits = (12.5, None, 40.0)
+    for seq, wait in enumerate(waits):
+        process = ProcessFigures(cpu_pct=90.0, rss_bytes=7, runqueue_pct=wait, cpus="0-3")
+        run.add_rank(rank_frame(1, seq, job.columns(1, 0, 10 * seq + 10), process=process), float(seq))
+    detail, ranks = freeze_detail(run, 1), freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    assert detail is not None
+    np.testing.assert_array_equal(detail.runqueue_pct, [12.5, np.nan, 40.0])
+    np.testing.assert_array_equal(detail.cpu_pct, [90.0] * 3)
+    np.testing.assert_array_equal(detail.rss_bytes, [7.0] * 3)
+    assert detail.resource_step.tolist() == [9, 19, 29]
+    assert ranks.process[0] is None
+    assert ranks.process[1] is not None
+    assert (ranks.process[1].runqueue_pct, ranks.process[1].cpus) == (40.0, "0-3")
 
 
 def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ddpmon.commands.machine_json import Object
 from ddpmon.commands.plain import complain, plain
-from ddpmon.commands.status_json import Object, dumps, finding_object
+from ddpmon.commands.status_json import dumps, finding_object
 from ddpmon.diagnose.finding import Finding, Severity, at_or_above
 from ddpmon.table.lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table

@@ -7,17 +7,16 @@ import math
 from datetime import datetime, timezone
 from typing import Any
 
+from ddpmon.commands.machine_json import Object, Pids, gpu_object, host_object, process_object
 from ddpmon.diagnose.finding import Finding
-from ddpmon.machine import GpuFigures
 from ddpmon.parts import Failure, Stall
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, JobView, NodeView, Ranks, RunView, Snapshot
+from ddpmon.tui.hosts import pids_of
 from ddpmon.tui.trace import collectives, frame_text, main_stack
 
 SCHEMA_VERSION = 1
 RANK_FIGURES = ("step_ms", "work_ms", "exposed_ms", "allreduce_ms", "barrier_ms", "lateness_ms", "cpu_pct", "age_s")
-
-Object = dict[str, Any]
 
 
 def status_object(snapshot: Snapshot) -> Object:
@@ -30,7 +29,7 @@ def status_object(snapshot: Snapshot) -> Object:
         "job": _job(snapshot.job),
         "monitor": {"cost_us_per_step": _number(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
         "ranks": _ranks(snapshot.ranks),
-        "nodes": [_node(node) for node in snapshot.nodes],
+        "nodes": [_node(node, snapshot.ranks) for node in snapshot.nodes],
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
     }
 
@@ -85,10 +84,14 @@ def _ranks(ranks: Ranks | None) -> list[Object]:
         return []
     figures = {name: [_number(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
     phases = {name: [_number(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
-    return [_rank(ranks, rank, figures, phases) for rank in range(len(ranks))]
+    pids: dict[str, dict[int, int]] = {}
+    for rank, pid in enumerate(ranks.pid.tolist()):
+        if pid > 0:
+            pids.setdefault(ranks.host[rank], {})[pid] = rank
+    return [_rank(ranks, rank, pids.get(ranks.host[rank], {}), figures, phases) for rank in range(len(ranks))]
 
 
-def _rank(ranks: Ranks, rank: int, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
+def _rank(ranks: Ranks, rank: int, pids: Pids, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
     state, gpu = ranks.state[rank], ranks.gpu[rank]
     return {
         "rank": rank,
@@ -100,7 +103,8 @@ def _rank(ranks: Ranks, rank: int, figures: dict[str, list[Any]], phases: dict[s
         "loss": _exact(ranks.loss[rank]),
         **{name: column[rank] for name, column in figures.items()},
         "phases_ms": {name: column[rank] for name, column in phases.items()},
-        "gpu": None if gpu is None else _gpu(gpu),
+        "gpu": None if gpu is None else gpu_object(gpu, pids),
+        "process": process_object(ranks.process[rank]),
         "rss_bytes": _count(ranks.rss_bytes[rank]),
         "stall": _stall(ranks.stall[rank]),
         "failure": _failure(ranks.failure[rank]),
@@ -129,33 +133,16 @@ def _failure(failure: Failure | None) -> Object | None:
     }
 
 
-def _gpu(gpu: GpuFigures) -> Object:
-    return {
-        "index": _count(gpu.index),
-        "uuid": gpu.uuid or None,
-        "name": gpu.name,
-        "utilization_pct": _number(gpu.utilization_pct),
-        "memory_used": gpu.memory_used,
-        "memory_total": gpu.memory_total,
-        "temperature_c": _number(gpu.temperature_c),
-        "power_w": _number(gpu.power_w),
-        "power_limit_w": _number(gpu.power_limit_w),
-        "sm_clock_mhz": _number(gpu.sm_clock_mhz),
-    }
-
-
-def _node(node: NodeView) -> Object:
+def _node(node: NodeView, ranks: Ranks | None) -> Object:
+    pids = pids_of(ranks, node)
     return {
         "node": node.node,
         "host": node.host or None,
         "ranks": list(node.ranks),
         "age_s": _number(node.age_s),
-        "cpu_pct": _number(node.figures.cpu_pct),
-        "cpu_count": node.figures.cpu_count,
-        "load_1m": _number(node.figures.load_1m),
-        "memory_used": node.figures.memory_used,
-        "memory_total": node.figures.memory_total,
-        "gpus": [_gpu(gpu) for gpu in node.gpus],
+        **host_object(node.figures, pids),
+        "gpus": [gpu_object(gpu, pids) for gpu in node.gpus],
+        "cost_pct": _number(node.cost_pct),
         "notes": list(node.notes),
     }
 

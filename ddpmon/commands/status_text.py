@@ -9,10 +9,12 @@ from typing import Any
 from ddpmon.commands.plain import plain
 from ddpmon.diagnose.finding import Finding
 from ddpmon.snapshot import Coverage, JobView, Ranks, RunView, Snapshot
+from ddpmon.tui.notable import notable
 from ddpmon.tui.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.tui.verdicts import calm_sentence, headline, standing
 
 MAX_ROWS = 16
+MAX_HOSTS = 8
 STACK_ROWS, TRACE_ROWS = 12, 8
 HOST_WIDTH = 16
 COLUMNS = (  # heading, column of Ranks, digits after the point
@@ -42,6 +44,7 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
         yield from _table(snapshot.ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
+    yield from _hosts(snapshot)
     yield from (f"note: {plain(notice)}" for notice in snapshot.notices)
 
 
@@ -113,6 +116,16 @@ def _coverage(coverage: Coverage | None) -> str:
 
 def _monitor(job: JobView) -> str:
     return f"monitor {_figure(job.monitor_us, 0)} us/step, {job.dropped:,} dropped"
+
+
+def _hosts(snapshot: Snapshot) -> Iterator[str]:
+    """A line for each host of which something stands out."""
+    said = [(node.host, notable(node, snapshot.ranks)) for node in snapshot.nodes]
+    loud = [(host, words) for host, words in said if words]
+    for host, words in loud[:MAX_HOSTS]:
+        yield plain(f"{host or '-'}: {'; '.join(words)}")
+    if len(loud) > MAX_HOSTS:
+        yield f"and {len(loud) - MAX_HOSTS} more hosts"
 
 
 def _table(ranks: Ranks) -> Iterator[str]:

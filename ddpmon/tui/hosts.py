@@ -15,7 +15,7 @@ LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
-OWN_OVERHEAD = 2 << 30  # a rank's context, libraries and NCCL buffers, which torch does not count as its own
+OWN_OVERHEAD = 4 << 30  # a rank's context, libraries and NCCL buffers, which torch does not count as its own
 SLOWED = {
     "hardware slowdown": "slowdown",
     "software thermal": "thermal",
@@ -148,7 +148,7 @@ def _company(state: GpuState) -> Iterator[Remark]:
         yield "warning", f"{len(state.ranks)} ranks"
     if state.crowded and state.not_ours is not None:
         yield "warning", f"{state.not_ours / 1e9:.0f} GB not ours"
-    if state.hidden:
+    elif state.hidden:
         yield "note", "hidden"
 
 
@@ -160,8 +160,9 @@ def _clocks(gpu: GpuFigures) -> Iterator[Remark]:
             yield "warning", word
     if is_spinning(gpu):
         yield "note", "spinning?"
-    if "software power cap" in reasons:
-        yield "note", "power cap"
+    for reason in reasons:
+        if reason not in (*SLOWED, "idle"):
+            yield "note", "power cap" if reason == "software power cap" else reason
 
 
 def _links(gpu: GpuFigures) -> Iterator[Remark]:

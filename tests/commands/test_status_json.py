@@ -7,14 +7,26 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from ddpmon.commands.status_json import dumps, status_object
+from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Stall
-from ddpmon.snapshot import JobView, Link, RunView, Snapshot
-from tests.commands.command_snapshots import FAILURE, NAN, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
+from ddpmon.snapshot import JobView, Link, NodeView, RunView, Snapshot
+from tests.commands.command_snapshots import (
+    FAILURE,
+    GPU,
+    NAN,
+    STALL,
+    STRAGGLER,
+    floats,
+    snapshot,
+    two_ranks,
+    unknown_ranks,
+)
 
-GPU_OBJECT = {
+KNOWN_GPU = {
     "index": 1,
     "uuid": "GPU-bbbb",
     "name": "H200",
@@ -26,6 +38,12 @@ GPU_OBJECT = {
     "power_limit_w": 700.0,
     "sm_clock_mhz": 1980.0,
 }
+UNKNOWN_GPU = (
+    "sm_clock_max_mhz", "clock_reasons", "pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max",
+    "ecc_uncorrected", "remapped_rows", "retired_pages", "xids", "nvlinks_up", "nvlinks", "numa_node", "board",
+    "processes", "process_count",
+)  # fmt: skip
+GPU_OBJECT = {**KNOWN_GPU, **dict.fromkeys(UNKNOWN_GPU), "unread": {}}
 
 
 def parsed(taken: Snapshot) -> dict[str, Any]:
@@ -85,6 +103,28 @@ def test_ranks() -> None:
         "lateness_ms": 40.8,
         "phases_ms": {"input": 43.2, "forward": 40.2, "backward": 70.2, "optimizer": 3.2, "other": 1.4},
         "gpu": GPU_OBJECT,
+        "process": {
+            "cpu_pct": 50.25,
+            "rss_bytes": None,
+            "threads": None,
+            "runqueue_pct": 38.25,
+            "runqueue_all_pct": None,
+            "switches_per_s": None,
+            "cpus": "0-1",
+            "compute_threads": 2,
+            "workers": 4,
+            "workers_cpu_pct": None,
+            "workers_rss_bytes": None,
+            "quota_cpus": 1.5,
+            "throttled_pct": 12.5,
+            "memory_limit": None,
+            "memory_used": None,
+            "oom_kills": None,
+            "read_bytes_s": None,
+            "write_bytes_s": None,
+            "gpu_memory": None,
+            "unread": {},
+        },
         "cpu_pct": 50.25,
         "rss_bytes": 400_000_000,
         "stall": None,
@@ -107,7 +147,15 @@ def test_nodes_and_findings() -> None:
             "load_1m": 3.5,
             "memory_used": 1 << 30,
             "memory_total": 4 << 30,
+            **dict.fromkeys(("steal_pct", "swap_used", "swap_in_bytes_s", "pressure", "retransmits_per_1000")),
+            "processes": [],
+            "disks": [],
+            "nics": [],
+            "ports": [],
+            "numa": [],
+            "unread": {},
             "gpus": [GPU_OBJECT],
+            "cost_pct": None,
             "notes": ["no NVML"],
         }
     ]
@@ -127,6 +175,45 @@ def test_nodes_and_findings() -> None:
             "evidence": {},
         }
     ]
+
+
+def test_a_machines_processes_say_whose_they_are() -> None:
+    mine, worker = Process(4001, [1], "ada", "python train.py"), Process(6001, [4001, 1], "ada", "pt_data_worker")
+    theirs = Process(8123, [1], "bob", "python other.py", 5.0)
+    gpu = msgspec.structs.replace(
+        GPU, processes=[GpuProcess(theirs, 12, 38.123456), GpuProcess(mine)], unread={"power_w": "no permission"}
+    )
+    figures = HostFigures(
+        pressure=Pressure(cpu=float("inf"), io=3.0),
+        processes=[HostProcess(theirs, 780.0, "0-1", 7, 5), HostProcess(worker)],
+        disks=[Disk("/ckpt", ["checkpoints"], 100, 3)],
+        nics=[Nic("eth0", errors=2)],
+        ports=[TakenPort(29500, "the store", theirs), TakenPort(29501, "nothing")],
+    )
+    node = NodeView(0, "node0", (0, 1), figures=figures, gpus=(gpu,), cost_pct=0.25)
+    status = parsed(snapshot(nodes=(node,), ranks=two_ranks(gpu=(None, gpu))))
+    (host,) = status["nodes"]
+    bob = {"pid": 8123, "user": "bob", "command": "python other.py", "rank": None}
+    on_gpu = [
+        {**bob, "memory": 12, "sm_pct": 38.123, "kind": "compute"},
+        {"pid": 4001, "user": "ada", "command": "python train.py", "rank": 1, "memory": None, "sm_pct": None,
+         "kind": "compute"},
+    ]  # fmt: skip
+    assert host["gpus"][0]["processes"] == status["ranks"][1]["gpu"]["processes"] == on_gpu
+    assert host["gpus"][0]["unread"] == {"power_w": "no permission"}
+    assert host["processes"] == [
+        {**bob, "cpu_pct": 780.0, "cpus": "0-1", "rss_bytes": 7, "nice": 5},
+        {"pid": 6001, "user": "ada", "command": "pt_data_worker", "rank": 1,
+         **dict.fromkeys(("cpu_pct", "cpus", "rss_bytes", "nice"))},
+    ]  # fmt: skip
+    assert host["pressure"] == {"cpu": None, "memory": None, "memory_full": None, "io": 3.0, "io_full": None}
+    assert (host["disks"][0]["path"], host["disks"][0]["free"], host["disks"][0]["busy_pct"]) == ("/ckpt", 3, None)
+    assert (host["nics"][0]["name"], host["nics"][0]["errors"]) == ("eth0", 2)
+    assert host["ports"] == [
+        {"port": 29500, "wanted_for": "the store", "process": bob},
+        {"port": 29501, "wanted_for": "nothing", "process": None},
+    ]
+    assert host["cost_pct"] == 0.25
 
 
 def test_evidence_is_finite_numbers_null_or_text() -> None:
@@ -172,7 +259,7 @@ def test_unknown_is_null_in_every_rank_field() -> None:
     (rank,) = parsed(snapshot(ranks=unknown_ranks(1)))["ranks"]
     assert rank.pop("rank") == 0
     assert set(rank.pop("phases_ms").values()) == {None}
-    assert len(rank) == 18
+    assert len(rank) == 19
     assert set(rank.values()) == {None}
 
 

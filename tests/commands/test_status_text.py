@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from ddpmon.commands.status_text import status_lines, verdict
+from ddpmon.machine import Disk, GpuProcess, HostFigures, Process
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
-from ddpmon.snapshot import Coverage
-from tests.commands.command_snapshots import FAILURE, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
+from ddpmon.snapshot import Coverage, NodeView
+from tests.commands.command_snapshots import FAILURE, GPU, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
 
 
 def lines(**changes: Any) -> list[str]:
@@ -98,6 +100,30 @@ def test_a_failure_is_followed_by_the_end_of_its_traceback() -> None:
 def test_a_finding_that_names_a_rank_from_nowhere_is_printed_without_a_stack() -> None:
     hang = dataclasses.replace(STRAGGLER, kind="hang", ranks=(7,))
     assert lines(findings=(hang,))[1] == f"warning: {hang.summary}"
+
+
+def test_a_host_has_a_line_only_when_something_stands_out() -> None:
+    calm = snapshot().nodes
+    assert not any(line.startswith("node0:") for line in lines(nodes=calm))
+    other = Process(8123, [1], "bob", "python\x1b[2J other.py")
+    gpu = msgspec.structs.replace(GPU, processes=[GpuProcess(other)], xids=[79])
+    figures = HostFigures(memory_used=97, memory_total=100, disks=[Disk("/ckpt", ["checkpoints"], 100, 2)])
+    printed = lines(
+        nodes=(dataclasses.replace(calm[0], figures=figures, gpus=(gpu,)),), ranks=two_ranks(gpu=(None, None))
+    )
+    (line,) = [line for line in printed if line.startswith("node0:")]
+    assert line == (
+        "node0: GPU 1: Xid 79, stranger pid 8123 (bob: python\N{REPLACEMENT CHARACTER}[2J other.py); "
+        "memory 97 % used; /ckpt 2 % free"
+    )
+
+
+def test_of_many_hosts_in_trouble_only_the_first_are_printed() -> None:
+    figures = HostFigures(memory_used=97, memory_total=100)
+    nodes = tuple(NodeView(place, f"node{place}", (), figures=figures) for place in range(20))
+    printed = lines(nodes=nodes)
+    assert sum("memory 97 %" in line for line in printed) == 8
+    assert "and 12 more hosts" in printed
 
 
 def test_the_monitors_own_cost_is_printed() -> None:

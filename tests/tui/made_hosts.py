@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from ddpmon.machine import (
     Disk,
@@ -59,7 +60,7 @@ def make_nodes(
     """One host a name; those in `troubled` and `hidden` in trouble."""
     nodes = []
     for number, host in enumerate(hosts):
-        here = tuple(rank for rank in range(len(ranks)) if ranks.node[rank] == number)
+        here = tuple(int(rank) for rank in np.flatnonzero(ranks.node == number))
         gpus = tuple(g for rank in here if (g := ranks.gpu[rank]) is not None) if gpu else ()
         node = NodeView(number, host, here, 0.4, make_figures(number, here), gpus, 0.3)
         node = make_trouble(node) if number in troubled else node

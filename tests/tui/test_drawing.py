@@ -19,10 +19,12 @@ from ddpmon.tui.draw.footer import footer_line
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
-from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.host_table import host_table_lines
+from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
-from ddpmon.tui.lines import Line, wrap
+from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture
 from tests.tui.made_runs import NOTES, Made, snapshot
@@ -38,6 +40,7 @@ RUNS = {
     "one": Made(ranks=1),
     "two": Made(ranks=2, straggler=1),
     "eight": Made(ranks=8, straggler=5, findings=NOTES, gpu=True, focus=5),
+    "shared": Made(ranks=16, per_node=8, gpu=True, troubled=(1,), hidden=(0,)),
     "young": Made(ranks=8, step=3, focus=0),
     "64 with a loss": Made(ranks=64, straggler=17, lost=(3, 9), per_node=8, focus=3),
     "1,024": Made(ranks=1024, straggler=517, per_node=8, focus=517),
@@ -59,6 +62,18 @@ def detail(picture: Picture, width: int, height: int) -> list[Line]:
     return detail_lines(picture, found.rank if found else 0, width, height)
 
 
+def hosts(picture: Picture, width: int, height: int) -> list[Line]:
+    view = TableView(ordered_hosts(picture.snapshot, "worst", False))
+    return host_table_lines(picture, view, width, height, 2 if height > 20 else 1)
+
+
+def host(picture: Picture, width: int, height: int) -> list[Line]:
+    number = picture.snapshot.nodes[-1].node if picture.snapshot.nodes else 0
+    lines = host_lines(picture, number, width)
+    assert {cell_len(line) for line in text_of(lines)} == {width}
+    return fit_all(lines, width, height)
+
+
 BLOCKS: dict[str, Callable[[Picture, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
@@ -66,6 +81,8 @@ BLOCKS: dict[str, Callable[[Picture, int, int], list[Line]]] = {
     "beside": plots_beside,
     "found": finding_lines,
     "detail": detail,
+    "hosts": hosts,
+    "host": host,
     "waiting": waiting_lines,
 }
 ROWS: dict[str, Callable[[Picture, int], list[Line]]] = {
@@ -162,6 +179,6 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
 
 def test_a_missing_picture_of_everything_is_drawn_too() -> None:
     base = SNAPSHOTS["eight"]
-    bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=())
+    bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=(), nodes=())
     for draw in BLOCKS.values():
         assert len(draw(Picture(bare, LOOKS["colour"]), 80, 24)) == 24

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.snapshot import Coverage, Heat, Link
+from ddpmon.machine import ProcessFigures
+from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.fold import fold
@@ -226,11 +227,31 @@ def test_a_finding_in_full_has_evidence_advice_onset_and_cost() -> None:
 def test_the_detail_says_who_what_and_with_what() -> None:
     made = picture(Made(straggler=5, focus=5, gpu=True))
     text = "\n".join(text_of(detail_lines(made, 5, 120, 40)))
-    for part in ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,110 MHz"):
+    parts = ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,110 MHz")
+    for part in (*parts, "CPUs 12-23 | 12 compute threads | 4 workers (180 % CPU)", "queue"):
         assert part in text
     other = "\n".join(text_of(detail_lines(made, 2, 120, 40)))
     assert "nothing was found about this rank" in other
     assert "reading rank 2" in other
+
+
+def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:
+    made = snapshot(Made(straggler=5, focus=5))
+    assert made.ranks is not None
+    late = replace(made.findings[0], cause="CPU contention with pid 9001 (eve: ffmpeg)")
+    process = ProcessFigures(quota_cpus=1.5, throttled_pct=12.0, oom_kills=2)
+    ranks = replace(made.ranks, process=(*made.ranks.process[:5], process, None, None))
+    lines = detail_of(replace(made, findings=(late,), ranks=ranks), 5)
+    assert "   cause: CPU contention with pid 9001 (eve: ffmpeg)" in lines
+    assert " quota 1.5 CPUs | throttled 12.0 % of the time | 2 killed for memory" in lines
+    said = replace(late, summary=f"rank 5 is late: {late.cause}.")
+    again = replace(made, findings=(said,), ranks=ranks)
+    assert not any("cause:" in line for line in detail_of(again, 5))
+    assert not any("compute" in line for line in detail_of(again, 6))
+
+
+def detail_of(made: Snapshot, rank: int) -> list[str]:
+    return [line.rstrip() for line in text_of(detail_lines(Picture(made, ASCII), rank, 120, 40))]
 
 
 def test_unknown_resources_are_dashes() -> None:

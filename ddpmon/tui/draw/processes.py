@@ -84,7 +84,8 @@ def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
     for why, alike in calm.items():
         most = max((state.not_ours for state in alike if state.not_ours is not None), default=None)
         rest = "" if most is None else f"; at most {amount(most)} not held by our ranks' torch"
-        said = f"GPU {number_span([state.gpu.index for state in alike])}: {why}{rest}"
+        where = f"GPU{'s' if len(alike) > 1 else ''} {number_span([state.gpu.index for state in alike])}"
+        said = f"{where}: {why}{rest}"
         lines += paragraph(said, look.glyphs.note, look.dim, width, look)
     return lines
 

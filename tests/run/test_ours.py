@@ -1,0 +1,37 @@
+"""Whose a process is."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon.machine import Process
+from ddpmon.run.ours import owner_of
+
+PIDS = {100: 0, 101: 1}
+
+
+@pytest.mark.parametrize(
+    ("process", "rank"),
+    [
+        (Process(101), 1),
+        (Process(300, [101, 50, 1]), 1),
+        (Process(301, [300, 100, 50, 1]), 0),
+        (Process(300, [50, 1]), None),
+        (Process(50, [1]), None),
+        (Process(300), None),
+    ],
+    ids=[
+        "a rank",
+        "a worker",
+        "a worker's child",
+        "a stranger",
+        "the launcher",
+        "no parents known",
+    ],
+)
+def test_a_process_belongs_to_the_rank_that_it_is_or_descends_from(process: Process, rank: int | None) -> None:
+    assert owner_of(process, PIDS) == rank
+
+
+def test_of_two_ranks_the_nearer_owns_it() -> None:
+    assert owner_of(Process(300, [101, 100, 1]), PIDS) == 1

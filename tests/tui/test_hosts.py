@@ -1,0 +1,339 @@
+"""The hosts: who is on which GPU, what deserves a word, and what nobody could read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, Process
+from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.tui.draw.help import help_lines
+from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.host_table import host_sheet, host_table_lines
+from ddpmon.tui.draw.layout import host_plan
+from ddpmon.tui.draw.meter import meter
+from ddpmon.tui.draw.order import ordered_hosts
+from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.hosts import gpu_remarks, gpu_states, is_spinning, number_span, rank_span
+from ddpmon.tui.notable import notable
+from ddpmon.tui.picture import Picture
+from tests.tui.made_hosts import GB, STRANGER
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+ASCII, COLOUR = LOOKS["ascii"], LOOKS["colour"]
+CALM = snapshot(Made(ranks=8, per_node=8, gpu=True))
+TROUBLED = snapshot(Made(ranks=8, per_node=8, gpu=True, troubled=(0,)))
+HIDDEN = snapshot(Made(ranks=8, per_node=8, gpu=True, hidden=(0,)))
+MANY = snapshot(Made(ranks=128, per_node=8, gpu=True, troubled=(5,), hidden=(11,)))
+
+
+def said(made: Snapshot, width: int = 120, number: int = 0, look: Any = ASCII) -> list[str]:
+    return [line.rstrip() for line in text_of(host_lines(Picture(made, look), number, width))]
+
+
+def section(lines: list[str], name: str) -> list[str]:
+    """The lines under a title."""
+    start = next(place for place, line in enumerate(lines) if line.startswith(f"- {name} -")) + 1
+    end = next((place for place in range(start, len(lines)) if lines[place].startswith("- ")), len(lines))
+    return lines[start:end]
+
+
+def with_gpu(made: Snapshot, index: int, **changes: Any) -> Snapshot:
+    """The same run with one GPU of its first host changed."""
+    node = made.nodes[0]
+    gpus = [msgspec.structs.replace(gpu, **changes) if gpu.index == index else gpu for gpu in node.gpus]
+    return replace(made, nodes=(replace(node, gpus=tuple(gpus)), *made.nodes[1:]))
+
+
+def remarks(made: Snapshot, index: int) -> list[str]:
+    return [word for _, word in gpu_remarks(gpu_states(made.ranks, made.nodes[0])[index])]
+
+
+# one host
+
+
+def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
+    heading, *rows = section(said(TROUBLED), "GPUs")
+    assert heading.split() == ["gpu", "rank", "util", "%", "power", "W", "memory", "GB", "SM", "MHz", "C"]
+    words = [[word for word in row.split() if not set(word) <= set("#.!x")] for row in rows]
+    assert words[0] == ["0", "0", "91", "520/700", "71.0/150", "1755", "58"]
+    assert words[1][2:4] == ["100", "180/700"]
+    assert words[7][:5] == ["7", "7", "-", "-", "71.0/150"], "unknown is a dash, not zero"
+    assert [row[:2] for row in rows] == ["  ", "  ", "  ", " !", "  ", " !", " x", "  "]
+
+
+def test_strangers_come_first_marked_and_ours_have_their_rank() -> None:
+    _, first, *others = section(said(TROUBLED), "on the GPUs")
+    assert first.split(maxsplit=7) == ["!", "3", "stranger", "8123", "bob", "12.3", "38", STRANGER.process.command]
+    assert [row.split()[:3] for row in others] == [[str(rank), "rank", str(rank)] for rank in range(8)]
+    assert not any("!" in row for row in others)
+    styles = [line for line in host_lines(Picture(TROUBLED, COLOUR), 0, 120) if "stranger" in text_of([line])[0]]
+    assert {segment.style for segment in styles[-1][:3]} == {COLOUR.accent}
+
+
+def test_a_ranks_worker_is_ours_and_a_hog_is_not() -> None:
+    _, *rows = section(said(TROUBLED), "on the CPUs")
+    assert rows[0].split()[:3] == ["!", "stranger", "9001"]
+    assert "780" in rows[0].split()
+    assert rows[-1].split()[:3] == ["rank", "0", "worker"]
+
+
+def test_many_strangers_and_those_not_listed_are_counted() -> None:
+    others = [GpuProcess(Process(9000 + place, [1], "eve", "x")) for place in range(5)]
+    ours = CALM.nodes[0].gpus[2].processes or []
+    made = with_gpu(CALM, 2, processes=[*ours, *others], process_count=40)
+    assert remarks(made, 2) == ["5 strangers"]
+    assert "    2  and 34 more" in section(said(made), "on the GPUs")
+    assert "GPU 2: stranger pid 9000 (eve: x)" in notable(made.nodes[0], made.ranks)[0]
+    assert "2 more strangers" in notable(made.nodes[0], made.ranks)[0]
+
+
+def test_two_ranks_on_one_gpu_are_named_together() -> None:
+    ranks = CALM.ranks
+    assert ranks is not None
+    shared = replace(CALM, ranks=replace(ranks, gpu=(ranks.gpu[0], ranks.gpu[0], *ranks.gpu[2:])))
+    rows = section(said(shared), "GPUs")[1:]
+    assert rows[0].split()[:3] == ["!", "0", "0,1"]
+    assert remarks(shared, 0) == ["2 ranks"]
+    assert rows[1].split()[:2] == ["1", "-"]
+
+
+def test_hidden_processes_fall_back_on_memory_that_is_not_ours() -> None:
+    lines = section(said(HIDDEN), "on the GPUs")
+    assert lines == [
+        " ! GPU 2: processes hidden; 28.0 GB not held by our ranks' torch",
+        " * GPUs 0-1, 3-7: processes hidden; at most 2.00 GB not held by our ranks' torch",
+    ]
+    assert remarks(HIDDEN, 2) == ["28 GB not ours"]
+    assert remarks(HIDDEN, 0) == ["hidden"]
+
+
+def test_where_processes_are_hidden_nobody_is_called_a_stranger() -> None:
+    unclear = with_gpu(HIDDEN, 0, processes=[GpuProcess(Process(77, [], None, None), 60 * GB)], process_count=1)
+    state = gpu_states(unclear.ranks, unclear.nodes[0])[0]
+    assert state.hidden
+    assert state.strangers == []
+    row = section(said(unclear), "on the GPUs")[1]
+    assert row.split() == ["0", "hidden", "77", "-", "60.0", "-", "-"]
+
+
+def test_a_rank_that_holds_no_memory_yet_is_not_hidden() -> None:
+    ranks = HIDDEN.ranks
+    assert ranks is not None
+    first = ranks.process[0]
+    assert first is not None
+    empty = msgspec.structs.replace(first, gpu_memory=0)
+    young = replace(HIDDEN, ranks=replace(ranks, process=(empty, *ranks.process[1:])))
+    assert [state.hidden for state in gpu_states(young.ranks, young.nodes[0])] == [False] + [True] * 7
+
+
+def test_a_process_list_that_was_not_read_says_why_and_accuses_nobody() -> None:
+    made = with_gpu(CALM, 4, processes=None, process_count=None, unread={"processes": "no permission"})
+    lines = said(made)
+    assert " * GPU 4: processes not read (no permission); at most 3.00 GB not held by our ranks' torch" in lines
+    assert " * processes of GPU 4: no permission" in section(lines, "not read")
+    assert remarks(made, 4) == []
+    assert remarks(with_gpu(made, 4, memory_used=80 * GB), 4) == ["12 GB not ours"]
+
+
+def test_spinning_is_busy_at_little_power_and_unknown_is_not_spinning() -> None:
+    gpu = GpuFigures(0, "GPU-0", utilization_pct=95.0, power_w=279.0, power_limit_w=700.0)
+    assert is_spinning(gpu)
+    for changes in ({"power_w": 281.0}, {"utilization_pct": 94.0}, {"power_w": None}, {"power_limit_w": None}):
+        assert not is_spinning(msgspec.structs.replace(gpu, **changes))
+    assert remarks(TROUBLED, 1) == ["spinning?"]
+    assert "spinning" in "\n".join(text_of(help_lines(ASCII, 80)))
+
+
+def test_what_is_broken_comes_before_what_is_slowed_and_what_is_usual() -> None:
+    assert remarks(TROUBLED, 6) == ["Xid 79", "2 ECC"]
+    assert remarks(TROUBLED, 5) == ["thermal"]
+    assert remarks(TROUBLED, 2) == ["power cap"]
+    made = with_gpu(CALM, 0, xids=[31], clock_reasons=["software power cap", "power brake", "idle"], pcie_width=8)
+    assert remarks(made, 0) == ["Xid 31", "power brake", "power cap", "PCIe x8 of 16"]
+    assert remarks(CALM, 0) == []
+
+
+def test_what_could_not_be_read_is_told_once_with_its_reason() -> None:
+    made = TROUBLED
+    for index in range(8):
+        made = with_gpu(made, index, unread={"nvlinks_up": "too old a driver"})
+    assert section(said(made), "not read") == [
+        " * steal: no /proc/stat",
+        " * nvlinks up of GPU 0-7: too old a driver",
+        " * the GPU sensor took 2 s and is read every 4 s",
+    ]
+
+
+def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> None:
+    lines = said(TROUBLED)
+    assert lines[1] == (
+        " ! memory 97 % used; swapping in 24.0 MB/s; pressure memory 9 %; pressure io 34 %; /ckpt 2 % free; "
+        "eth0 12 errors; port"
+    )
+    assert lines[2].strip() == "29500 taken"
+    places = section(lines, "disks and network")
+    assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
+    assert "held by pid 777 (bob: python serve.py)" in places[-1]
+    assert said(CALM)[1] == " * nothing was found about this host"
+    assert notable(CALM.nodes[0], CALM.ranks) == []
+
+
+def test_a_host_of_which_nothing_is_known_is_dashes() -> None:
+    bare = replace(CALM, nodes=(NodeView(0, "node0", (0,), None, HostFigures(), (GpuFigures(0, "GPU-0"),)),))
+    lines = said(bare)
+    assert lines[2].split() == ["cpu", "-", "load", "-", "memory", "-", "net", "-"]
+    (row,) = section(lines, "GPUs")[1:]
+    assert row.split() == ["0", "0", "-", "-", "-", "-", "-"]
+    assert "0 %" not in "\n".join(lines)
+    assert "processes not read" in "\n".join(lines)
+
+
+def test_findings_about_the_host_or_its_ranks_are_told_in_full() -> None:
+    about = Finding("gpu_shared", "warning", "rank 3 shares GPU 3 with pid 8123.", (3,))
+    host = Finding("shm_low", "critical", "/dev/shm of node0 is full.", nodes=("node0",))
+    elsewhere = Finding("disk_low", "warning", "/ckpt of node9 is full.", nodes=("node9",))
+    over = Finding("straggler", "warning", "rank 2 was late.", (2,), cleared_at_step=9)
+    lines = said(replace(CALM, findings=(host, about, elsewhere, over)))
+    assert lines[1:3] == [" ! /dev/shm of node0 is full.", " ! rank 3 shares GPU 3 with pid 8123."]
+    assert not any("node9" in line or "was late" in line for line in lines)
+    assert section(lines, "GPUs")[4].startswith(" !")
+
+
+@pytest.mark.parametrize("width", [40, 56, 80, 99, 120, 160, 220])
+def test_utilisation_power_and_remarks_are_there_at_every_width(width: int) -> None:
+    rows = section(said(TROUBLED, width), "GPUs")
+    assert "util %" in rows[0]
+    assert width < 56 or "power W" in rows[0]
+    assert width < 80 or rows[0].split()[-1] == "C"
+    assert all(word in "\n".join(rows) for word in ("spinning?", "stranger", "thermal", "Xid 79"))
+
+
+def test_eighty_columns_and_24_lines_show_all_gpus_and_the_stranger() -> None:
+    lines = said(TROUBLED, 80)[:21]
+    for gpu in range(8):
+        assert any(line[2:11].split() == [str(gpu), str(gpu)] for line in lines)
+    assert any("stranger          8123 bob" in line for line in lines)
+
+
+# the table
+
+
+def rows_of(made: Snapshot, width: int = 160, height: int = 40, lines_per_row: int = 1, **view: Any) -> list[str]:
+    shown = TableView(ordered_hosts(made, view.get("sort", "worst"), view.get("reverse", False)), **view)
+    return text_of(host_table_lines(Picture(made, ASCII), shown, width, height, lines_per_row))
+
+
+def test_every_host_has_a_row_with_a_cell_for_every_gpu() -> None:
+    title, heading, *rows = [line.rstrip() for line in rows_of(MANY)][:18]
+    assert "the worst first" in title
+    assert heading.split()[:6] == ["host", "cpu%", "mem%", "net/s", "gpu", "0"]
+    assert len(rows) == 16
+    assert rows[0].split()[:6] == [">", "node0", "41", "15", "2.40", "GB"]
+    assert rows[0].count("#") >= 24
+    assert rows[5].startswith(" ! node5")
+    assert rows[5].count("!") == 3
+    assert rows[5].count("x") == 1
+    assert rows[11].count("!") == 1
+
+
+def test_two_lines_a_host_add_ranks_load_memory_and_temperature() -> None:
+    rows = rows_of(MANY, lines_per_row=2)[2:]
+    assert rows[0].split()[:2] == [">", "node0"]
+    assert rows[1].split()[:4] == ["ranks", "0-7", "load", "38.2"]
+    assert "58C" in rows[1]
+    assert len([row for row in rows if row.strip().startswith("ranks")]) == 16
+
+
+def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
+    found = (Finding("disk_low", "warning", "full", nodes=("node9",)), Finding("gpu_shared", "info", "shared", (30,)))
+    made = replace(MANY, findings=(*found, Finding("pause", "info", "a checkpoint", (0,))))
+    order = ordered_hosts(made, "worst", False).tolist()
+    assert order == [9, 3, 0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]
+    assert ordered_hosts(made, "node", True).tolist() == list(range(15, -1, -1))
+    assert ordered_hosts(replace(made, nodes=()), "worst", False).tolist() == []
+
+
+def test_a_host_that_has_fallen_silent_shows_no_old_figures_as_new() -> None:
+    silent = replace(MANY, nodes=(replace(MANY.nodes[0], age_s=14.0), *MANY.nodes[1:]))
+    row = rows_of(silent)[2]
+    assert "no word for 14 s" in row
+    assert "#" not in row
+
+
+def test_hosts_not_heard_from_are_counted() -> None:
+    fewer = replace(MANY, nodes=MANY.nodes[:3])
+    assert "3 of 16 heard from" in rows_of(fewer)[0]
+    assert "no host heard from yet" in rows_of(replace(MANY, nodes=()))[2]
+
+
+def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
+    made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
+    rows = rows_of(made)[2:4]
+    assert "memory 97 % used; swapping in" in rows[1]
+    assert "%" not in rows[0]
+
+
+def test_gpus_that_do_not_fit_are_counted() -> None:
+    assert rows_of(MANY, 40)[2].rstrip().endswith("+4")
+    for width in (40, 60, 80, 120, 160, 300):
+        sheet = host_sheet(MANY.nodes, width)
+        assert sheet.lead + sheet.gpus * sheet.cell <= width
+
+
+def test_the_plan_leaves_room_for_a_host_below_the_table() -> None:
+    assert host_plan(1, 22).table == 0
+    for hosts in (2, 4, 16, 64, 512):
+        for room in range(10, 70):
+            shares = host_plan(hosts, room)
+            assert shares.table + shares.chosen == room
+            assert shares.table >= 4
+            assert shares.chosen >= 3
+    assert host_plan(16, 48).lines_per_row == 2
+    assert host_plan(16, 22).lines_per_row == 1
+
+
+# foreign words and parts
+
+
+def test_hostile_words_are_data() -> None:
+    evil = "[bold red]\x1b[2J\x1b]0;x\x07\u202e\nname" + "永" * 90
+    process = Process(8123, [1], evil, evil)
+    node = MANY.nodes[0]
+    changes = {"name": evil, "processes": [GpuProcess(process)], "unread": {evil: evil}, "clock_reasons": [evil]}
+    gpus = [msgspec.structs.replace(gpu, **changes) for gpu in node.gpus]
+    disks = [msgspec.structs.replace(disk, path=evil, uses=[evil], free=0) for disk in node.figures.disks]
+    nics = [msgspec.structs.replace(nic, name=evil, errors=3) for nic in node.figures.nics]
+    figures = msgspec.structs.replace(node.figures, disks=disks, nics=nics, unread={evil: evil})
+    bad = replace(node, host=evil, gpus=tuple(gpus), figures=figures, notes=(evil,))
+    made = replace(MANY, nodes=(bad, *MANY.nodes[1:]))
+    for look in LOOKS.values():
+        for width in (40, 80, 160):
+            picture = Picture(made, look)
+            view = TableView(ordered_hosts(made, "node", False))
+            lines = text_of(host_lines(picture, 0, width) + host_table_lines(picture, view, width, 40))
+            assert all(line.isprintable() for line in lines)
+            assert look is not ASCII or all(line.isascii() for line in lines)
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_meter_is_as_wide_as_asked_and_never_full_before_it_is(look: Any) -> None:
+    for width in (0, 1, 2, 5, 24):
+        for share in (None, float("nan"), -1.0, 0.0, 0.004, 0.5, 1.0, 7.0):
+            assert sum(segment.cell_length for segment in meter(share, width, look)) == width
+    assert text_of([meter(None, 5, look)]) == ["     "]
+    half, full = text_of([meter(0.5, 10, look)])[0], text_of([meter(1.0, 10, look)])[0]
+    assert len(set(full)) == 1
+    assert half[:5] == full[:5]
+    assert half[5:] != full[5:]
+
+
+def test_numbers_in_a_row_are_a_span() -> None:
+    assert number_span([3]) == "3"
+    assert number_span([7, 0, 1, 2, 5]) == "0-2, 5, 7"
+    assert (rank_span([]), rank_span([4]), rank_span(range(8))) == ("", "rank 4", "ranks 0-7")

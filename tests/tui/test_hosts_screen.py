@@ -1,0 +1,150 @@
+"""The hosts' screens as a reader uses them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.overview import Overview
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.watched import Fixed, Watched, watch
+
+ONE = snapshot(Made(ranks=8, per_node=8, gpu=True, troubled=(0,)))
+MANY = snapshot(Made(ranks=128, per_node=8, gpu=True, troubled=(5,)))
+
+
+def chosen(watched: Watched) -> int | None:
+    assert isinstance(watched.app.screen, HostsScreen)
+    return watched.app.screen.table.chosen
+
+
+def test_3_opens_the_hosts_arrows_choose_enter_opens_one_and_esc_goes_back() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("ranks 0-7 ")
+        assert chosen(watched) == 0
+        await watched.press("down", "j", "j", "up", "end", "up")
+        assert chosen(watched) == 14
+        await watched.until_shown("─ node14 · ranks 112-119")
+        await watched.press("enter")
+        assert isinstance(watched.app.screen, HostScreen)
+        await watched.until_shown("on the GPUs")
+        assert "rank 112 " in watched.text()
+        await watched.press("escape")
+        assert chosen(watched) == 14
+        await watched.press("escape")
+        assert isinstance(watched.app.screen, Overview)
+
+    watch(Fixed(MANY), act, (160, 50))
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (160, 50)])
+@pytest.mark.parametrize("shown", [ONE, MANY], ids=["one host", "16 hosts"])
+def test_it_draws_at_every_size(shown: Snapshot, size: tuple[int, int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("3")
+        await watched.until_shown("node0")
+        lines = watched.text().split("\n")
+        assert len(lines) == size[1]
+        assert {len(line) for line in lines} == {size[0]}
+        assert "q quit" in lines[-1]
+
+    watch(Fixed(shown), act, size)
+
+
+def test_the_only_host_is_shown_in_full_at_once_and_scrolls() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("▲  3 stranger          8123 bob")
+        assert "not read" not in watched.text()
+        await watched.press("G")
+        await watched.until_shown("steal: no /proc/stat")
+        await watched.press("escape")
+        assert isinstance(watched.app.screen, Overview)
+
+    watch(Fixed(ONE), act, (80, 24))
+
+
+def test_a_host_that_comes_later_turns_the_page_into_a_table() -> None:
+    source = Fixed(replace(MANY, nodes=()))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("no host heard from yet")
+        source.shown = replace(MANY, nodes=MANY.nodes[:1])
+        await watched.until_shown("on the GPUs")
+        source.shown = replace(MANY, nodes=MANY.nodes[:2])
+        await watched.until_shown("2 of 16 heard from")
+        await watched.press("down")
+        assert chosen(watched) == 1
+
+    watch(source, act, (120, 34))
+
+
+def test_the_cursor_stays_on_its_host_when_another_gets_a_finding() -> None:
+    source = Fixed(MANY)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3", "down", "down")
+        assert chosen(watched) == 2
+        finding = Finding("disk_low", "warning", "/ckpt of node9 is nearly full.", nodes=("node9",))
+        source.shown = replace(MANY, findings=(finding,))
+        await watched.until(lambda: first(watched) == 9)
+        assert chosen(watched) == 2
+        await watched.press("home")
+        await watched.until_shown("/ckpt of node9 is nearly full.")
+        await watched.press("s")
+        assert first(watched) == 0
+        await watched.press("r")
+        assert first(watched) == 15
+
+    watch(source, act, (120, 34))
+
+
+def first(watched: Watched) -> int:
+    assert isinstance(watched.app.screen, HostsScreen)
+    return int(watched.app.screen.table.view.order[0])
+
+
+def test_512_hosts_can_be_walked_from_end_to_end() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3", "end")
+        assert chosen(watched) == 511
+        await watched.until_shown("─ node511 · ranks 4088-4095")
+        await watched.press("pageup", "home")
+        assert chosen(watched) == 0
+
+    watch(Fixed(snapshot(Made(ranks=4096, per_node=8, gpu=True))), act, (160, 50))
+
+
+def test_ascii_only_draws_nothing_else() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        for keys in (("3",), ("enter",)):
+            await watched.press(*keys)
+            await watched.until_shown("node0")
+            assert watched.text().isascii()
+
+    watch(Fixed(MANY), act, ascii_only=True)
+
+
+def test_3_and_5_and_1_lead_from_anywhere_to_their_screens() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3", "enter", "5", "3")
+        assert isinstance(watched.app.screen, HostsScreen)
+        assert len(watched.app.screen_stack) == 2
+        await watched.press("1")
+        assert len(watched.app.screen_stack) == 1
+
+    watch(Fixed(MANY), act)

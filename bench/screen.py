@@ -1,6 +1,7 @@
 """What the dashboard costs in a real terminal of 160x50 at 1 Hz: CPU and bytes a tick, memory, time to first paint.
 
-`python bench/screen.py` prints one line for each number of simulated ranks. The pictures are made up before the clock
+`python bench/screen.py` prints one line for each number of simulated ranks, `--hosts` the same for the screen of hosts
+with eight GPUs each. The pictures are made up before the clock
 starts, so that only the screen is measured; memory includes them.
 """
 
@@ -32,11 +33,11 @@ PICTURES = 4
 class Rotating:
     """A source that shows a few pictures in turn and takes stock of the CPU time at each."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, gpu: bool) -> None:
         sys.path.insert(0, str(ROOT))
         from tests.tui.made_runs import Made, snapshot
 
-        made = Made(ranks=ranks, straggler=ranks // 2 + 1, per_node=8)
+        made = Made(ranks=ranks, straggler=ranks // 2 + 1, per_node=8, gpu=gpu)
         self.pictures = [snapshot(replace(made, step=made.step + 6 * i)) for i in range(PICTURES)]
         self.focus: int | None = None
         self.cpu: list[float] = []
@@ -54,29 +55,33 @@ class Rotating:
         """Nothing is held."""
 
 
-def watch(ranks: int) -> None:
+def watch(ranks: int, gpu: bool) -> None:
     """Run the dashboard, then report on stdout."""
     from ddpmon.tui.app import WatchApp
 
-    source = Rotating(ranks)
+    source = Rotating(ranks, gpu)
     WatchApp(source, interval=1.0).run()
-    steady = source.cpu[2:]
+    steady = source.cpu[3:]
     ticks = max(len(steady) - 1, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"ticks": ticks, "cpu_ms": (steady[-1] - steady[0]) / ticks * 1e3, "rss_mb": peak / 1024}))
 
 
-def measure(ranks: int, seconds: float) -> None:
+def measure(ranks: int, seconds: float, hosts: bool) -> None:
     """Start a dashboard on a pty, read what it writes for a while, quit it, print the figures."""
     screen, far = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
     with tempfile.TemporaryFile() as report:
         started = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, __file__, "--child", str(ranks)], stdin=far, stdout=report, stderr=far,
+            [sys.executable, __file__, "--child", str(ranks), *(["--hosts"] if hosts else [])],
+            stdin=far, stdout=report, stderr=far,
             env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         painted, data, early = _until_data(screen, started)
+        if hosts:
+            os.write(screen, b"3")
+            _until_hosts(screen)
         written = sum(len(chunk) for chunk in _reading(screen, seconds))
         os.write(screen, b"q")
         while process.poll() is None:
@@ -101,6 +106,13 @@ def _until_data(screen: int, started: float) -> tuple[float, float, int]:
     return painted, time.perf_counter() - started, len(seen)
 
 
+def _until_hosts(screen: int) -> None:
+    """Wait until the table of hosts is drawn: no other has its heading."""
+    seen = b""
+    while b"net/s" not in seen:
+        seen += os.read(screen, 1 << 16)
+
+
 def _reading(screen: int, seconds: float) -> list[bytes]:
     """All that is written in the next seconds."""
     end, chunks = time.perf_counter() + seconds, []
@@ -114,15 +126,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--hosts", action="store_true", help="measure the screen of hosts, eight GPUs each")
     parser.add_argument("ranks", type=int, nargs="*", default=[8, 1024, 4096])
     options = parser.parse_args()
     if options.child:
-        watch(options.child)
+        watch(options.child, options.hosts)
         return
     print(f"{SIZE[0]}x{SIZE[1]}, 1 Hz, {options.seconds:g} s each; time to first data includes making the pictures up")
     print(" ranks   ms/tick   % core      kB/s  kB first   RSS MB  paint s    data s")
     for ranks in options.ranks:
-        measure(ranks, options.seconds)
+        measure(ranks, options.seconds, options.hosts)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ def main() -> None:
     parser.add_argument("--straggler", type=int)
     parser.add_argument("--lost", type=int, action="append", default=[])
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--troubled", type=int, action="append", default=[], help="a node whose machine is in trouble")
+    parser.add_argument("--hidden", type=int, action="append", default=[], help="a node whose processes are hidden")
     parser.add_argument("--notes", action="store_true")
     parser.add_argument("--ascii", action="store_true")
     parser.add_argument("--interval", type=float, default=1.0)
@@ -33,6 +35,7 @@ def main() -> None:
     made = Made(
         ranks=args.ranks, per_node=8 if args.ranks > 8 else 4, straggler=args.straggler, lost=tuple(args.lost),
         gpu=args.gpu, findings=NOTES if args.notes else (),
+        troubled=tuple(args.troubled), hidden=tuple(args.hidden),
     )  # fmt: skip
     source = Noisy(made, args.pace) if args.noise else Playing(made, args.pace)
     app = WatchApp(source, interval=args.interval, ascii_only=args.ascii)

@@ -62,18 +62,21 @@ class Rows(Canvas, can_focus=True):
         return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
 
     def show(self, picture: Picture) -> None:
-        """Take over a new picture."""
+        """Take over a new picture; the screen draws it, with all its other panels."""
         self.picture = picture
-        self._settle(self.arranged(picture))
+        self._place(self.arranged(picture))
 
     def _settle(self, order: Ints) -> None:
+        self._place(order)
+        self.redraw(faded=self._faded())
+
+    def _place(self, order: Ints) -> None:
         """Find the cursor's row in the new order and keep it in sight."""
         before, row = self.chosen, 0
         if self._held is not None:
             found = np.flatnonzero(order == self._held)
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
-        self.redraw(faded=self._faded())
         if self.chosen != before:
             self.post_message(self.Moved())
 
@@ -96,7 +99,7 @@ class Rows(Canvas, can_focus=True):
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
         self._held = None
         if self.picture is not None:
-            self.show(self.picture)
+            self._settle(self.arranged(self.picture))
 
     def action_move(self, rows: int) -> None:
         """Move the cursor, and hold on to what it lands on."""

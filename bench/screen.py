@@ -107,9 +107,9 @@ def _until_data(screen: int, started: float) -> tuple[float, float, int]:
 
 
 def _until_hosts(screen: int) -> None:
-    """Wait until the table of hosts is drawn: no other has its heading."""
+    """Wait until a host is drawn: only its title says when it was heard."""
     seen = b""
-    while b"net/s" not in seen:
+    while b"heard" not in seen:
         seen += os.read(screen, 1 << 16)
 
 

@@ -102,7 +102,7 @@ def assemble(
 
 def _import_early() -> None:
     """What our threads would import: a process forked while they do could never import it itself."""
-    for name in ("encodings.idna", "psutil", "pynvml"):
+    for name in ("encodings.idna", "psutil", "pwd", "pynvml"):
         with suppress(Exception):
             importlib.import_module(name)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -76,10 +75,10 @@ sys.stdin.read()
 
 
 @pytest.fixture(params=["127.0.0.1", "::"])
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
+def address(request: pytest.FixtureRequest) -> str:
     if ":" in request.param and not socket.has_ipv6:
         pytest.skip("needs IPv6")
-    yield request.param
+    return str(request.param)
 
 
 def test_the_holder_of_a_port_is_named_until_it_lets_go(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

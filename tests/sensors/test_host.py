@@ -46,7 +46,7 @@ def test_two_that_share_a_core_keep_it_busy_and_under_pressure() -> None:
         assert found.cpu_pct + found.steal_pct <= 100
         if not Path("/proc/pressure/cpu").exists():
             pytest.skip("this kernel does not tell of pressure")
-        crowded = until(sensor.read, lambda figures: figures.pressure is not None and figures.pressure.cpu > 30)
+        crowded = until(sensor.read, lambda figures: figures.pressure is not None and (figures.pressure.cpu or 0) > 30)
         assert crowded.pressure is not None
         assert crowded.pressure.cpu is not None
         assert crowded.pressure.cpu <= 100

@@ -10,7 +10,7 @@ from ddpmon.sensors.identity import Identities
 from ddpmon.sensors.reading import NotYet, clean, read_file
 
 _EVERY_S = 2.0
-_SHARE = 0.003  # of a core, that the passes may take
+_SHARE = 0.002  # of a core, that the passes may take
 _FEWEST_IDLE = 64  # that each pass looks at
 _LEAST_PCT = 5.0
 _MOST = 32

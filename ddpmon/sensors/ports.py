@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, thread_time
 
 from ddpmon.machine import TakenPort
 from ddpmon.sensors.identity import Identities
 from ddpmon.sensors.reading import read_file
 
 _LOOK_EVERY_S, _LONGEST_S = 10.0, 300.0
+_SHARE = 0.001  # of a core, that looking for holders may take
 _LISTENS = "0A"
 
 
@@ -44,13 +45,14 @@ class PortSensor:
 
     def _look(self, wanted: Mapping[int, str]) -> None:
         """Find who listens. A socket known by now costs nothing, one that is nobody's whom we may see less and less."""
+        began = thread_time()
         listening = _listeners()
         known = {socket: pid for socket, pid in self._holders.values() if pid is not None and _holds(pid, socket)}
         sought = {listening[port] for port in wanted if port in listening} - known.keys()
         found = known | (_owners(sought) if sought else {})
         self._holders = {port: (listening[port], found.get(listening[port])) for port in wanted if port in listening}
         self._pause = min(_LONGEST_S, self._pause * 2) if sought - found.keys() else _LOOK_EVERY_S
-        self._next = monotonic() + self._pause
+        self._next = monotonic() + max(self._pause, (thread_time() - began) / _SHARE)
 
 
 def _listeners() -> dict[int, str]:

@@ -83,6 +83,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 def test_the_holder_of_a_port_is_named_until_it_lets_go(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddpmon.sensors.ports._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("ddpmon.sensors.ports._SHARE", 10.0)
     wanted: dict[int, str] = {}
     sensor = PortSensor(wanted, Identities())
     assert sensor.read() == []

@@ -27,8 +27,13 @@ EVAL_BATCHES = 8
 def train(config: Config, place: Place) -> None:
     """Train this rank's replica for `config.steps` steps, or for what a checkpoint leaves of them."""
     trainer = Trainer(config, place)
+    folders = {"checkpoints": config.checkpoint, "data": config.text}
     with ddpmon.attach(
-        trainer.ddp, name=config.name, optimizer=trainer.optimizer, buckets=config.buckets or None
+        trainer.ddp,
+        name=config.name,
+        optimizer=trainer.optimizer,
+        buckets=config.buckets or None,
+        folders={use: folder for use, folder in folders.items() if folder is not None},
     ) as trainer.monitor:
         trainer.run()
     if config.dump:

@@ -7,7 +7,7 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,12 +19,13 @@ import ddpmon
 from ddpmon.probe.buckets import BucketTimer
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
-from ddpmon.probe.draft import Draft, Machine
+from ddpmon.probe.draft import Draft
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.garbage import hook_collector
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.identity import Identity, identify
 from ddpmon.probe.loss import LossReader
+from ddpmon.probe.machine import Machine
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.settings import settings_of
@@ -61,6 +62,7 @@ def assemble(
     name: str,
     optimizer: torch.optim.Optimizer | None,
     buckets: bool,
+    folders: Mapping[str, str],
     on_error: Callable[[Exception], None],
 ) -> Assembly:
     """Hook `ddp` (inside `model`, if compiled) and start the threads.
@@ -82,9 +84,9 @@ def assemble(
         reducer_log = ReducerLog(ddp, on_cpu=on_cpu)  # after the timer, which may renew the reducer and its logger
         recorder.on_sync = reducer_log
         undo += [reducer_log.stop, *_hook(recorder, model, ddp, optimizer)]
-        machine = Machine(whole_host=me.local_rank == 0)
-        undo.append(machine.stop)
         uplink = _uplink(me, name, ddp, bucket_detail=timer is not None)
+        machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
+        undo.append(machine.stop)
         draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timer is not None))
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
@@ -100,7 +102,7 @@ def assemble(
 
 def _import_early() -> None:
     """What our threads would import: a process forked while they do could never import it itself."""
-    for name in ("encodings.idna", "psutil", "pynvml"):
+    for name in ("encodings.idna", "psutil", "pwd", "pynvml"):
         with suppress(Exception):
             importlib.import_module(name)
 

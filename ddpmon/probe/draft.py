@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, perf_counter_ns
 
-from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
 from ddpmon.probe.failure import Report
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
+from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import StepRecord, resolve
 from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.step import Recorder
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
-from ddpmon.sensors.gpu import GpuSensor
-from ddpmon.sensors.host import HostSensor
-from ddpmon.sensors.process import ProcessSensor
-
-
-class Machine(threading.Thread):
-    """Reads the sensors once a second in a thread of its own: a driver that hangs must not delay a frame."""
-
-    def __init__(self, *, whole_host: bool) -> None:
-        super().__init__(name="ddpmon-sensors", daemon=True)
-        self._whole_host = whole_host
-        self._stopping = threading.Event()
-        self.process: ProcessFigures | None = None
-        self.host: HostFigures | None = None
-        self.gpus: list[GpuFigures] = []
-
-    def stop(self) -> None:
-        """Ask for the end; does not wait."""
-        self._stopping.set()
-
-    def run(self) -> None:
-        """Read until stopped."""
-        process, host, gpus = ProcessSensor(), HostSensor(), GpuSensor()
-        while True:
-            self.process = process.read()
-            if self._whole_host:
-                self.host, self.gpus = host.read(), gpus.read()
-            if self._stopping.wait(1.0):
-                return
 
 
 class Draft:
@@ -157,7 +127,7 @@ class Draft:
             bad_loss=self._bad_losses.found,
             loader=None if recorder.loader is None else Loader(*recorder.loader),
             sources=self._sources,
-            notes=self.notes[:16],
+            notes=[*self.notes, *self._machine.notes][:16],
         )
 
     def _failure(self) -> Failure | None:
@@ -177,9 +147,9 @@ class Draft:
         )
 
     def node_frame(self) -> NodeFrame | None:
-        """This rank's host, where this rank speaks for it and has read it."""
-        host = self._machine.host
-        if host is None:
+        """This rank's host, where this rank samples it and has read it."""
+        sample = self._machine.sample()
+        if sample is None:
             return None
         return NodeFrame(
             run_id=self._run(),
@@ -188,6 +158,8 @@ class Draft:
             sent_at=time.time(),
             host=self._me.host,
             by_rank=self._me.rank,
-            figures=host,
-            gpus=self._machine.gpus,
+            figures=sample.figures,
+            gpus=sample.gpus,
+            cost_pct=self._machine.cost_pct(),
+            notes=sample.notes,
         )

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic, perf_counter_ns
 from typing import Any
@@ -126,6 +126,7 @@ def attach(
     name: str | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     buckets: bool | None = None,
+    folders: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Monitor:
     """Start measuring a DDP model on this rank.
 
@@ -134,6 +135,8 @@ def attach(
         name: how to call the run; the model's class name by default.
         optimizer: time this optimizer only; every optimizer's step by default.
         buckets: time every gradient bucket through a communication hook (DDPMON_BUCKETS=1 by default).
+        folders: use -> folder, such as {"checkpoints": path, "data": path}: their disks are watched, besides those of
+            the working directory, the temporary folder and /dev/shm.
 
     Returns:
         A Monitor. With DDPMON=0, on a model that is not DDP, or if a run is watched already, it does nothing, and one
@@ -156,6 +159,7 @@ def attach(
             name=plain(name or type(ddp.module).__name__),
             optimizer=optimizer,
             buckets=buckets,
+            folders={plain(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
             on_error=monitor_error,
         )
         _process.active = monitor

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ddpmon.probe.identity import Identity, run_id, store_address
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, withdraw
-from ddpmon.store.tcp import TcpStore, serve
+from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Uplink:
         training: the training's rendezvous store; it carries the address, and is let go of as soon as that has worked.
         handover_key: where in it the address stands.
         describe: makes the RunInfo for a run id, on rank 0.
+        missed_ports: those that rank 0 wanted for the store and did not get, with what for.
     """
 
     identity: Identity
@@ -35,6 +36,7 @@ class Uplink:
     handover_key: str
     describe: Callable[[str], RunInfo]
     run: str = ""
+    missed_ports: dict[int, str] = field(default_factory=dict)
     _address: tuple[str, int] | None = None
     _store: Store | None = None
     _file: Path | None = None
@@ -111,6 +113,8 @@ class Uplink:
             store, port = serve(host)
         except OSError as error:
             raise StoreUnavailable(f"no store can be hosted here: {error}") from None
+        if port != FIRST_PORT:
+            self.missed_ports[FIRST_PORT] = "this run's store"
         self.run = run_id(self.name)
         self._lay_out(store)
         self._store, self._address = store, (host, port)

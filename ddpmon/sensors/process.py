@@ -1,45 +1,108 @@
-"""One process: CPU, memory, threads."""
+"""One process: CPU, memory, what its threads wait for, its children, its cgroups' limits, what it reads and writes."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ddpmon.machine import ProcessFigures
+from ddpmon.sensors.cgroup import Cgroups
+from ddpmon.sensors.children import Children, Usage, usage_of
+from ddpmon.sensors.reading import Gains, NotYet, Rate, Readings, clean, read_file, read_table
 
-if TYPE_CHECKING:
-    import psutil
+_MOST_THREADS = 512
 
 
 class ProcessSensor:
-    """Reads the figures of one process, by default the one it runs in."""
+    """Reads the figures of one process.
 
-    def __init__(self, pid: int | None = None) -> None:
-        self._process = _open(os.getpid() if pid is None else pid)
-        self._primed = False
+    Args:
+        pid: by default the one it runs in.
+        thread: the kernel's number of its training thread; by default its main thread.
+        compute_threads: how many threads torch computes with in it.
+    """
 
-    def read(self) -> ProcessFigures:
-        """The figures now; CPU is the mean since the last read, None at the first. Never raises."""
-        if self._process is None:
-            return ProcessFigures()
-        try:
-            with self._process.oneshot():
-                cpu_pct = self._process.cpu_percent()
-                figures = ProcessFigures(
-                    cpu_pct=cpu_pct if self._primed else None,
-                    rss_bytes=self._process.memory_info().rss,
-                    threads=self._process.num_threads(),
-                )
-        except Exception:
-            return ProcessFigures()
-        self._primed = True
-        return figures
+    def __init__(self, pid: int | None = None, thread: int | None = None, compute_threads: int | None = None) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._thread = self._pid if thread is None else thread
+        self._compute_threads = compute_threads
+        self._cpu, self._wait, self._switches = Rate(), Rate(), Rate()
+        self._reads, self._writes = Rate(), Rate()
+        self._waits, self._workers = Gains(), Gains()
+        self._children = Children(self._pid)
+        self._cgroups = Cgroups(self._pid)
+
+    def read(self, gpu_memory: int | None = None) -> ProcessFigures:
+        """The figures now, with the device bytes that torch holds; never raises."""
+        readings = Readings()
+        take, cgroups = readings.take, self._cgroups
+        usage = take("cpu_pct rss_bytes threads", usage_of, self._pid)
+        waits = take("runqueue_pct runqueue_all_pct", self._read_waits)
+        switches, cpus = take("switches_per_s cpus", self._read_status) or (None, None)
+        workers = take("workers workers_cpu_pct workers_rss_bytes", self._children.read)
+        read, written = take("read_bytes_s write_bytes_s", self._read_io) or (None, None)
+        quota_cpus = take("quota_cpus throttled_pct", cgroups.quota_cpus)
+        limit, used = take("memory_limit memory_used oom_kills", cgroups.memory) or (None, None)
+        return ProcessFigures(
+            cpu_pct=take("cpu_pct", self._cpu, usage and 100 * usage.seconds),
+            rss_bytes=usage and usage.rss_bytes,
+            threads=usage and usage.threads,
+            runqueue_pct=take("runqueue_pct", self._runqueue, waits),
+            runqueue_all_pct=take("runqueue_all_pct", self._waits, waits),
+            switches_per_s=take("switches_per_s", self._switches, switches),
+            cpus=cpus,
+            compute_threads=self._compute_threads,
+            workers=None if workers is None else len(workers),
+            workers_cpu_pct=take("workers_cpu_pct", self._workers_cpu, workers),
+            workers_rss_bytes=None if workers is None else sum(usage.rss_bytes for usage in workers.values()),
+            quota_cpus=quota_cpus,
+            throttled_pct=take("throttled_pct", cgroups.throttled_pct),
+            memory_limit=limit,
+            memory_used=used,
+            oom_kills=take("oom_kills", cgroups.oom_kills),
+            read_bytes_s=take("read_bytes_s", self._reads, read),
+            write_bytes_s=take("write_bytes_s", self._writes, written),
+            gpu_memory=gpu_memory,
+            unread=readings.unread,
+        )
+
+    def _read_waits(self) -> dict[int, float]:
+        """Per thread the percent-seconds that it has been ready to run and was not let.
+
+        Raises:
+            OSError: the process has gone, or the kernel does not account for it.
+            NotYet: it has too many threads to look at each.
+        """
+        folder = f"/proc/{self._pid}/task"
+        with os.scandir(folder) as entries:
+            threads = [int(entry.name) for entry in entries]
+        if len(threads) > _MOST_THREADS:
+            raise NotYet(f"{len(threads)} threads, too many to look at each")
+        waits = {thread: wait for thread in threads if (wait := _wait_of(f"{folder}/{thread}/schedstat")) is not None}
+        if not waits:
+            read_file(f"{folder}/{self._thread}/schedstat")  # says why
+        return waits
+
+    def _runqueue(self, waits: dict[int, float]) -> float:
+        if self._thread not in waits:
+            raise NotYet("the training thread has ended")
+        return min(100.0, self._wait(waits[self._thread]))  # what it waited for long is booked when it is over
+
+    def _read_status(self) -> tuple[int, str]:
+        """Involuntary switches of the training thread, and the CPUs that it may run on."""
+        lines = read_file(f"/proc/{self._pid}/task/{self._thread}/status").splitlines()
+        values = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        return int(values["nonvoluntary_ctxt_switches"]), clean(values["Cpus_allowed_list"])
+
+    def _read_io(self) -> tuple[int, int]:
+        table = read_table(f"/proc/{self._pid}/io")
+        return table["read_bytes"], table["write_bytes"]
+
+    def _workers_cpu(self, workers: dict[int, Usage]) -> float:
+        return self._workers({pid: 100 * usage.seconds for pid, usage in workers.items()})
 
 
-def _open(pid: int) -> psutil.Process | None:
+def _wait_of(path: str) -> float | None:
     try:
-        import psutil
-
-        return psutil.Process(pid)
-    except Exception:
-        return None
+        return int(read_file(path).split()[1]) / 1e7
+    except (OSError, IndexError):
+        return None  # the thread has ended

@@ -59,6 +59,20 @@ def announce(announcement: Announcement) -> Path | None:
     return None
 
 
+def private_folder() -> Path | None:
+    """The folder of this user's files on this host, made if need be; None when none can be used. Never raises."""
+    for folder in _folders():
+        with contextlib.suppress(Exception):
+            _make_private(folder)
+            return folder
+    return None
+
+
+def stem(text: str) -> str:
+    """A file name for what may hold any characters, without its suffix."""
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
+
+
 def withdraw(path: Path | None) -> None:
     """Remove what `announce` wrote: the run has ended cleanly. Never raises."""
     if path is not None:
@@ -77,10 +91,10 @@ def discover() -> list[Announcement]:
 
 def left_behind(run_id: str) -> bool:
     """Whether the run's file is still there although its process is dead: it did not end cleanly."""
-    stem = _stem(run_id)
-    if any(True for _ in _files(f"{stem}.dead")):
+    name = stem(run_id)
+    if any(True for _ in _files(f"{name}.dead")):
         return True
-    runs = [_read(path) for path in _files(f"{stem}.json")]
+    runs = [_read(path) for path in _files(f"{name}.json")]
     return any(run is not None and run.machine == _machine() and not _alive(run) for run in runs)
 
 
@@ -122,7 +136,7 @@ def _is_private(folder: Path) -> bool:
 
 def _write(folder: Path, announcement: Announcement) -> Path:
     complete = msgspec.structs.replace(announcement, pid_started=_started(announcement.pid) or 0.0, machine=_machine())
-    path = folder / f"{_stem(announcement.run_id)}.json"
+    path = folder / f"{stem(announcement.run_id)}.json"
     handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -181,7 +195,3 @@ def _modified(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def _stem(run_id: str) -> str:
-    return hashlib.blake2b(run_id.encode(errors="replace"), digest_size=12).hexdigest()

@@ -1,0 +1,110 @@
+"""What the cgroups above a process allow it: CPU quota and throttling, memory, and who was killed for it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ddpmon.sensors.hierarchy import Hierarchies
+from ddpmon.sensors.reading import NotYet, Rate, Since, read_file, read_table
+
+_NO_LIMIT = 1 << 60  # v1 says so by a number near 2^63
+
+
+class Cgroups:
+    """Reads the limits of a process's own cgroup and of those above it.
+
+    Args:
+        root: what stands before /proc and every mount point.
+    """
+
+    def __init__(self, pid: int, root: str = "") -> None:
+        self._hierarchies = Hierarchies(pid, root)
+        self._limited: dict[str, tuple[bool, float]] = {}  # folder -> v2, seconds of a period
+        self._throttling: dict[str, tuple[Rate, Rate]] = {}
+        self._tightest: tuple[bool, str] | None = None
+        self._kills = Since()
+
+    def quota_cpus(self) -> float | None:
+        """The CPUs' worth of time that the tightest allows; None without a limit.
+
+        Raises:
+            OSError, NotYet: there is no such cgroup to be seen.
+        """
+        v2, folders = self._hierarchies.folders("cpu")
+        found = {folder: quota for folder in folders if (quota := _quota(v2, folder))}
+        self._limited = {folder: (v2, period) for folder, (_, period) in found.items()}
+        return min((cpus for cpus, _ in found.values()), default=None)
+
+    def throttled_pct(self) -> float | None:
+        """Percent of the wall time since the last call that one of those found limited was throttled.
+
+        The kernel adds up the time over the CPUs; it was no more than the periods in which there was any.
+
+        Raises:
+            OSError, NotYet: it cannot be read; or this is the first call.
+        """
+        shares = []
+        for folder, (v2, period) in self._limited.items():
+            stat = read_table(f"{folder}/cpu.stat")
+            seconds = stat["throttled_usec"] / 1e6 if v2 else stat["throttled_time"] / 1e9
+            time, times = self._throttling.setdefault(folder, (Rate(), Rate()))
+            shares += _gained(time, seconds, times, stat["nr_throttled"] * period)
+        if self._limited and not shares:
+            raise NotYet("read once so far")
+        return max(shares, default=None)
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """Limit and use in bytes of the cgroup that is nearest to its limit; use is without reclaimable page cache.
+
+        Raises:
+            OSError, NotYet: there is no such cgroup to be seen.
+        """
+        v2, folders = self._hierarchies.folders("memory")
+        found = [(limit - used, limit, used, folder) for folder in folders for limit, used in _memory(v2, folder)]
+        _, limit, used, folder = min(found, default=(0, None, None, folders[0]))
+        self._tightest = (v2, folder)
+        return limit, used
+
+    def oom_kills(self) -> int | None:
+        """How many processes were killed for memory in that cgroup since it was first looked at.
+
+        Raises:
+            OSError, KeyError: the kernel does not count them there.
+        """
+        if self._tightest is None:
+            return None
+        v2, folder = self._tightest
+        counts = read_table(f"{folder}/{'memory.events' if v2 else 'memory.oom_control'}")
+        return self._kills(folder, counts["oom_kill"])
+
+
+def _quota(v2: bool, folder: str) -> tuple[float, float] | None:
+    """CPUs' worth of time that a group allows, and the seconds of a period; None without a limit."""
+    with suppress(FileNotFoundError):  # the topmost group has none
+        if v2:
+            quota, period = read_file(f"{folder}/cpu.max").split()
+        else:
+            quota = read_file(f"{folder}/cpu.cfs_quota_us").strip()
+            period = read_file(f"{folder}/cpu.cfs_period_us").strip()
+        if quota not in ("max", "-1"):
+            return int(quota) / int(period), int(period) / 1e6
+    return None
+
+
+def _memory(v2: bool, folder: str) -> list[tuple[int, int]]:
+    """A group's limit and use, if it has a limit."""
+    with suppress(FileNotFoundError):
+        limit = read_file(f"{folder}/{'memory.max' if v2 else 'memory.limit_in_bytes'}").strip()
+        if limit != "max" and int(limit) < _NO_LIMIT:
+            used = int(read_file(f"{folder}/{'memory.current' if v2 else 'memory.usage_in_bytes'}"))
+            cache = read_table(f"{folder}/memory.stat")["inactive_file" if v2 else "total_inactive_file"]
+            return [(int(limit), max(0, used - cache))]
+    return []
+
+
+def _gained(time: Rate, seconds: float, times: Rate, periods_s: float) -> list[float]:
+    shares = []
+    for rate, value in ((time, seconds), (times, periods_s)):
+        with suppress(NotYet):
+            shares.append(rate(value))
+    return [100 * min(1.0, *shares)] if len(shares) == 2 else []

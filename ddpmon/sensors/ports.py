@@ -1,0 +1,94 @@
+"""Ports that the run wanted and did not get: who listens there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic, thread_time
+
+from ddpmon.machine import TakenPort
+from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.reading import read_file
+
+_LOOK_EVERY_S, _LONGEST_S = 10.0, 300.0
+_SHARE = 0.001  # of a core, that looking for holders may take
+_LISTENS = "0A"
+
+
+class PortSensor:
+    """Looks for the holders of ports.
+
+    Args:
+        wanted: port -> what for; it may change.
+    """
+
+    def __init__(self, wanted: Mapping[int, str], identities: Identities) -> None:
+        self._wanted, self._identities = wanted, identities
+        self._holders: dict[int, tuple[str, int | None]] = {}  # port -> socket, the process that holds it
+        self._next, self._pause = 0.0, _LOOK_EVERY_S
+
+    def read(self) -> list[TakenPort]:
+        """The wanted ports, each with its holder where that can be seen.
+
+        Raises:
+            OSError: the kernel lists no sockets.
+        """
+        wanted = dict(self._wanted)
+        if wanted and monotonic() >= self._next:
+            self._look(wanted)
+        holders = {port: self._holders.get(port, ("", None))[1] for port in wanted}
+        return [
+            TakenPort(port, what, None if (pid := holders[port]) is None else self._identities.of(pid))
+            for port, what in list(wanted.items())[:8]
+        ]
+
+    def _look(self, wanted: Mapping[int, str]) -> None:
+        """Find who listens. A socket known by now costs nothing, one that is nobody's whom we may see less and less."""
+        began = thread_time()
+        listening = _listeners()
+        known = {socket: pid for socket, pid in self._holders.values() if pid is not None and _holds(pid, socket)}
+        sought = {listening[port] for port in wanted if port in listening} - known.keys()
+        found = known | (_owners(sought) if sought else {})
+        self._holders = {port: (listening[port], found.get(listening[port])) for port in wanted if port in listening}
+        self._pause = min(_LONGEST_S, self._pause * 2) if sought - found.keys() else _LOOK_EVERY_S
+        self._next = monotonic() + max(self._pause, (thread_time() - began) / _SHARE)
+
+
+def _listeners() -> dict[int, str]:
+    """Port -> the inode of the socket that listens there."""
+    found = {}
+    for table in ("tcp6", "tcp"):
+        with suppress(FileNotFoundError):  # there may be no IPv6
+            for line in read_file(f"/proc/net/{table}").splitlines()[1:]:
+                fields = line.split(None, 10)
+                if fields[3] == _LISTENS:
+                    found[int(fields[1].rpartition(":")[2], 16)] = f"socket:[{fields[9]}]"
+    return found
+
+
+def _owners(sockets: set[str]) -> dict[str, int]:
+    """Of these sockets, as links of /proc call them, the processes that hold them, as far as they can be seen."""
+    found: dict[str, int] = {}
+    with os.scandir("/proc") as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    for pid in pids:
+        for link in _links(pid) & sockets:
+            found.setdefault(link, pid)
+        if len(found) == len(sockets):
+            break
+    return found
+
+
+def _holds(pid: int, socket: str) -> bool:
+    return socket in _links(pid)
+
+
+def _links(pid: int) -> set[str]:
+    """What the descriptors of a process are; empty if we may not see them."""
+    found = set()
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                found.add(os.readlink(entry.path))  # noqa: PTH115 (no path: it names a socket)
+    return found

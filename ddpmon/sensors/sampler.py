@@ -1,0 +1,125 @@
+"""All the sensors of one host, each in a thread of its own, and what they say together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ddpmon.machine import Disk, GpuFigures, HostFigures, HostProcess, TakenPort
+from ddpmon.sensors.busiest import BusiestProcesses, only_ours
+from ddpmon.sensors.disks import FolderSensor
+from ddpmon.sensors.gpu import GpuSensor
+from ddpmon.sensors.guarded import Guarded
+from ddpmon.sensors.host import HostSensor
+from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.ports import PortSensor
+from ddpmon.sensors.reading import Readings
+
+_DISKS_EVERY_S = 2.0
+_MOST_FOLDERS, _MOST_USES, _MOST_NOTES = 12, 8, 16
+_HIDDEN = "only the processes of this container, or of this user, are visible"
+
+
+class Sample(NamedTuple):
+    """A host at one moment; `notes` says which sensors are in trouble, and why."""
+
+    figures: HostFigures
+    gpus: list[GpuFigures]
+    notes: list[str]
+
+
+class Watched(NamedTuple):
+    """The processes and ports of a host."""
+
+    processes: list[HostProcess]
+    ports: list[TakenPort]
+    unread: dict[str, str]
+
+
+class Sampler:
+    """Samples a host.
+
+    Args:
+        folders: use -> folder, besides the working directory, the temporary folder and /dev/shm.
+        wanted_ports: port -> what the run wanted it for; it may change.
+    """
+
+    def __init__(self, folders: Mapping[str, str], wanted_ports: Mapping[int, str]) -> None:
+        identities = Identities()
+        self._busiest = BusiestProcesses(identities)
+        self._ports = PortSensor(wanted_ports, identities)
+        self._host = Guarded("host", HostSensor().read)
+        self._watched = Guarded("processes", self._watch)
+        self._gpu_sensor = GpuSensor()
+        self._gpus = Guarded("gpus", self._gpu_sensor.read)
+        every = {**_usual_folders(), **folders}
+        self._disks = [
+            Guarded(f"disk {use}", FolderSensor(use, folder).read, _DISKS_EVERY_S)
+            for use, folder in list(every.items())[:_MOST_FOLDERS]
+        ]
+        self.guards: Sequence[Guarded[Any]] = (self._host, self._watched, self._gpus, *self._disks)
+
+    def start(self) -> None:
+        """Begin to read."""
+        for guard in self.guards:
+            guard.start()
+
+    def stop(self) -> None:
+        """Ask for the end; does not wait."""
+        for guard in self.guards:
+            guard.stop()
+
+    def sample(self) -> Sample | None:
+        """What was read last, at once; None before the host has been read."""
+        host = self._host.value
+        troubles = {guard.name: trouble for guard in self.guards if (trouble := guard.trouble)}
+        if host is None and not troubles:
+            return None
+        host = host or HostFigures()
+        watched = self._watched.value or Watched([], [], {})
+        figures = replace(
+            host,
+            processes=watched.processes,
+            ports=watched.ports,
+            disks=list(_merged(disk.value for disk in self._disks)),
+            unread={**host.unread, **watched.unread, **self._no_gpus(), **troubles},
+        )
+        notes = [f"{name}: {trouble}"[:256] for name, trouble in troubles.items()]
+        return Sample(figures, self._gpus.value or [], notes[:_MOST_NOTES])
+
+    def _no_gpus(self) -> dict[str, str]:
+        """Why there are none, if so."""
+        return {"gpus": self._gpu_sensor.reason} if self._gpu_sensor.reason else {}
+
+    def _watch(self) -> Watched:
+        readings = Readings()
+        if only_ours():
+            readings.unread["processes"] = _HIDDEN
+        processes = readings.take("processes", self._busiest.read) or []
+        ports = readings.take("ports", self._ports.read) or []
+        return Watched(processes, ports, readings.unread)
+
+
+def _usual_folders() -> dict[str, str]:
+    folders = {"temporary files": os.environ.get("TMPDIR") or "/tmp"}
+    with suppress(OSError):  # it may have been removed
+        folders["working directory"] = str(Path.cwd())
+    if Path("/dev/shm").is_dir():
+        folders["shared memory"] = "/dev/shm"
+    return folders
+
+
+def _merged(disks: Iterator[Disk | None]) -> Iterator[Disk]:
+    """One entry a file system, with all its uses."""
+    found: dict[str, Disk] = {}
+    for disk in disks:
+        if disk is not None:
+            known = found.get(disk.path, disk)
+            uses = [*known.uses, *(use for use in disk.uses if use not in known.uses)]
+            found[disk.path] = replace(known, uses=uses[:_MOST_USES])
+    yield from found.values()

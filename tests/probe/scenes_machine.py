@@ -1,0 +1,20 @@
+"""Two ranks that say which folders matter to them."""
+
+from __future__ import annotations
+
+import os
+
+from tests.probe.probe_stage import dist_rank, folder, hold, note, perform, scene, toy, train, watched
+
+
+@scene
+def with_folders() -> None:
+    ddp = toy()
+    with watched(ddp, folders={"checkpoints": folder() / "later", "data": os.fsencode(folder())}) as monitor:
+        train(ddp)
+        note(pid=os.getpid(), rank=dist_rank())
+        hold(monitor)
+
+
+if __name__ == "__main__":
+    perform()

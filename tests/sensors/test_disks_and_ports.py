@@ -1,0 +1,109 @@
+"""Folders' file systems and devices, and who holds a port, on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddpmon.sensors.disks import FolderSensor
+from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.ports import PortSensor
+from tests.sensors.others import program, running, until
+
+SHM = Path("/dev/shm")
+
+
+def test_a_folder_is_told_by_its_mount_point_with_its_space(tmp_path: Path) -> None:
+    disk = FolderSensor("checkpoints", str(tmp_path / "not" / "yet")).read()
+    assert Path(disk.path).is_mount()
+    assert str(tmp_path).startswith(disk.path)
+    assert disk.uses == ["checkpoints"]
+    assert disk.total == shutil.disk_usage(tmp_path).total
+    assert disk.free == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.05)
+
+
+def test_a_name_that_is_no_text_crosses_as_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff\x1b[31m")
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    assert FolderSensor("\udcff" * 300, str(tmp_path / "link")).read().uses == ["?" * 256]
+
+
+def test_a_device_is_busy_while_something_is_written(tmp_path: Path) -> None:
+    sensor = FolderSensor("checkpoints", str(tmp_path))
+    first = sensor.read()
+    if first.device is None:
+        pytest.skip("the temporary folder is on no disk")
+    assert (first.busy_pct, first.read_wait_ms, first.write_wait_ms) == (None, None, None)
+    assert not (Path("/sys/class/block") / first.device / "partition").exists()
+    writes = f"file = os.open({str(tmp_path / 'file')!r}, os.O_WRONLY | os.O_CREAT)"
+    then = "\nwhile True: os.pwrite(file, os.urandom(1 << 20), 0); os.fsync(file)"
+    with running(program("import os", writes, then=then)):
+        found = until(sensor.read, lambda disk: (disk.busy_pct or 0) > 1 and disk.write_wait_ms is not None)
+        assert found.busy_pct is not None
+        assert found.busy_pct <= 100
+
+
+@pytest.mark.skipif(not SHM.is_mount(), reason="needs a /dev/shm")
+def test_shared_memory_that_is_filled_is_seen_to_fill() -> None:
+    sensor, file = FolderSensor("shared memory", str(SHM)), SHM / f"ddpmon-test-{os.getpid()}"
+    before = sensor.read()
+    try:
+        file.write_bytes(bytes(8 << 20))
+        full = sensor.read()
+    finally:
+        file.unlink()
+    assert (full.path, full.device, full.total) == ("/dev/shm", None, before.total)
+    assert before.free is not None
+    assert full.free is not None
+    assert full.free <= before.free - (4 << 20)
+
+
+LISTEN = """
+import socket, sys
+listener = socket.socket(socket.AF_INET6 if sys.argv[1] == "::" else socket.AF_INET)
+listener.bind((sys.argv[1], 0))
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["127.0.0.1", "::"])
+def address(request: pytest.FixtureRequest) -> str:
+    if ":" in request.param and not socket.has_ipv6:
+        pytest.skip("needs IPv6")
+    return str(request.param)
+
+
+def test_the_holder_of_a_port_is_named_until_it_lets_go(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpmon.sensors.ports._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("ddpmon.sensors.ports._SHARE", 10.0)
+    wanted: dict[int, str] = {}
+    sensor = PortSensor(wanted, Identities())
+    assert sensor.read() == []
+    with running(LISTEN, address) as holder:
+        (listening,) = psutil.Process(holder.pid).net_connections("tcp")
+        wanted[listening.laddr.port] = "this run's store"
+        (port,) = until(sensor.read, bool)
+        assert (port.port, port.wanted_for) == (listening.laddr.port, "this run's store")
+        assert port.process is not None
+        assert (port.process.pid, port.process.parents[0]) == (holder.pid, os.getpid())
+    (free,) = until(sensor.read, lambda ports: ports[0].process is None)
+    assert free.port == port.port
+
+
+def test_holders_are_not_looked_for_again_and_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        port = mine.getsockname()[1]
+        sensor = PortSensor({port: "x", 1: "nobody's"}, Identities())
+        found, nobodys = sensor.read()
+        assert (found.process is not None, nobodys.process) == (True, None)
+        assert found.process is not None
+        assert found.process.pid == os.getpid()
+    assert sensor.read()[0].process is not None, "not looked at again so soon"

@@ -1,0 +1,155 @@
+"""One process's figures, of real processes in known trouble."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ddpmon.machine import ProcessFigures
+from ddpmon.sensors.disks import FolderSensor
+from ddpmon.sensors.process import ProcessSensor
+from tests.sensors.others import SPIN, program, running, until
+
+LAST = max(os.sched_getaffinity(0))
+PINNED = program("import os", f"os.sched_setaffinity(0, [{LAST}])", then=SPIN)
+FIRST_TIME = "read once so far"
+
+
+def test_two_that_spin_on_one_core_wait_for_it_when_they_do_not_run() -> None:
+    with running(PINNED) as one, running(PINNED):
+        sensor = ProcessSensor(one.pid)
+        found = until(sensor.read, lambda figures: (figures.runqueue_pct or 0) > 30, pause_s=1.0)
+        assert found.cpu_pct is not None
+        assert found.runqueue_pct is not None
+        assert 75 < found.cpu_pct + found.runqueue_pct < 125, "a thread that spins runs or waits"
+        assert found.runqueue_all_pct == pytest.approx(found.runqueue_pct, abs=5)
+        assert found.cpus == str(LAST)
+        until(sensor.read, lambda figures: (figures.switches_per_s or 0) > 1, pause_s=0.5)
+
+
+def test_an_idle_process_neither_runs_nor_waits() -> None:
+    with running(program()) as idle:
+        sensor = ProcessSensor(idle.pid)
+        sensor.read()
+        found = until(sensor.read, lambda figures: figures.cpu_pct == 0.0 and figures.runqueue_pct == 0.0)
+        assert (found.workers, found.workers_cpu_pct, found.workers_rss_bytes) == (0, 0.0, 0)
+
+
+def test_rates_have_to_wait_for_a_second_reading_and_say_so() -> None:
+    found = ProcessSensor().read()
+    rates = ("cpu_pct", "runqueue_pct", "runqueue_all_pct", "switches_per_s", "workers_cpu_pct")
+    assert {figure: found.unread[figure] for figure in rates} == dict.fromkeys(rates, FIRST_TIME)
+    assert [getattr(found, figure) for figure in rates] == [None] * len(rates)
+    assert found.rss_bytes
+
+
+def test_the_training_thread_is_told_from_the_others() -> None:
+    two = program(
+        "import threading",
+        "def spin():",
+        "    while True: pass",
+        "threading.Thread(target=spin, daemon=True).start()",
+    )
+    with running(two) as process:
+        (other,) = (
+            int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir() if task.name != str(process.pid)
+        )
+        busy, idle = ProcessSensor(process.pid, thread=other), ProcessSensor(process.pid)
+        idle.read()
+        found = until(busy.read, lambda figures: (figures.switches_per_s or 0) > 1, pause_s=0.5)
+        assert found.threads == 2
+        assert idle.read().switches_per_s == pytest.approx(0, abs=1)
+
+
+def test_threads_and_memory_of_this_process() -> None:
+    sensor, stop = ProcessSensor(compute_threads=3), threading.Event()
+    before = sensor.read()
+    block, thread = bytearray(os.urandom(1) * (64 << 20)), threading.Thread(target=stop.wait)
+    thread.start()
+    during = sensor.read(gpu_memory=7)
+    stop.set()
+    thread.join()
+    assert before.threads is not None
+    assert before.rss_bytes is not None
+    assert during.threads == before.threads + 1
+    assert during.rss_bytes is not None
+    assert during.rss_bytes > before.rss_bytes + len(block) // 2
+    assert (during.compute_threads, during.gpu_memory) == (3, 7)
+    assert during.cpus is not None
+
+
+FAMILY = """
+import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(1, 9)  # ends with its parent
+generation = int(sys.argv[1])
+if generation < 2:
+    more = [sys.executable, "-c", sys.argv[2], str(generation + 1), sys.argv[2]]
+    child = subprocess.Popen(more, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    print(flush=True)
+    child.wait()
+while True: pass
+"""
+
+
+def test_workers_are_found_down_to_the_grandchildren() -> None:
+    with running(FAMILY, "0", FAMILY) as process:
+        sensor = ProcessSensor(process.pid)
+        busy = until(sensor.read, lambda figures: (figures.workers_cpu_pct or 0) > 10, pause_s=0.5)
+        assert busy.workers == 2
+        assert busy.cpu_pct is not None
+        assert busy.cpu_pct < 10, "its children's time is not its own"
+        assert busy.workers_rss_bytes is not None
+        assert busy.workers_rss_bytes > 4 << 20
+
+
+def test_bytes_written_to_a_disk(tmp_path: Path) -> None:
+    if not Path("/proc/self/io").exists() or FolderSensor("test", str(tmp_path)).read().device is None:
+        pytest.skip("needs a kernel that accounts for it, and a disk under the temporary folder")
+    writes = program(
+        "import os, sys",
+        f"file = os.open({str(tmp_path / 'file')!r}, os.O_WRONLY | os.O_CREAT)",
+        then="\nwhile True: os.pwrite(file, os.urandom(1 << 20), 0); os.fsync(file)",
+    )
+    with running(writes) as process:
+        sensor = ProcessSensor(process.pid)
+        until(sensor.read, lambda figures: (figures.write_bytes_s or 0) > 1 << 18)
+
+
+def test_a_process_that_has_gone_is_unknown_with_reasons() -> None:
+    with running(program()) as process:
+        sensor = ProcessSensor(process.pid)
+        sensor.read()
+    gone = sensor.read()
+    known = {"workers": 0, "workers_rss_bytes": 0, "workers_cpu_pct": 0.0}
+    assert [getattr(gone, figure) for figure in known] == list(known.values())
+    for figure in (
+        "cpu_pct",
+        "rss_bytes",
+        "threads",
+        "runqueue_pct",
+        "cpus",
+        "read_bytes_s",
+        "quota_cpus",
+        "memory_limit",
+    ):
+        assert getattr(gone, figure) is None
+        assert gone.unread[figure]
+    assert ProcessSensor(process.pid).read().unread.keys() >= {"cpu_pct", "cpus"}
+
+
+def test_a_training_thread_that_has_ended_leaves_its_own_figures_unknown() -> None:
+    ended: list[int] = []
+    thread = threading.Thread(target=lambda: ended.append(threading.get_native_id()))
+    thread.start()
+    thread.join()
+    sensor = ProcessSensor(thread=ended[0])
+    sensor.read()
+    found: ProcessFigures = sensor.read()
+    assert found.runqueue_pct is None
+    assert found.cpus is None
+    assert {"runqueue_pct", "switches_per_s", "cpus"} <= found.unread.keys()
+    assert found.runqueue_all_pct is not None
+    assert found.rss_bytes is not None

@@ -1,0 +1,83 @@
+"""A whole host's sample, with everything in order and with a driver that hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddpmon.machine import HostFigures
+from ddpmon.sensors.sampler import Sample, Sampler
+from ddpmon.simulated.build import environment
+from ddpmon.simulated.scenario import Scenario, SimulatedGpu
+from tests.sensors.others import SPIN, program, running, until
+
+
+@pytest.fixture
+def sampler(tmp_path: Path) -> Iterator[Sampler]:
+    made = Sampler({"checkpoints": str(tmp_path / "made later"), "data": str(tmp_path)}, {1: "a test"})
+    made.start()
+    yield made
+    made.stop()
+
+
+def complete(sample: Sample | None) -> bool:
+    return sample is not None and sample.figures.cpu_pct is not None and len(uses(sample)) >= 4
+
+
+def uses(sample: Sample) -> set[str]:
+    return {use for disk in sample.figures.disks for use in disk.uses}
+
+
+def test_all_is_there_within_moments(sampler: Sampler) -> None:
+    with running(program(then=SPIN)) as hog:
+        sample = until(
+            sampler.sample,
+            lambda sample: (
+                complete(sample)
+                and sample is not None
+                and any(each.process.pid == hog.pid for each in sample.figures.processes)
+            ),
+        )
+    assert sample is not None
+    assert sample.notes == []
+    assert uses(sample) >= {"checkpoints", "data", "working directory", "temporary files"}
+    assert len({disk.path for disk in sample.figures.disks}) == len(sample.figures.disks)
+    assert [(port.port, port.wanted_for, port.process) for port in sample.figures.ports] == [(1, "a test", None)]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(sample.figures), type=HostFigures) == sample.figures
+    assert all(guard.cost_ns for guard in sampler.guards)
+
+
+HANGING = """
+import json, time
+from ddpmon.sensors import guarded
+from ddpmon.sensors.sampler import Sampler
+guarded.PATIENCE_S = 1.0
+sampler = Sampler({}, {})
+sampler.start()
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    time.sleep(0.1)
+    sample = sampler.sample()
+    if sample is not None and sample.figures.cpu_pct is not None and sample.notes:
+        break
+print(json.dumps([sample.notes, sample.figures.unread, len(sample.gpus), sample.figures.cpu_pct]), flush=True)
+"""
+
+
+def test_a_driver_that_hangs_is_noted_and_the_rest_goes_on(library: Path, tmp_path: Path) -> None:
+    scenario = tmp_path / "gpus"
+    Scenario([SimulatedGpu("GPU-0", sleeps_ms={"nvmlDeviceGetTemperature": 600_000})]).write(scenario)
+    variables = {**os.environ, **environment(library, scenario)}
+    done = subprocess.run([sys.executable, "-c", HANGING], env=variables, capture_output=True, text=True, check=True)
+    notes, unread, gpus, cpu_pct = json.loads(done.stdout)
+    assert len(notes) == 1
+    assert notes[0].startswith("gpus: no answer for ")
+    assert unread["gpus"].startswith("no answer for ")
+    assert (gpus, cpu_pct is not None) == (0, True)

@@ -125,6 +125,28 @@ def diagnose(
 
 
 @app.command()
+def doctor(
+    nproc: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Ranks planned on a host.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the rendezvous; MASTER_PORT or 29500.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check, before a run, what would hurt it: GPUs, CPUs, memory, ports, network, versions.
+
+    This host alone, or all hosts of a run: torchrun ... -m ddpmon.doctor, srun python -m ddpmon.doctor.
+
+    Exit codes: 0 clean (under a launcher: or warnings), 1 warnings, 2 the run would fail.
+    """
+    from ddpmon.commands.doctor import doctor as command
+
+    leave(command(nproc, port, as_json))
+
+
+@app.command()
 def demo(
     nproc: Annotated[int, typer.Option(min=2, max=64, help="Ranks to train with.")] = 4,
     fault: Annotated[

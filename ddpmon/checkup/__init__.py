@@ -1,0 +1,1 @@
+"""The check before a run: what on these hosts would hurt it."""

@@ -1,0 +1,100 @@
+"""Checks of the GPUs before a run: enough of them, free, unhurt, at full speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpmon.checkup.facts import Check, Facts, Level
+from ddpmon.checkup.words import named
+from ddpmon.machine import GpuFigures
+
+_BUSY_PCT = 5.0
+_HELD_PART, _MUCH_PART = 0.02, 0.25  # of a GPU's memory; a bare context is some hundred MB
+_HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
+_CAPPED = 0.9
+
+
+def check_gpus(facts: Facts) -> Iterator[Check]:
+    """Everything about the GPUs of one host."""
+    if facts.device != "cuda":
+        return
+    if not facts.gpus:
+        yield Check("gpus", "failure", f"no GPU can be read: {facts.no_gpus_because or 'there is none'}", _NO_GPU)
+        return
+    whole = [gpu for gpu in facts.gpus if gpu.board is None]
+    if facts.ranks is not None and facts.ranks > len(facts.gpus):
+        text = f"{facts.ranks} ranks are planned for {len(facts.gpus)} GPUs: some would share one, which NCCL refuses"
+        yield Check("gpus", "failure", text, f"start {len(facts.gpus)} ranks on this host")
+    found = [check for gpu in facts.gpus for check in (_busy(gpu), _held(gpu), _health(gpu), _slow(gpu), _link(gpu))]
+    troubles = [check for check in found if check is not None]
+    yield from troubles
+    yield from _limits(whole)
+    if not troubles:
+        yield Check("gpus", "ok", f"{len(facts.gpus)} GPUs, idle and free")
+
+
+_NO_GPU = "look at nvidia-smi; in a container, start it with GPUs (--gpus all)"
+
+
+def _busy(gpu: GpuFigures) -> Check | None:
+    if gpu.utilization_pct is None or gpu.utilization_pct < _BUSY_PCT:
+        return None
+    text = f"GPU {gpu.index} is {gpu.utilization_pct:.0f} % busy already{_with(gpu)}"
+    return Check("gpu busy", "warning", text, "end what runs there, or leave this GPU out with CUDA_VISIBLE_DEVICES")
+
+
+def _held(gpu: GpuFigures) -> Check | None:
+    if gpu.memory_used is None or not gpu.memory_total:
+        return None
+    part = gpu.memory_used / gpu.memory_total
+    if part < _HELD_PART and not gpu.processes:
+        return None
+    level: Level = "failure" if part > 1 - _MUCH_PART else "warning"
+    text = f"GPU {gpu.index}: {gpu.memory_used / 2**30:.1f} of {gpu.memory_total / 2**30:.0f} GiB are held{_with(gpu)}"
+    return Check("gpu memory", level, text, "a leftover of an earlier run? end it before you start")
+
+
+def _with(gpu: GpuFigures) -> str:
+    """By whom, where it can be seen."""
+    if not gpu.processes:
+        return "" if gpu.processes is None else ", by processes that are hidden from here"
+    return f" by {', '.join(named(found.process) for found in gpu.processes[:3])}"
+
+
+def _health(gpu: GpuFigures) -> Check | None:
+    signs = {
+        "uncorrected ECC errors": gpu.ecc_uncorrected,
+        "remapped rows": gpu.remapped_rows,
+        "retired pages": gpu.retired_pages,
+    }
+    told = [f"{count} {name}" for name, count in signs.items() if count]
+    if not told:
+        return None
+    text = f"GPU {gpu.index} has {', '.join(told)}"
+    return Check("gpu health", "warning", text, "have it reset or replaced; nvidia-smi -q tells more")
+
+
+def _slow(gpu: GpuFigures) -> Check | None:
+    reasons = [reason for reason in gpu.clock_reasons or () if reason in _HOT]
+    if not reasons:
+        return None
+    hot = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
+    text = f"GPU {gpu.index} is held back{hot}: {', '.join(reasons)}"
+    return Check("gpu clocks", "warning", text, "look at its cooling and power supply")
+
+
+def _link(gpu: GpuFigures) -> Check | None:
+    if not gpu.pcie_width or not gpu.pcie_width_max or gpu.pcie_width >= gpu.pcie_width_max:
+        return None
+    text = f"GPU {gpu.index} is on x{gpu.pcie_width} of x{gpu.pcie_width_max} PCIe lanes"
+    return Check("pcie", "warning", text, "reseat it; some boards share lanes between slots")
+
+
+def _limits(gpus: list[GpuFigures]) -> Iterator[Check]:
+    """GPUs of one kind of which one may draw less power than its peers."""
+    limits = [(gpu.power_limit_w, gpu) for gpu in gpus if gpu.power_limit_w]
+    most = {gpu.name: max(limit for limit, other in limits if other.name == gpu.name) for _, gpu in limits}
+    for limit, gpu in limits:
+        if limit < _CAPPED * most[gpu.name]:
+            text = f"GPU {gpu.index} may draw {limit:.0f} W, others of its kind {most[gpu.name]:.0f} W"
+            yield Check("gpu clocks", "warning", text, "set the same limit on all: nvidia-smi -pl")

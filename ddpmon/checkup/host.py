@@ -1,0 +1,147 @@
+"""Checks of the host before a run: CPUs, memory, shared memory, disks, ports, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpmon.checkup.facts import Check, Facts
+from ddpmon.checkup.words import named
+
+_GIB = 1 << 30
+_SMALL_SHM, _TIGHT_SHM_PART = 1 << 28, 0.1
+_TIGHT_DISK, _TIGHT_DISK_PART = 5 * _GIB, 0.03
+_TIGHT_MEMORY_PART = 0.1
+_HOG_PCT = 50.0
+_FEW_FILES = 1024
+
+
+def check_host(facts: Facts) -> Iterator[Check]:
+    """Everything about one host apart from its GPUs and its network."""
+    yield from _cpus(facts)
+    yield from _hogs(facts)
+    yield from _numa(facts)
+    yield from _memory(facts)
+    yield from _disks(facts)
+    yield from _ports(facts)
+    if facts.open_files is not None and facts.open_files < _FEW_FILES:
+        text = f"a process may hold only {facts.open_files} files open"
+        yield Check("open files", "warning", text, "ulimit -n 65536 (DataLoader workers share tensors through files)")
+
+
+def usable_cpus(facts: Facts) -> float | None:
+    """How many CPUs' worth of time a run started here would have: its affinity and its quota tell."""
+    process, all_of_them = facts.process, facts.figures.cpu_count
+    own = count_cpus(process.cpus) if process.cpus else all_of_them
+    limits = [float(limit) for limit in (own, process.quota_cpus) if limit]
+    return min(limits) if limits else None
+
+
+def count_cpus(listed: str) -> int:
+    """How many CPUs a list like "0-3,8" names; 0 for what is no such list."""
+    return len(listed_cpus(listed))
+
+
+def listed_cpus(listed: str) -> set[int]:
+    """The CPUs that a list like "0-3,8" names; empty for what is no such list."""
+    cpus: set[int] = set()
+    for part in listed.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            return set()
+        cpus |= set(range(int(first), min(int(last or first), 1 << 16) + 1))
+    return cpus
+
+
+def _cpus(facts: Facts) -> Iterator[Check]:
+    usable = usable_cpus(facts)
+    if usable is None:
+        return
+    limited = facts.process.quota_cpus is not None and facts.process.quota_cpus <= usable
+    whence = " (the quota of its cgroup)" if limited else ""
+    has = f"{usable:g} CPUs are usable here{whence}"
+    if facts.ranks is None:
+        yield Check("cpus", "ok", f"{has}; say --nproc to have them held against the ranks that you plan")
+        return
+    wanted = facts.ranks * (facts.threads or 1)
+    plan = f"{facts.ranks} ranks of {facts.threads or 1} threads"
+    if wanted <= usable:
+        yield Check("cpus", "ok", f"{has} for {plan}")
+    elif facts.ranks > usable:
+        yield Check(
+            "cpus", "warning", f"{has} for {plan}: ranks would wait for a CPU", "start fewer ranks on this host"
+        )
+    else:
+        threads = max(1, int(usable // facts.ranks))
+        yield Check("cpus", "warning", f"{has} for {plan}: they would wait for a CPU", f"OMP_NUM_THREADS={threads}")
+
+
+def _hogs(facts: Facts) -> Iterator[Check]:
+    for found in facts.figures.processes:
+        if found.cpu_pct is not None and found.cpu_pct >= _HOG_PCT:
+            text = f"{named(found.process)} takes {found.cpu_pct:.0f} % of a CPU"
+            yield Check("cpu hog", "warning", text, "end it, or keep the ranks off its CPUs (taskset, --cpu-bind)")
+
+
+def _numa(facts: Facts) -> Iterator[Check]:
+    """An affinity that keeps ranks away from the node that their GPU is on."""
+    own = listed_cpus(facts.process.cpus or "")
+    nodes = [listed_cpus(cpus) for cpus in facts.figures.numa]
+    for gpu in facts.gpus:
+        node = gpu.numa_node
+        if own and node is not None and 0 <= node < len(nodes) and nodes[node] and not own & nodes[node]:
+            text = (
+                f"GPU {gpu.index} is on NUMA node {node}, and this shell may not run there (CPUs {facts.process.cpus})"
+            )
+            yield Check("numa", "warning", text, "bind each rank to its GPU's node (torchrun --numa-binding, numactl)")
+
+
+def _memory(facts: Facts) -> Iterator[Check]:
+    used, total = facts.figures.memory_used, facts.figures.memory_total
+    limit, held = facts.process.memory_limit, facts.process.memory_used
+    if limit is not None and held is not None and (total is None or limit < total):
+        used, total = held, limit
+    if used is None or not total:
+        return
+    free = total - used
+    text = f"{free / _GIB:.1f} of {total / _GIB:.0f} GiB of memory are free"
+    if free < _TIGHT_MEMORY_PART * total:
+        yield Check("memory", "warning", text, "end what holds it before you start")
+    else:
+        yield Check("memory", "ok", text)
+
+
+def _disks(facts: Facts) -> Iterator[Check]:
+    for disk in facts.figures.disks:
+        if disk.total is None or disk.free is None:
+            continue
+        if disk.path == "/dev/shm":
+            yield from _shm(disk.total, disk.free)
+        elif disk.free < min(_TIGHT_DISK, _TIGHT_DISK_PART * disk.total):
+            text = (
+                f"{disk.path}: {disk.free / _GIB:.1f} of {disk.total / _GIB:.0f} GiB are free ({', '.join(disk.uses)})"
+            )
+            yield Check("disk", "warning", text, "make room: a checkpoint that does not fit ends the run")
+
+
+def _shm(total: int, free: int) -> Iterator[Check]:
+    text = f"/dev/shm has {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB free"
+    if total < _SMALL_SHM:
+        advice = "DataLoader workers die with a bus error when it is full: docker run --shm-size=16g, or --ipc=host"
+        yield Check("shared memory", "warning", text, advice)
+    elif free < _TIGHT_SHM_PART * total:
+        yield Check("shared memory", "warning", text, "remove what earlier runs left in /dev/shm")
+    else:
+        yield Check("shared memory", "ok", text)
+
+
+def _ports(facts: Facts) -> Iterator[Check]:
+    for taken in facts.figures.ports:
+        by = "" if taken.process is None else f" by {named(taken.process)}"
+        text = f"port {taken.port}, wanted for {taken.wanted_for}, is held{by}"
+        if taken.wanted_for == RENDEZVOUS:
+            yield Check("port", "failure", text, "end its holder, or choose another: --master-port, --rdzv-endpoint")
+        else:
+            yield Check("port", "ok", f"{text}: the next free one will be taken")
+
+
+RENDEZVOUS, STORE = "the rendezvous", "ddpmon's own store"

@@ -1,0 +1,152 @@
+"""Look at this host: everything that a check rests on. Takes some seconds, since rates need two readings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import resource
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from ddpmon.checkup.facts import Facts, Interface
+from ddpmon.checkup.host import RENDEZVOUS, STORE
+from ddpmon.checkup.place import DEFAULT_PORT, Place
+from ddpmon.machine import GpuFigures, HostFigures
+from ddpmon.sensors.process import ProcessSensor
+from ddpmon.sensors.sampler import Sample, Sampler
+
+T = TypeVar("T")
+STORE_PORT = 29480
+_CHOOSERS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_FIRST_S, _PATIENCE_S = 2.5, 10.0
+_NOTHING = Sample(HostFigures(), [], [])
+
+
+def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
+    """The facts of this host. Never raises; a sensor that hangs is waited for no longer than ten seconds.
+
+    Args:
+        place: where this process stands among those of the check.
+        ranks: planned on this host; None takes what was launched, else one for each GPU.
+        port: where the rendezvous is to stand; None takes MASTER_PORT, else torchrun's default.
+    """
+    process = ProcessSensor()
+    sample = _sampled({number: use for number, use in _wanted(place, port).items() if _is_taken(number)})
+    return Facts(
+        host=socket.gethostname()[:256],
+        ranks=ranks or place.ranks or len(sample.gpus) or None,
+        threads=_threads(),
+        hosts=place.hosts,
+        device=_device(sample.gpus),
+        figures=sample.figures,
+        process=process.read(),
+        gpus=sample.gpus,
+        no_gpus_because=sample.figures.unread.get("gpus", ""),
+        interfaces=_interfaces(),
+        own_address=_attempt(lambda: socket.gethostbyname(socket.gethostname())) or "",
+        chosen={name: os.environ[name][:256] for name in _CHOOSERS if os.environ.get(name)},
+        versions=_versions(),
+        open_files=_attempt(lambda: min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 40)),
+    )
+
+
+def _sampled(wanted: dict[int, str]) -> Sample:
+    """This host after two readings and more: rates need an earlier one."""
+    sampler, began = Sampler({}, wanted), time.monotonic()
+    sampler.start()
+    try:
+        while time.monotonic() < began + _PATIENCE_S:
+            time.sleep(0.1)
+            waiting = any(guard.value is None and not guard.trouble for guard in sampler.guards)
+            if time.monotonic() >= began + _FIRST_S and not waiting:
+                break
+        return sampler.sample() or _NOTHING
+    finally:
+        sampler.stop()
+
+
+def _device(gpus: list[GpuFigures]) -> Literal["cuda", "cpu"]:
+    """CUDA where there are GPUs, or where there should be some."""
+    return "cuda" if gpus or Path("/dev/nvidiactl").exists() else "cpu"
+
+
+def _threads() -> int | None:
+    value = os.environ.get("OMP_NUM_THREADS", "")
+    return int(value) if value.isdigit() and int(value) else None
+
+
+def _wanted(place: Place, port: int | None) -> dict[int, str]:
+    """The ports that a run started from here would want, and what for."""
+    wanted = {STORE_PORT: STORE}
+    if place.host == 0 and not place.hosted:  # torchrun's agent holds its own
+        wanted[port or _port_of(os.environ.get("MASTER_PORT", "")) or DEFAULT_PORT] = RENDEZVOUS
+    return wanted
+
+
+def _is_taken(port: int) -> bool:
+    """Whether somebody listens there already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+            probe.listen()
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _port_of(value: str) -> int | None:
+    return int(value) if value.isdigit() and 0 < int(value) < 65536 else None
+
+
+def _interfaces() -> list[Interface]:
+    with suppress(Exception):
+        import psutil
+
+        up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+        spoken = (socket.AF_INET, socket.AF_INET6)
+        addresses = psutil.net_if_addrs()
+        return [
+            Interface(name[:256], [a.address[:256] for a in addresses.get(name, []) if a.family in spoken][:32])
+            for name in sorted(up)[:64]
+        ]
+    return []
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "Python": platform.python_version(),
+        "ddpmon": _attempt(lambda: metadata.version("ddpmon")),
+        "torch": _attempt(lambda: metadata.version("torch")),
+        "NCCL": _attempt(_nccl),
+        "driver": _attempt(_driver),
+    }
+    return {name: version for name, version in found.items() if version}
+
+
+def _nccl() -> str | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def _driver() -> str:
+    import pynvml
+
+    pynvml.nvmlInit()
+    return str(pynvml.nvmlSystemGetDriverVersion())
+
+
+def _attempt(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except Exception:
+        return None

@@ -1,0 +1,157 @@
+"""What a check says of a host, from its figures alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddpmon.checkup.facts import Facts, Interface
+from ddpmon.checkup.host import RENDEZVOUS, STORE, count_cpus
+from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
+from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
+from tests.checkup.made_facts import GIB, facts, found, gpu, host
+
+STRANGER = Process(8123, [1], "bob", "python train.py")
+
+
+def told(check_of: Facts) -> tuple[str, str, str]:
+    """The one thing that is wrong with this host."""
+    (check,) = found(check_of)
+    return check.name, check.level, check.text
+
+
+def test_a_host_in_order_has_nothing_to_say_but_that() -> None:
+    assert found(facts()) == []
+    assert worst(examine([facts()])) == 0
+    assert found(facts(device="cpu", gpus=[], ranks=4, threads=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "level", "words"),
+    [
+        ({"utilization_pct": 38.0, "processes": [GpuProcess(STRANGER, GIB)]}, "gpu busy", "warning", "pid 8123 (bob"),
+        ({"memory_used": 60 * GIB, "processes": [GpuProcess(STRANGER, 60 * GIB)]}, "gpu memory", "warning", "60.0 of"),
+        ({"memory_used": 60 * GIB}, "gpu memory", "warning", "hidden from here"),
+        ({"memory_used": 60 * GIB, "processes": None}, "gpu memory", "warning", "60.0 of 140 GiB are held"),
+        ({"memory_used": 139 * GIB}, "gpu memory", "failure", "139.0 of 140 GiB"),
+        ({"ecc_uncorrected": 2, "remapped_rows": 1}, "gpu health", "warning", "2 uncorrected ECC errors, 1 remapped"),
+        ({"clock_reasons": ["hardware thermal"], "temperature_c": 92.0}, "gpu clocks", "warning", "at 92 °C: hardware"),
+        ({"power_limit_w": 300.0}, "gpu clocks", "warning", "GPU 3 may draw 300 W, others of its kind 700 W"),
+        ({"pcie_width": 4}, "pcie", "warning", "x4 of x16"),
+    ],
+)
+def test_a_gpu_that_would_hurt_is_named(changes: dict[str, Any], name: str, level: str, words: str) -> None:
+    gpus = [gpu(index, **(changes if index == 3 else {})) for index in range(8)]
+    checks = [check for check in found(facts(gpus=gpus)) if check.name == name]
+    assert [(check.level, "GPU 3" in check.text, words in check.text) for check in checks] == [(level, True, True)]
+
+
+def test_an_idle_gpu_saves_power_and_that_is_no_trouble() -> None:
+    assert found(facts(gpus=[gpu(clock_reasons=["idle", "software power cap"], pcie_generation=1)], ranks=1)) == []
+
+
+def test_what_could_not_be_read_is_neither_good_nor_bad() -> None:
+    mute = GpuFigures(index=0, uuid="GPU-0")
+    assert found(facts(gpus=[mute], figures=HostFigures(), process=ProcessFigures(), open_files=None, ranks=1)) == []
+
+
+def test_too_few_gpus_and_none() -> None:
+    assert told(facts(gpus=[gpu()], ranks=2))[:2] == ("gpus", "failure")
+    assert "no NVML" in told(facts(gpus=[], no_gpus_because="no NVML"))[2]
+
+
+@pytest.mark.parametrize(
+    ("process", "ranks", "threads", "words"),
+    [
+        (ProcessFigures(cpus="0-3"), 8, 1, "4 CPUs are usable here for 8 ranks"),
+        (ProcessFigures(cpus="0-63", quota_cpus=6.0), 8, 1, "6 CPUs are usable here (the quota of its cgroup)"),
+        (ProcessFigures(cpus="0-63"), 8, 16, "8 ranks of 16 threads"),
+    ],
+)
+def test_cpus_are_held_against_the_plan(process: ProcessFigures, ranks: int, threads: int, words: str) -> None:
+    name, level, text = told(facts(process=process, ranks=ranks, threads=threads, gpus=[gpu(n) for n in range(8)]))
+    assert (name, level) == ("cpus", "warning")
+    assert words in text
+
+
+def test_ranks_kept_away_from_the_node_of_their_gpu() -> None:
+    process = ProcessFigures(cpus="32-63")
+    assert told(facts(process=process, ranks=1, gpus=[gpu(0)]))[0] == "numa"
+    assert found(facts(process=process, ranks=1, gpus=[gpu(0, numa_node=1)])) == []
+    assert found(facts(process=process, ranks=1, gpus=[gpu(0, numa_node=-1)])) == []
+
+
+def test_memory_shared_memory_and_disks() -> None:
+    def disk(path: str, total: int, free: int) -> HostFigures:
+        return host(disks=[Disk(path, ["checkpoints"], total, free)])
+
+    assert told(facts(figures=disk("/dev/shm", 64 << 20, 64 << 20)))[0] == "shared memory"
+    assert told(facts(figures=disk("/dev/shm", 64 * GIB, 3 * GIB)))[0] == "shared memory"
+    assert told(facts(figures=disk("/ckpt", 100 * GIB, GIB)))[0] == "disk"
+    assert found(facts(figures=disk("/ckpt", 10000 * GIB, 90 * GIB))) == []
+    assert told(facts(figures=host(memory_used=500 * GIB)))[0] == "memory"
+    tight = ProcessFigures(cpus="0-63", memory_limit=32 * GIB, memory_used=31 * GIB)
+    assert "of 32 GiB" in told(facts(process=tight))[2]
+
+
+def test_a_hog_a_taken_port_and_few_files() -> None:
+    assert (
+        "pid 8123 (bob, python train.py) takes 190 %"
+        in told(facts(figures=host(processes=[HostProcess(STRANGER, 190.0)])))[2]
+    )
+    assert told(facts(figures=host(ports=[TakenPort(29500, RENDEZVOUS, STRANGER)])))[1:] == (
+        "failure",
+        "port 29500, wanted for the rendezvous, is held by pid 8123 (bob, python train.py)",
+    )
+    assert found(facts(figures=host(ports=[TakenPort(29480, STORE, STRANGER)]))) == []
+    assert told(facts(open_files=256))[0] == "open files"
+
+
+def test_the_interface_that_was_chosen_must_be_there() -> None:
+    assert told(facts(chosen={"NCCL_SOCKET_IFNAME": "eth1"}))[:2] == ("interface", "failure")
+    for right in ("ib", "=ib0", "^docker0,lo", "ib0,ib"):
+        assert found(facts(chosen={"NCCL_SOCKET_IFNAME": right})) == []
+
+
+def test_a_host_that_calls_itself_loopback_cannot_be_met() -> None:
+    alone = facts(own_address="127.0.1.1")
+    assert found(alone) == []
+    many = facts(own_address="127.0.1.1", hosts=2)
+    assert "GLOO_SOCKET_IFNAME=ib0" in found(many)[0].advice
+    assert found(facts(own_address="127.0.1.1", hosts=2, chosen={"GLOO_SOCKET_IFNAME": "ib0"})) == []
+
+
+def test_versions_that_differ_are_told_by_host() -> None:
+    def of(name: str, **versions: str) -> Facts:
+        return facts(host=name, hosts=3, interfaces=[Interface("ib0", ["10.0.0.5"])], versions=versions)
+
+    hosts = [of("a", torch="2.11"), of("b", torch="2.11"), of("c", torch="2.10")]
+    (check,) = found(*hosts)
+    assert (check.name, check.level) == ("versions", "failure")
+    assert "c has 2.10" in check.text
+    (check,) = found(of("a", driver="580"), of("b", driver="580"), of("c"))
+    assert (check.level, "c has none" in check.text) == ("warning", True)
+
+
+def test_a_host_that_has_not_answered_fails_the_check() -> None:
+    checks = examine([facts(hosts=2)], missing=[1])
+    assert worst(checks) == 2
+    assert "host number 1 has not answered" in as_text([facts()], checks)
+
+
+def test_table_and_object_say_the_same() -> None:
+    hosts = [facts(figures=host(ports=[TakenPort(29500, RENDEZVOUS)]))]
+    checks = examine(hosts)
+    said = as_object(hosts, checks)
+    assert said["verdict"] == "failure"
+    assert {check["level"] for check in said["checks"]} == {"ok", "failure"}
+    assert dumps(said).isascii()
+    text = as_text(hosts, checks)
+    assert "x fail  port" in text
+    assert text.splitlines()[-1].startswith("it will fail: ")
+
+
+@pytest.mark.parametrize(("listed", "cpus"), [("0-3,8", 5), ("7", 1), ("", 0), ("0-x", 0), ("a", 0), ("3-1", 0)])
+def test_cpu_lists(listed: str, cpus: int) -> None:
+    assert count_cpus(listed) == cpus

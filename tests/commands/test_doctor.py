@@ -1,0 +1,98 @@
+"""`ddpmon doctor` on this machine, alone and under a launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "ddpmon.doctor", *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_taken_port_will_fail_and_its_holder_is_named() -> None:
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        code, said = doctor("--nproc=1", f"--port={port}", "--json")
+    found: dict[str, Any] = json.loads(said)
+    (check,) = [check for check in found["checks"] if check["name"] == "port" and str(port) in check["text"]]
+    assert (code, found["verdict"], check["level"]) == (2, "failure", "failure")
+    assert f"pid {os.getpid()}" in check["text"]
+
+
+def test_more_ranks_than_cpus_is_a_warning_in_the_table() -> None:
+    with socket.socket() as lender:
+        lender.bind(("", 0))
+        free = lender.getsockname()[1]
+    code, said = doctor("--nproc=4096", f"--port={free}")
+    assert code == 1, said
+    assert "ranks would wait for a CPU" in said
+    assert said.splitlines()[-1].startswith("it will run, but not well")
+
+
+def test_nonsense_is_named_in_one_sentence() -> None:
+    code, said = doctor(GROUP_RANK="zero", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    assert code == 2
+    assert said == "ddpmon: GROUP_RANK=zero is no number: start this under torchrun or srun, or by itself\n"
+
+
+def test_all_hosts_of_a_launch_are_in_one_table(tmp_path: Path) -> None:
+    with socket.socket() as lender:
+        lender.bind(("127.0.0.1", 0))
+        port = lender.getsockname()[1]
+
+    def launch(host: int) -> subprocess.Popen[str]:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={host}"]
+        where = ["--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        return subprocess.Popen(
+            [*torchrun, *where, "-m", "ddpmon.doctor", "--json"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    both = [launch(0), launch(1)]
+    try:
+        said = [process.communicate(timeout=150) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    found = json.loads(said[0][0])
+    assert len(found["hosts"]) == 2, said
+    assert [host["ranks"] for host in found["hosts"]] == [2, 2]
+    assert any(check["name"] == "versions" and check["level"] == "ok" for check in found["checks"])
+    assert said[1][0] == "", "only the first host prints"
+
+
+def test_a_host_that_cannot_be_met_says_so() -> None:
+    with socket.socket() as lender:
+        lender.bind(("127.0.0.1", 0))
+        port = lender.getsockname()[1]
+    code, said = doctor(
+        GROUP_RANK="1",
+        GROUP_WORLD_SIZE="2",
+        LOCAL_RANK="0",
+        LOCAL_WORLD_SIZE="1",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+    )
+    assert code == 2
+    assert f"host 1 cannot meet the others at 127.0.0.1:{port}" in said

@@ -51,7 +51,7 @@ def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
         interfaces=_interfaces(),
         own_address=_attempt(lambda: socket.gethostbyname(socket.gethostname())) or "",
         chosen={name: os.environ[name][:256] for name in _CHOOSERS if os.environ.get(name)},
-        versions=_versions(),
+        versions=_versions(with_gpus=bool(sample.gpus)),
         open_files=_attempt(lambda: min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 40)),
     )
 
@@ -119,13 +119,13 @@ def _interfaces() -> list[Interface]:
     return []
 
 
-def _versions() -> dict[str, str]:
+def _versions(*, with_gpus: bool) -> dict[str, str]:
     found = {
         "Python": platform.python_version(),
         "ddpmon": _attempt(lambda: metadata.version("ddpmon")),
         "torch": _attempt(lambda: metadata.version("torch")),
-        "NCCL": _attempt(_nccl),
-        "driver": _attempt(_driver),
+        "NCCL": _attempt(_nccl) if with_gpus else None,  # torch takes seconds to load
+        "driver": _attempt(_driver) if with_gpus else None,
     }
     return {name: version for name, version in found.items() if version}
 

@@ -1,0 +1,81 @@
+"""What a look at one host needs to know of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.clash.figures import Figures
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.leak import Leak
+from ddpmon.diagnose.clash.sign import Sign
+from ddpmon.machine import GpuFigures
+from ddpmon.run.medians import others_medians
+from ddpmon.run.model import Run
+
+LOADED_PCT = 50.0
+_WAITS_PCT, _ANY_WAITS_PCT, _THROTTLED_PCT = 5.0, 10.0, 5.0
+
+
+@dataclass
+class View:
+    """The run at one look.
+
+    Attributes:
+        late: ranks named late, at a cost of 5 % of the job's time or more -> in which phase.
+        slower: whether the whole job has become slower, and in which phase, None if not ("" in no one phase).
+        leaks: ranks whose memory grows steadily towards the limit.
+    """
+
+    run: Run
+    figures: Figures
+    leaks: Mapping[int, Leak] = field(default_factory=dict)
+    late: Mapping[int, str] = field(default_factory=dict)
+    slower: str | None = None
+
+    @cached_property
+    def held_up(self) -> set[int]:
+        """The ranks that wait for a CPU, or are throttled, for more than a moment."""
+        now = self.figures.now
+        with np.errstate(invalid="ignore"):
+            waits = (now["queue"] >= _WAITS_PCT) | (now["queue_all"] >= _ANY_WAITS_PCT)
+            return set(np.flatnonzero(waits | (now["throttled"] >= _THROTTLED_PCT)).tolist())
+
+    @cached_property
+    def peers_wait(self) -> NDArray[np.float64]:
+        """[world] what share of the time (percent) the other ranks wait for a CPU, in the middle; NaN if unknown."""
+        waits = self.figures.now["queue"]
+        known, found = np.flatnonzero(~np.isnan(waits)), np.full(len(waits), np.nan)
+        if len(known) > 1:
+            found[known] = others_medians(waits[known][:, None])[:, 0]
+        return found
+
+    @cached_property
+    def _clocks(self) -> dict[str, list[tuple[str, float]]]:
+        """GPU model -> (UUID, SM clock) of those under load."""
+        clocks: dict[str, list[tuple[str, float]]] = {}
+        mine = {state.frame.gpu_uuid for state in self.run.ranks if state is not None}
+        for frame, _ in self.run.nodes.values():
+            for gpu in frame.gpus:
+                if gpu.uuid in mine and gpu.name and gpu.sm_clock_mhz and is_loaded(gpu):
+                    clocks.setdefault(gpu.name, []).append((gpu.uuid, gpu.sm_clock_mhz))
+        return clocks
+
+    def peers_clock(self, gpu: GpuFigures) -> float | None:
+        """The middle SM clock in MHz of the other GPUs of its model under load; None if it, or no other, is."""
+        if not gpu.name or not is_loaded(gpu):
+            return None
+        others = [clock for uuid, clock in self._clocks.get(gpu.name, ()) if uuid != gpu.uuid]
+        return float(np.median(others)) if others else None
+
+
+def is_loaded(gpu: GpuFigures, least_pct: float = LOADED_PCT) -> bool:
+    """Whether it is known to be at work."""
+    return gpu.utilization_pct is not None and gpu.utilization_pct >= least_pct
+
+
+Rule = Callable[[Host, View], list[Sign]]

@@ -47,15 +47,17 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
     if not below and not (late and HELD_DOWN.intersection(reasons)):
         return []
     said = ", ".join(reasons)
-    against = f"{clock:,.0f} MHz against {peers:,.0f} of its peers" if below else "its clocks held down"
+    against = f"{clock:,.0f} MHz against {peers:,.0f} of its peers" if below else "while its rank is late"
     return [
         Sign(
-            kind="gpu_throttled", about=gpu.uuid, ranks=tuple(ranks), evidence=_state(gpu, said, peers),
-            summary=f"the GPU of {who(ranks)} ({host.name}) runs at {against}: {said}{_heat(gpu)}"
-            if below else f"the GPU of {who(ranks)} ({host.name}) has {against}: {said}{_heat(gpu)}",
+            kind="gpu_throttled",
+            about=gpu.uuid,
+            ranks=tuple(ranks),
+            evidence=_state(gpu, said, peers),
+            summary=f"the GPU of {who(ranks)} ({host.name}) is held down: {said}, {against}{_heat(gpu)}",
             because=f"gpu throttled: {said}, {against}",
-            advice="look at the cooling, the power limit (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE) and the power supply",
-        )  # fmt: skip
+            advice="look at the cooling, the power limit and the power supply: nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
+        )
     ]
 
 
@@ -68,16 +70,20 @@ def _heat(gpu: GpuFigures) -> str:
 
 def _state(gpu: GpuFigures, reasons: str, peers: float | None) -> Evidence:
     figures = {
-        "sm_clock_mhz": gpu.sm_clock_mhz, "peers_clock_mhz": peers, "temperature_c": gpu.temperature_c,
-        "power_w": gpu.power_w, "power_limit_w": gpu.power_limit_w, "utilization_pct": gpu.utilization_pct,
-    }  # fmt: skip
+        "sm_clock_mhz": gpu.sm_clock_mhz,
+        "peers_clock_mhz": peers,
+        "temperature_c": gpu.temperature_c,
+        "power_w": gpu.power_w,
+        "power_limit_w": gpu.power_limit_w,
+        "utilization_pct": gpu.utilization_pct,
+    }
     return {"reasons": reasons, **{name: value for name, value in figures.items() if value is not None}}
 
 
 def _errors(host: Host, gpu: GpuFigures) -> list[Sign]:
     """Errors since the start, on a rank's GPU or the board that its MIG instance is part of."""
     instances = [other.uuid for other in host.gpus if other.board == gpu.uuid]
-    ranks = [rank for uuid in (gpu.uuid, *instances) for rank in host.on.get(uuid, ())]
+    ranks = list(dict.fromkeys(rank for uuid in (gpu.uuid, *instances) for rank in host.on.get(uuid, ())))
     if not ranks:
         return []
     said, evidence = _counts(gpu)
@@ -85,21 +91,28 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Sign]:
     ends = bool(xids & _ENDS_A_PROCESS) or (_REMAP in xids and bool(gpu.remapped_rows))
     return [
         Sign(
-            kind="gpu_errors", about=gpu.uuid, ranks=tuple(dict.fromkeys(ranks)), evidence=evidence, looks=1,
-            summary=f"the GPU of {who(list(dict.fromkeys(ranks)))} ({host.name}) has had errors: {', '.join(said)}",
-            because=f"gpu errors: {', '.join(said)}", threat="critical" if ends else "warning",
-            advice=f"take GPU {gpu.index} ({clean(gpu.uuid, 60)}) out of use and have it reset or checked (dmesg, "
-            "nvidia-smi -q)" if ends else "look at dmesg and nvidia-smi -q -d ECC,ROW_REMAPPER; if it repeats, have it checked",
-        )  # fmt: skip
+            kind="gpu_errors",
+            about=gpu.uuid,
+            ranks=tuple(ranks),
+            evidence=evidence,
+            looks=1,
+            summary=f"the GPU of {who(ranks)} ({host.name}) has had errors: {', '.join(said)}",
+            because=f"gpu errors: {', '.join(said)}",
+            threat="critical" if ends else "warning",
+            advice=f"take GPU {gpu.index} ({clean(gpu.uuid, 60)}) out of use and have it reset or checked"
+            if ends
+            else "look at dmesg and nvidia-smi -q -d ECC,ROW_REMAPPER; if it repeats, have the GPU checked",
+        )
     ]
 
 
 def _counts(gpu: GpuFigures) -> tuple[Sequence[str], Evidence]:
     xids = ", ".join(str(xid) for xid in gpu.xids or ())
     counts = {
-        "uncorrected ECC errors": gpu.ecc_uncorrected, "remapped rows": gpu.remapped_rows,
+        "uncorrected ECC errors": gpu.ecc_uncorrected,
+        "remapped rows": gpu.remapped_rows,
         "retired pages": gpu.retired_pages,
-    }  # fmt: skip
+    }
     said = [f"Xid {xids}"] if xids else []
     said += [f"{count:,} {name}" for name, count in counts.items() if count]
     evidence: Evidence = {name.replace(" ", "_").lower(): count for name, count in counts.items() if count}
@@ -120,10 +133,13 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
     figures = {"width": width, "width_max": widest, "generation": generation, "generation_max": best}
     return [
         Sign(
-            kind="pcie_degraded", about=(about, gpu.uuid), ranks=tuple(ranks), looks=looks,
+            kind="pcie_degraded",
+            about=(about, gpu.uuid),
+            ranks=tuple(ranks),
+            looks=looks,
             evidence={name: value for name, value in figures.items() if value is not None},
             summary=f"the GPU of {who(ranks)} ({host.name}) is connected by PCIe {said}",
             because=f"pcie: its GPU's link is {said}",
             advice="reseat the GPU or its riser, look at the slot's settings and at dmesg for PCIe errors",
-        )  # fmt: skip
+        )
     ]

@@ -34,7 +34,8 @@ def crowds(masks: tuple[int, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     for place, mask in enumerate(masks):
         if not mask:
             continue
-        joined, places, apart = mask, (place,), []
+        joined, places = mask, tuple([place])
+        apart = []
         for other, members in groups:
             if other & mask:
                 joined, places = joined | other, (*members, *places)

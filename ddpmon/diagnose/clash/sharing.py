@@ -61,23 +61,29 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
     held, name = size(memory), labels(processes)
     if all(_left_behind(host, each) for _, each in found):
         return Sign(
-            kind="gpu_leftover", about=key, ranks=ranks, looks=_ITS_LOOKS, evidence=evidence,
+            kind="gpu_leftover",
+            about=key,
+            ranks=ranks,
+            looks=_ITS_LOOKS,
+            evidence=evidence,
             summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and does nothing with it: it looks "
             f"like what an earlier run left behind",
             because=f"gpu memory held by {name}",
             advice=f"if it is yours and over: kill {processes[0].pid}",
-        )  # fmt: skip
+        )
     if shares:
         evidence["sm_pct"] = max(shares)
     uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= _SM_PCT else f"holds {held} on"
-    several = len({gpu.uuid for gpu, _ in found}) > 1
+    several = "another training on the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
     return Sign(
-        kind="gpu_shared", about=key, ranks=ranks, evidence=evidence,
-        summary=f"another training on the same GPUs: {name} {uses} the GPUs of {who(ranks)} ({host.name}), {held} in all"
-        if several else f"{name} {uses} the GPU of {who(ranks)} ({host.name})",
+        kind="gpu_shared",
+        about=key,
+        ranks=ranks,
+        evidence=evidence,
+        summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
         because=f"gpu shared: {name} {uses} its GPU",
         advice="agree with its owner who uses which GPU, or ask the scheduler for GPUs of your own",
-    )  # fmt: skip
+    )
 
 
 def _left_behind(host: Host, each: GpuProcess) -> bool:
@@ -109,12 +115,14 @@ def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
     said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) are not ours"
     return [
         Sign(
-            kind="gpu_shared", about=("memory", gpu.uuid), ranks=tuple(ranks),
+            kind="gpu_shared",
+            about=("memory", gpu.uuid),
+            ranks=tuple(ranks),
             evidence={"memory_bytes": foreign, "memory_used": gpu.memory_used, "ours_bytes": ours},
             summary=f"{said}: the processes are hidden from here (a container?), only the memory tells",
             because=f"gpu shared: {size(foreign)} on its GPU are not ours, by processes that are hidden",
             advice="run nvidia-smi on the host itself, outside of the container, to see whose they are",
-        )  # fmt: skip
+        )
     ]
 
 
@@ -125,11 +133,14 @@ def _doubled(host: Host) -> list[Sign]:
         if len(ranks) > 1 and uuid not in boards:
             signs.append(
                 Sign(
-                    kind="gpu_doubled", about=uuid, ranks=tuple(ranks), evidence={"ranks_on_it": len(ranks)},
+                    kind="gpu_doubled",
+                    about=uuid,
+                    ranks=tuple(ranks),
+                    evidence={"ranks_on_it": len(ranks)},
                     summary=f"{does(ranks, 'share')} one GPU ({host.name})",
                     because=f"gpu doubled: {does(ranks, 'share')} one GPU",
                     advice="give every rank a GPU of its own: torch.cuda.set_device(local_rank) before anything else",
-                )  # fmt: skip
+                )
             )
     for gpu in host.gpus:
         signs += _visitors(host, gpu)
@@ -147,9 +158,12 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
     said = f"{does(visitors, 'hold')} a context ({size(held)}) on the GPU of {who(owners)}"
     return [
         Sign(
-            kind="gpu_doubled", about=("context", gpu.uuid), ranks=(*owners, *visitors),
+            kind="gpu_doubled",
+            about=("context", gpu.uuid),
+            ranks=(*owners, *visitors),
             evidence={"contexts": len(visitors), "memory_bytes": held},
-            summary=f"{said} ({host.name})", because=f"gpu doubled: {said}",
+            summary=f"{said} ({host.name})",
+            because=f"gpu doubled: {said}",
             advice="torch.cuda.set_device(local_rank) before the first use of CUDA, and torch.load(map_location=...)",
-        )  # fmt: skip
+        )
     ]

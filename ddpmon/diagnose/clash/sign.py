@@ -39,8 +39,8 @@ class Sign:
 
 def label(process: Process) -> str:
     """Pid 8123 (bob, python x.py), as far as it is visible."""
-    known = [clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text]
-    return f"pid {process.pid}{f' ({', '.join(known)})' if known else ''}"
+    known = ", ".join(clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text)
+    return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"
 
 
 def labels(processes: Sequence[Process]) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.run.model import Run
-from ddpmon.schema import Mark, RankFrame, RunInfo, StepColumns
+from ddpmon.schema import Mark, NodeFrame, RankFrame, RunInfo, StepColumns
 
 Floats = NDArray[np.float64]
 RUN_ID = "made-run"
@@ -70,6 +70,18 @@ def rank_frame(rank: int, seq: int, steps: StepColumns, **changes: Any) -> RankF
         "steps": steps,
     }
     return RankFrame(**(values | changes))
+
+
+def node_frame(node: int, seq: int, **changes: Any) -> NodeFrame:
+    """One host's frame."""
+    values: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "node": node,
+        "seq": seq,
+        "sent_at": float(seq),
+        "host": f"node{node}",
+    }
+    return NodeFrame(**(values | changes))
 
 
 class MadeJob:

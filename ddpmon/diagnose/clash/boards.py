@@ -12,6 +12,7 @@ from ddpmon.machine import GpuFigures
 
 POWER_CAP = "software power cap"
 HELD_DOWN = frozenset({"hardware slowdown", "software thermal", "hardware thermal", "power brake"})
+_LOWERED = HELD_DOWN | {POWER_CAP}
 _LOW = 0.9
 _ENDS_A_PROCESS = frozenset({48, 64, 79, 94, 95, 119, 120})
 _REMAP = 63
@@ -23,9 +24,9 @@ def boards(host: Host, view: View) -> list[Sign]:
     """All that is wrong with the GPUs of the host's ranks."""
     signs: list[Sign] = []
     for gpu in host.gpus:
-        if gpu.clock_reasons:
+        if gpu.clock_reasons and not _LOWERED.isdisjoint(gpu.clock_reasons):
             signs += _throttled(host, gpu, view)
-        if gpu.pcie_width or gpu.pcie_generation:
+        if gpu.pcie_width != gpu.pcie_width_max or gpu.pcie_generation != gpu.pcie_generation_max:
             signs += _narrow(host, gpu)
     for gpu in host.frame.gpus:
         if gpu.xids or gpu.ecc_uncorrected or gpu.remapped_rows or gpu.retired_pages:
@@ -38,15 +39,12 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
 
     A power cap at full load, with clocks like everybody's, is how a GPU works.
     """
-    reasons = [reason for reason in gpu.clock_reasons or () if reason in HELD_DOWN or reason == POWER_CAP]
-    if not reasons:
-        return []
-    ranks, peers, clock = host.on[gpu.uuid], view.peers_clock(gpu), gpu.sm_clock_mhz
+    ranks, peers, clock = host.on[gpu.uuid], view.peers_clock.get(gpu.uuid), gpu.sm_clock_mhz
     below = peers is not None and clock is not None and clock < _LOW * peers
-    late = any(view.late.get(rank) in _COMPUTES for rank in ranks) or view.slower in {"", *_COMPUTES}
-    if not below and not (late and HELD_DOWN.intersection(reasons)):
+    reasons = gpu.clock_reasons or ()
+    if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, view)):
         return []
-    said = ", ".join(reasons)
+    said = ", ".join(reason for reason in reasons if reason in _LOWERED)
     against = f"{clock:,.0f} MHz against {peers:,.0f} of its peers" if below else "while its rank is late"
     return [
         Sign(
@@ -56,9 +54,13 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
             evidence=_state(gpu, said, peers),
             summary=f"the GPU of {who(ranks)} ({host.name}) is held down: {said}, {against}{_heat(gpu)}",
             because=f"gpu throttled: {said}, {against}",
-            advice="look at the cooling, the power limit and the power supply: nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
+            advice="look at cooling, power limit and power supply: nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
         )
     ]
+
+
+def _is_late(ranks: Sequence[int], view: View) -> bool:
+    return any(view.late.get(rank) in _COMPUTES for rank in ranks) or view.slower in {"", *_COMPUTES}
 
 
 def _heat(gpu: GpuFigures) -> str:

@@ -36,15 +36,15 @@ class Clashes:
         figures: the ranks' processes over time.
     """
 
-    def __init__(self, world: int) -> None:
+    def __init__(self) -> None:
         self.lifetimes = Lifetimes()
-        self.figures = Figures(world)
+        self.figures = Figures()
         self._leaks, self._leaking = Leaks(), dict[int, Leak]()
         self._strangers, self._storage, self._wires = Strangers(), Storage(), Wires()
         self._seen: dict[int, NodeFrame] = {}
         self._counted: tuple[int, int, int] = (-1, -1, -1)
         self._members: Members = {}
-        self._node_of: NDArray[np.int64] = np.full(world, -1)
+        self._node_of: NDArray[np.int64] = np.empty(0, np.int64)
 
     def update(self, run: Run, found: Sequence[Finding]) -> list[Clash]:
         """The clashes now; `found` is what is said of the ranks' work."""

@@ -6,24 +6,25 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ddpmon.diagnose.clash.cpus import count, crowds, mask_of
+from ddpmon.diagnose.clash.cpus import count, crowds, is_apart, mask_of
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean, does, who
 
+Crowds = tuple[tuple[int, tuple[int, ...]], ...]
 _THROTTLED_PCT = 5.0
 _WAITS_PCT, _ANY_WAITS_PCT = 5.0, 10.0
 
 
 def cores(host: Host, view: View) -> list[Sign]:
     """All but strangers."""
-    cpus = tuple([mask_of(host.figures(rank).cpus) for rank in host.frames])
-    signs = _pinned(host, cpus)
+    crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
+    signs = _pinned(host, crowded) if crowded else []
     if not view.held_up.isdisjoint(host.frames):
         signs += _throttled(host)
-        signs += _oversubscribed(host, cpus)
-    if host.gpus:
+        signs += _oversubscribed(host)
+    if host.gpus and len(host.frame.figures.numa) > 1:
         signs += _far_from_gpu(host)
     return signs
 
@@ -43,12 +44,12 @@ def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
     return min(cpus, math.fsum(quota or cpus for quota in quotas)) if quotas else cpus
 
 
-def _pinned(host: Host, cpus: tuple[int, ...]) -> list[Sign]:
+def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
     """Fewer CPUs than ranks, where the host has more."""
     signs, everywhere, ranks = [], host.frame.figures.cpu_count or 0, host.ranks
-    for mask, places in crowds(cpus):
+    for mask, places in crowded:
         here, room = [ranks[place] for place in places], count(mask)
-        if len(here) <= room or room >= everywhere:
+        if room >= everywhere:
             continue
         named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
         said = f"{does(here, 'share')} {named}, of {everywhere} on {host.name}"
@@ -92,11 +93,11 @@ def _throttled(host: Host) -> list[Sign]:
     return signs
 
 
-def _oversubscribed(host: Host, cpus: tuple[int, ...]) -> list[Sign]:
+def _oversubscribed(host: Host) -> list[Sign]:
     """More threads and workers than CPUs, group by group of equal affinity, where they do wait."""
     groups: dict[int, list[int]] = defaultdict(list)
-    for mask, rank in zip(cpus, host.frames, strict=True):
-        groups[mask].append(rank)
+    for rank, figures in host.processes.items():
+        groups[mask_of(figures.cpus)].append(rank)
     signs = []
     for mask, ranks in groups.items():
         wanted, usable = demand(host, ranks), supply(host, ranks, mask)
@@ -126,15 +127,13 @@ def _waits(host: Host, rank: int) -> bool:
 
 def _far_from_gpu(host: Host) -> list[Sign]:
     """Ranks that may only run on another NUMA node than their GPU's."""
-    nodes, far = host.frame.figures.numa, {}
-    for gpu in host.gpus if len(nodes) > 1 else ():
-        if gpu.numa_node is None or not 0 <= gpu.numa_node < len(nodes):
-            continue
-        near = mask_of(nodes[gpu.numa_node])
-        for rank in host.on[gpu.uuid]:
-            allowed = mask_of(host.figures(rank).cpus)
-            if near and allowed and not allowed & near:
-                far[rank] = gpu.numa_node
+    nodes, on, processes, far = host.frame.figures.numa, host.on, host.processes, {}
+    for gpu in host.gpus:
+        node = gpu.numa_node
+        if node is not None and 0 <= node < len(nodes):
+            for rank in on[gpu.uuid]:
+                if is_apart(processes[rank].cpus, nodes[node]):
+                    far[rank] = node
     if not far:
         return []
     ranks = sorted(far)

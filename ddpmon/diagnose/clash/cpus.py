@@ -28,18 +28,24 @@ def count(mask: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def crowds(masks: tuple[int, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Those whose CPUs overlap, together: (their CPUs as one mask, their places). Unknown masks (0) are left out."""
+def crowds(lists: tuple[str | None, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Those whose CPUs overlap, together, where they are more than these: (their CPUs as one mask, their places)."""
     groups: list[tuple[int, tuple[int, ...]]] = []
-    for place, mask in enumerate(masks):
+    for place, mask in enumerate(map(mask_of, lists)):
         if not mask:
             continue
-        joined, places = mask, tuple([place])
-        apart = []
+        joined, apart = mask, list[tuple[int, tuple[int, ...]]]()
+        places: tuple[int, ...] = (place,)
         for other, members in groups:
             if other & mask:
                 joined, places = joined | other, (*members, *places)
             else:
                 apart.append((other, members))
         groups = [*apart, (joined, tuple(sorted(places)))]
-    return tuple(groups)
+    return tuple((mask, places) for mask, places in groups if len(places) > count(mask))
+
+
+@lru_cache(maxsize=4096)
+def is_apart(cpus: str | None, near: str) -> bool:
+    """Whether both are known and have no CPU in common."""
+    return bool(mask_of(cpus) and mask_of(near)) and not mask_of(cpus) & mask_of(near)

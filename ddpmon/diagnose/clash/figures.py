@@ -12,11 +12,11 @@ from ddpmon.run.medians import row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import NodeFrame, RankFrame
 
-COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room")
+COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full")
 RECENT = 10
 _LONG, _EVERY = 48, 10
 _APART_S = 0.9  # ranks publish every second, and a watcher may look more often
-_NOBODY = (float("nan"),) * 8
+_NOBODY = (float("nan"),) * len(COLUMNS)
 _UNKNOWN = ProcessFigures()
 Floats = NDArray[np.float64]
 
@@ -29,7 +29,10 @@ class Figures:
         rounds: how many there have been.
     """
 
-    def __init__(self, world: int) -> None:
+    def __init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, world: int) -> None:
         shape = (world, len(COLUMNS))
         self._recent = np.full((RECENT, *shape), np.nan)
         self._long = np.full((_LONG, *shape), np.nan, np.float32)
@@ -46,6 +49,8 @@ class Figures:
             room: node -> bytes of its memory that are not used.
             node_of: [world] the node of each rank, -1 where unknown.
         """
+        if len(self.now["at"]) != len(run.ranks):
+            self._begin(len(run.ranks))
         table = np.array([_row(state.frame, state.heard_at) if state else _NOBODY for state in run.ranks], np.float64)
         newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
         if newest < self._last + _APART_S:
@@ -55,8 +60,11 @@ class Figures:
             self._began = newest
         table[table[:, 0] < newest - LOST_S] = np.nan
         table[:, 0] -= self._began
-        table[:, 6] = np.fmin(np.maximum(table[:, 6] - table[:, 7], 0), _room(room, node_of))
-        self._take(table[:, : len(COLUMNS)])
+        limit, used = table[:, 6].copy(), table[:, 8].copy()
+        table[:, 6] = np.fmin(np.maximum(limit - used, 0), _room(room, node_of))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            table[:, 8] = np.where(limit > 0, used / limit, np.nan)
+        self._take(table)
         return True
 
     def _take(self, table: Floats) -> None:
@@ -104,7 +112,7 @@ def _row(frame: RankFrame, heard_at: float) -> tuple[float | None, ...]:
     process = frame.process or _UNKNOWN
     return (
         heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
-        process.rss_bytes, process.memory_limit, process.memory_used,
+        process.rss_bytes, process.memory_limit, process.oom_kills, process.memory_used,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ class Host:
         pids: process number -> rank, of all ranks ever heard of on it.
         on: UUID of a GPU (or MIG instance) -> the ranks that train on it.
         gpus: the GPUs with ranks on them.
+        processes: rank -> its own process, of those in `frames`.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Host:
     pids: dict[int, int] = field(default_factory=dict)
     on: dict[str, list[int]] = field(default_factory=dict)
     gpus: list[GpuFigures] = field(default_factory=list)
+    processes: dict[int, ProcessFigures] = field(default_factory=dict)
     _launchers: set[int] | None = None
 
     @property
@@ -46,7 +48,7 @@ class Host:
 
     def figures(self, rank: int) -> ProcessFigures:
         """The rank's own process."""
-        return self.frames[rank].process or _UNKNOWN
+        return self.processes[rank]
 
     def is_ours(self, process: Process) -> bool:
         """A rank, its descendant, what launched the ranks, or another monitor."""
@@ -65,15 +67,15 @@ class Host:
 
 def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[int, RankState]]) -> Host:
     """The host with those of its ranks that are there, as of `heard_at`."""
-    host = Host(number, frame)
-    oldest = heard_at - LOST_S
+    host, oldest = Host(number, frame), heard_at - LOST_S
+    pids, frames, processes, on = host.pids, host.frames, host.processes, host.on
     for rank, state in states:
         known = state.frame
-        host.pids[known.pid] = rank
+        pids[known.pid] = rank
         if state.heard_at >= oldest and (known.state == "running" or known.state == "stalled"):
-            host.frames[rank] = known
+            frames[rank], processes[rank] = known, known.process or _UNKNOWN
             if known.gpu_uuid is not None:
-                host.on.setdefault(known.gpu_uuid, []).append(rank)
+                on.setdefault(known.gpu_uuid, []).append(rank)
     if host.on:
         host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
     return host

@@ -6,13 +6,13 @@ from collections import defaultdict
 
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label, size
-from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.clash.view import FULL, View
 from ddpmon.diagnose.finding import Severity
 from ddpmon.diagnose.wording import span, who
 from ddpmon.machine import Disk, HostProcess
 
 SHM = "/dev/shm"
-_FULL, _BRIM = 0.95, 0.98
+_BRIM = 0.98
 _STALL_PCT, _FULL_STALL_PCT = 10.0, 5.0
 _SWAP_IN_S = 10 << 20
 _IMMINENT_S = 60.0
@@ -25,7 +25,9 @@ def memory(host: Host, view: View) -> list[Sign]:
     """All of it."""
     if not host.frames:
         return []
-    signs = _of_host(host) + _of_cgroups(host)
+    signs = _of_host(host)
+    if not view.tight.isdisjoint(host.frames):
+        signs += _of_cgroups(host)
     if view.leaks:
         signs += _growing(host, view)
     for disk in host.frame.figures.disks:
@@ -36,7 +38,7 @@ def memory(host: Host, view: View) -> list[Sign]:
 
 def _near(used: int | None, total: int | None) -> Severity | None:
     """How bad it is that so much is used; None while it is not, or unknown."""
-    if used is None or not total or used < _FULL * total:
+    if used is None or not total or used < FULL * total:
         return None
     return "critical" if used >= _BRIM * total else "warning"
 
@@ -144,9 +146,11 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     """Shared memory nearly full; or as small as Docker makes it, with DataLoader workers that pass batches in it."""
     if not disk.total or disk.free is None:
         return []
-    workers = sum(host.figures(rank).workers or 0 for rank in host.frames if _loads(host, rank))
     little = disk.free < _SHM_SHARE * disk.total and disk.free < _SHM_LITTLE
-    if not little and not (disk.total <= _DOCKER and workers):
+    if not little and disk.total > _DOCKER:
+        return []
+    workers = sum(host.figures(rank).workers or 0 for rank in host.frames if _loads(host, rank))
+    if not little and not workers:
         return []
     said = f"{size(disk.free)} of {size(disk.total)} are left in {SHM}"
     with_workers = f", and {workers} DataLoader workers pass their batches through it" if workers else ""
@@ -159,8 +163,8 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
             because=f"shared memory: {said}",
             evidence={"free": disk.free, "total": disk.total, "workers": workers},
             threat="critical" if workers and disk.free < _SHM_BRIM * disk.total else "warning",
-            advice="a full one ends the run with a bus error: docker run --shm-size, an emptyDir with medium Memory, or "
-            "fewer workers; remove what dead processes left there",
+            advice="a full one ends the run with a bus error: docker run --shm-size, an emptyDir in memory, or fewer "
+            "workers; remove what dead processes left there",
         )
     ]
 

@@ -26,19 +26,16 @@ def sharing(host: Host, _view: View) -> list[Sign]:
     foreign: dict[object, list[On]] = defaultdict(list)
     for gpu in host.gpus:
         ranks = host.on[gpu.uuid]
-        if not _comparable(host, gpu):
+        on_it = {host.pids.get(each.process.pid) for each in gpu.processes or ()}
+        if on_it.isdisjoint(ranks):  # in a container the numbers may be the host's, or hidden
             signs += _hidden(host, gpu, ranks)
-            continue
-        for each in gpu.processes or ():
-            if each.process.pid not in host.pids and _matters(each) and not host.is_ours(each.process):
-                foreign[_who_runs(each)].append((gpu, each))
+        elif len(on_it) > len(ranks) or None in on_it:
+            signs += _visitors(host, gpu)
+            for each in gpu.processes or ():
+                if each.process.pid not in host.pids and _matters(each) and not host.is_ours(each.process):
+                    foreign[_who_runs(each)].append((gpu, each))
     signs += [_strangers(host, key, found) for key, found in foreign.items()]
-    return signs + _doubled(host)
-
-
-def _comparable(host: Host, gpu: GpuFigures) -> bool:
-    """Whether its list shows our ranks: in a container the numbers may be the host's, or hidden."""
-    return any(host.pids.get(each.process.pid) in host.on[gpu.uuid] for each in gpu.processes or ())
+    return signs + _doubled(host) if len(host.on) < len(host.frames) else signs
 
 
 def _matters(each: GpuProcess) -> bool:
@@ -142,8 +139,6 @@ def _doubled(host: Host) -> list[Sign]:
                     advice="give every rank a GPU of its own: torch.cuda.set_device(local_rank) before anything else",
                 )
             )
-    for gpu in host.gpus:
-        signs += _visitors(host, gpu)
     return signs
 
 
@@ -151,7 +146,7 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
     """Ranks with a context on another rank's GPU."""
     owners = host.on[gpu.uuid]
     inside = [each for each in gpu.processes or () if host.pids.get(each.process.pid, owners[0]) not in owners]
-    if not inside or not _comparable(host, gpu):
+    if not inside:
         return []
     visitors = sorted({host.pids[each.process.pid] for each in inside})
     held = sum(each.memory or 0 for each in inside)

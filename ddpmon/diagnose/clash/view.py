@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.clash.figures import Figures
-from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.leak import Leak
-from ddpmon.diagnose.clash.sign import Sign
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import others_medians
 from ddpmon.run.model import Run
 
 LOADED_PCT = 50.0
+FULL = 0.95  # of a limit of memory
 _WAITS_PCT, _ANY_WAITS_PCT, _THROTTLED_PCT = 5.0, 10.0, 5.0
 
 
@@ -46,6 +45,13 @@ class View:
             return set(np.flatnonzero(waits | (now["throttled"] >= _THROTTLED_PCT)).tolist())
 
     @cached_property
+    def tight(self) -> set[int]:
+        """The ranks whose cgroup is nearly full, or has lost a process for it."""
+        now = self.figures.now
+        with np.errstate(invalid="ignore"):
+            return set(np.flatnonzero((now["full"] >= FULL) | (now["kills"] > 0)).tolist())
+
+    @cached_property
     def peers_wait(self) -> NDArray[np.float64]:
         """[world] what share of the time (percent) the other ranks wait for a CPU, in the middle; NaN if unknown."""
         waits = self.figures.now["queue"]
@@ -55,27 +61,22 @@ class View:
         return found
 
     @cached_property
-    def _clocks(self) -> dict[str, list[tuple[str, float]]]:
-        """GPU model -> (UUID, SM clock) of those under load."""
-        clocks: dict[str, list[tuple[str, float]]] = {}
+    def peers_clock(self) -> dict[str, float]:
+        """UUID -> the middle SM clock in MHz of the other GPUs of its model, of those under load."""
+        models: dict[str, dict[str, float]] = {}
         mine = {state.frame.gpu_uuid for state in self.run.ranks if state is not None}
         for frame, _ in self.run.nodes.values():
             for gpu in frame.gpus:
-                if gpu.uuid in mine and gpu.name and gpu.sm_clock_mhz and is_loaded(gpu):
-                    clocks.setdefault(gpu.name, []).append((gpu.uuid, gpu.sm_clock_mhz))
-        return clocks
-
-    def peers_clock(self, gpu: GpuFigures) -> float | None:
-        """The middle SM clock in MHz of the other GPUs of its model under load; None if it, or no other, is."""
-        if not gpu.name or not is_loaded(gpu):
-            return None
-        others = [clock for uuid, clock in self._clocks.get(gpu.name, ()) if uuid != gpu.uuid]
-        return float(np.median(others)) if others else None
+                if gpu.sm_clock_mhz and gpu.name and gpu.uuid in mine and is_loaded(gpu):
+                    models.setdefault(gpu.name, {})[gpu.uuid] = gpu.sm_clock_mhz
+        found: dict[str, float] = {}
+        for clocks in models.values():
+            if len(clocks) > 1:
+                middle = others_medians(np.array([*clocks.values()])[:, None])[:, 0]
+                found |= zip(clocks, middle.tolist(), strict=True)
+        return found
 
 
 def is_loaded(gpu: GpuFigures, least_pct: float = LOADED_PCT) -> bool:
     """Whether it is known to be at work."""
     return gpu.utilization_pct is not None and gpu.utilization_pct >= least_pct
-
-
-Rule = Callable[[Host, View], list[Sign]]

@@ -43,7 +43,7 @@ _MEASURE = {
     "cpu_throttled": "throttled",
     "gpu_throttled": "clock",
 }
-_CLOCKS_ASKED = 64
+_ASKED = 64
 _NEAR_STEPS, _NEAR_MS = 20, 10_000.0
 
 
@@ -151,9 +151,9 @@ def _waits(
     """What waiting for a CPU, and a quota, carry: against the other ranks, or, for the whole job, its own past."""
     since, shares = finding.since_step or 0, {}
     for name in ("queue", "throttled"):
-        now = figures.mean(name, since)
-        before = figures.before(name, since)[ranks] if whole or not others.size else now[others]
-        share = (median(now[ranks]) - median(before)) / 100 * times
+        past = whole or not others.size
+        before = figures.before(name, since)[ranks] if past else figures.mean(name, others[:: _every(others)], since)
+        share = (median(figures.mean(name, ranks, since)) - median(before)) / 100 * times
         if np.isfinite(share):
             shares[name] = share
     return shares
@@ -161,12 +161,17 @@ def _waits(
 
 def _clocks(run: Run, finding: Finding, ranks: NDArray[np.int64], others: NDArray[np.int64]) -> dict[str, float]:
     """What a lower SM clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks."""
-    own, peers = _clock(run, ranks), _clock(run, others[:: -(-len(others) // _CLOCKS_ASKED) or 1])
+    own, peers = _clock(run, ranks), _clock(run, others[:: _every(others)])
     usual = float(finding.evidence.get("others_work_ms", 0))
     longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
     if not own or not peers or longer <= 0:
         return {}
     return {"clock": (peers / own - 1) / longer}
+
+
+def _every(others: NDArray[np.int64]) -> int:
+    """Of very many, some tell for all."""
+    return max(1, len(others) // _ASKED)
 
 
 def _clock(run: Run, ranks: NDArray[np.int64]) -> float:

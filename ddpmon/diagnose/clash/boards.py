@@ -39,9 +39,10 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
 
     A power cap at full load, with clocks like everybody's, is how a GPU works.
     """
-    ranks, peers, clock = host.on[gpu.uuid], view.peers_clock.get(gpu.uuid), gpu.sm_clock_mhz
+    ranks, clock, reasons = host.on[gpu.uuid], gpu.sm_clock_mhz, gpu.clock_reasons or ()
+    near_top = clock is None or clock >= _LOW * (gpu.sm_clock_max_mhz or 1e9)
+    peers = None if near_top else view.peers_clock.get(gpu.uuid)
     below = peers is not None and clock is not None and clock < _LOW * peers
-    reasons = gpu.clock_reasons or ()
     if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, view)):
         return []
     said = ", ".join(reason for reason in reasons if reason in _LOWERED)

@@ -22,7 +22,6 @@ from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.clash.wires import Wires
 from ddpmon.diagnose.finding import Finding
 from ddpmon.run.model import LOST_S, RankState, Run
-from ddpmon.schema import NodeFrame
 
 LATE = ("straggler", "intermittent_straggler", "slow_node")
 Members = dict[int, list[tuple[int, RankState]]]
@@ -41,7 +40,7 @@ class Clashes:
         self.figures = Figures()
         self._leaks, self._leaking = Leaks(), dict[int, Leak]()
         self._strangers, self._storage, self._wires = Strangers(), Storage(), Wires()
-        self._seen: dict[int, NodeFrame] = {}
+        self._seen: dict[int, int] = {}
         self._counted: tuple[int, int, int] = (-1, -1, -1)
         self._members: Members = {}
         self._node_of: NDArray[np.int64] = np.empty(0, np.int64)
@@ -55,8 +54,8 @@ class Clashes:
         view = _view(run, self.figures, self._leaking, found)
         self._strangers.learn(view)
         for node, (frame, heard_at) in run.nodes.items():
-            if self._seen.get(node) is not frame:
-                self._seen[node] = frame
+            if self._seen.get(node) != frame.seq:
+                self._seen[node] = frame.seq
                 self._look(look(node, frame, heard_at, self._members.get(node, ())), view)
             elif self._is_stale(node, heard_at):
                 self.lifetimes.forget(node)

@@ -76,8 +76,11 @@ class Figures:
 
     def recent(self, name: str, count: int = RECENT) -> Floats:
         """[n, world] the last rounds, oldest first, at most `count`."""
-        order = (self.rounds + np.arange(-min(count, self.rounds, RECENT), 0)) % RECENT
-        return self._recent[order, :, COLUMNS.index(name)]
+        return self._recent[self._order(count), :, COLUMNS.index(name)]
+
+    def _order(self, count: int) -> NDArray[np.int64]:
+        """The places of the last rounds, oldest first."""
+        return (self.rounds + np.arange(-min(count, self.rounds, RECENT), 0)) % RECENT
 
     def long(self, name: str) -> NDArray[np.float32]:
         """[n, world] the last minutes, every tenth round, oldest first."""
@@ -85,9 +88,10 @@ class Figures:
         order = (taken + np.arange(-min(taken, _LONG), 0)) % _LONG
         return self._long[order, :, COLUMNS.index(name)]
 
-    def mean(self, name: str, since: float = -1.0) -> Floats:
-        """[world] means of the last rounds, of those at `since` or later where there are any."""
-        values, steps = self.recent(name), self.recent("step")
+    def mean(self, name: str, who: NDArray[np.int64], since: float) -> Floats:
+        """[len(who)] means of the last rounds, of those after step `since` where there are any."""
+        at = (self._order(RECENT)[:, None], who)
+        values, steps = self._recent[(*at, COLUMNS.index(name))], self._recent[(*at, COLUMNS.index("step"))]
         after = np.where(steps > since, values, np.nan)
         return _means(np.where(np.isnan(after).all(axis=0), values, after))
 

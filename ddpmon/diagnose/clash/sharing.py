@@ -22,10 +22,12 @@ On = tuple[GpuFigures, GpuProcess]
 
 def sharing(host: Host, _view: View) -> list[Sign]:
     """Strangers on the ranks' GPUs, and ranks on each other's."""
-    signs: list[Sign] = []
+    signs, pids = list[Sign](), host.pids
     foreign: dict[object, list[On]] = defaultdict(list)
     for gpu in host.gpus:
-        ranks = host.on[gpu.uuid]
+        ranks, processes = host.on[gpu.uuid], gpu.processes
+        if processes and len(processes) == len(ranks) == 1 and pids.get(processes[0].process.pid) == ranks[0]:
+            continue
         on_it = {host.pids.get(each.process.pid) for each in gpu.processes or ()}
         if on_it.isdisjoint(ranks):  # in a container the numbers may be the host's, or hidden
             signs += _hidden(host, gpu, ranks)

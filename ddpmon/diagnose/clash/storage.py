@@ -35,38 +35,44 @@ class Storage:
         if not disks or not host.frames:
             return []
         self._follow(host)
-        late = {view.late.get(rank) for rank in host.frames} | {view.slower}
-        signs = []
+        late = {view.slower, *(view.late.get(rank) for rank in host.frames)} if view.late else {view.slower}
+        matters = not late.isdisjoint(_WAITS_FOR_DISKS)
+        signs: list[Sign] = []
         for disk in disks:
-            signs += _low(host, disk)
-            signs += self._slow(host, disk, matters=not late.isdisjoint(_WAITS_FOR_DISKS))
+            if disk.free is not None and disk.free < _LOW:
+                signs += _low(host, disk, disk.free)
+            signs += self._slow(host, disk, matters=matters)
         return signs
 
     def _follow(self, host: Host) -> None:
-        for rank, frame in host.frames.items():
-            if frame.loader is None or rank in self._read_once:
-                continue
-            if frame.loader.ended or frame.loader.batches < self._batches.get(rank, 0):
-                self._read_once.add(rank)
-            self._batches[rank] = frame.loader.batches
+        """One rank tells for all of its host: they go through their data together."""
+        loader = next(iter(host.frames.values())).loader
+        if loader is None or host.number in self._read_once:
+            return
+        if loader.ended or loader.batches < self._batches.get(host.number, 0):
+            self._read_once.add(host.number)
+        self._batches[host.number] = loader.batches
 
     def _slow(self, host: Host, disk: Disk, *, matters: bool) -> list[Sign]:
-        known = [wait for wait in (disk.read_wait_ms, disk.write_wait_ms) if wait is not None]
-        past = self._waits.setdefault((host.number, disk.path), deque(maxlen=_KEPT))
-        usual = float(np.median(past)) if matters and len(past) >= _ENOUGH else None
-        wait = max(known, default=0.0)
-        if not matters and known:  # what is slow now is not the usual
-            past.append(wait)
+        wait = max(disk.read_wait_ms or 0.0, disk.write_wait_ms or 0.0)
+        past = self._waits.get((host.number, disk.path))
+        if past is None:
+            past = self._waits[host.number, disk.path] = deque(maxlen=_KEPT)
+        if not matters:  # what is slow while it matters is not the usual
+            if wait > 0:
+                past.append(wait)
+            return []
+        usual = float(np.median(past)) if len(past) >= _ENOUGH else None
         stalls = host.frame.figures.pressure
         stalled = max((stalls.io or 0, stalls.io_full or 0)) if stalls else 0.0
         busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
-        if not matters or not (busy or stalled >= _STALL_PCT) or not self._is_up(host, wait, usual):
+        if not (busy or stalled >= _STALL_PCT) or not self._is_up(host, wait, usual):
             return []
         return [_slow_sign(host, disk, wait, stalled)]
 
     def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
         """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
-        first = [rank for rank, frame in host.frames.items() if frame.loader and rank not in self._read_once]
+        first = host.number in self._batches and host.number not in self._read_once
         return wait >= _TIMES * usual if usual is not None else not first
 
 
@@ -86,23 +92,22 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
     )
 
 
-def _low(host: Host, disk: Disk) -> list[Sign]:
+def _low(host: Host, disk: Disk, free: int) -> list[Sign]:
     """One that the run writes to is nearly full; what is only read may well be."""
-    if not disk.total or disk.free is None or all("data" in use.lower() for use in disk.uses):
-        return []
-    if disk.free >= _LOW_SHARE * disk.total or disk.free >= _LOW:
+    read_only = bool(disk.uses) and all("data" in use.lower() for use in disk.uses)
+    if not disk.total or read_only or free >= _LOW_SHARE * disk.total:
         return []
     uses = ", ".join(clean(use, 30) for use in disk.uses)
-    said = f"{size(disk.free)} of {size(disk.total)} are left on {clean(disk.path, 60)}"
+    said = f"{size(free)} of {size(disk.total)} are left on {clean(disk.path, 60)}"
     return [
         Sign(
             kind="disk_low",
             about=disk.path,
             ranks=host.ranks,
-            threat="critical" if disk.free < _BRIM else "warning",
+            threat="critical" if free < _BRIM else "warning",
             summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
             because=f"disk full: {said}",
-            evidence={"path": clean(disk.path, 60), "free": disk.free, "total": disk.total},
+            evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total},
             advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
         )
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark, NodeFrame, RankFrame, RunInfo, StepColumns
 
@@ -157,6 +158,41 @@ def play(
                 part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
                 host = hosts[rank] if hosts else "node0"
                 run.add_rank(rank_frame(rank, tick, part, host=host), now)
+        run.settle(now)
+        said.append(judge(run, run.ages(now)))
+    return said
+
+
+def play_hosts(
+    job: MadeJob,
+    figures: Callable[[int, int], HostFigures] = lambda _tick, _node: HostFigures(),
+    gpus: Callable[[int, int], Sequence[GpuFigures]] = lambda _tick, _node: (),
+    process: Callable[[int, int], ProcessFigures | None] = lambda _tick, _rank: None,
+    nodes: Sequence[int] | None = None,
+    info: Mapping[str, Any] | None = None,
+    frame: Callable[[int, int], Mapping[str, Any]] = lambda _tick, _rank: {},
+) -> list[tuple[Finding, ...]]:
+    """Run a watcher over the job and its hosts' frames, ten steps a tick; returns the findings of every tick.
+
+    Args:
+        job: what the ranks do.
+        figures, gpus: of a host at a tick, by the tick and the node.
+        process: a rank's figures, by the tick and the rank.
+        nodes: [ranks] the node of each; one by default.
+        info: what the run says of itself besides.
+        frame: what a rank's frame says besides, by the tick and the rank.
+    """
+    where = nodes or [0] * job.ranks
+    run, judge = Run(run_info(job.ranks, node_keys=sorted(set(where)), **(info or {}))), Judge()
+    said = []
+    for tick, first in enumerate(range(0, job.steps, 10)):
+        now = float(tick)
+        for rank, node in enumerate(where):
+            part = job.columns(rank, max(0, first - 5), min(job.steps, first + 10))
+            own = {"host": f"node{node}", "node": node, "process": process(tick, rank), **frame(tick, rank)}
+            run.add_rank(rank_frame(rank, tick, part, **own), now)
+        for node in sorted(set(where)):
+            run.add_node(node_frame(node, tick, figures=figures(tick, node), gpus=list(gpus(tick, node))), now)
         run.settle(now)
         said.append(judge(run, run.ages(now)))
     return said

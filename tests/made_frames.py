@@ -171,8 +171,9 @@ def play_hosts(
     nodes: Sequence[int] | None = None,
     info: Mapping[str, Any] | None = None,
     frame: Callable[[int, int], Mapping[str, Any]] = lambda _tick, _rank: {},
+    steps_per_tick: int = 10,
 ) -> list[tuple[Finding, ...]]:
-    """Run a watcher over the job and its hosts' frames, ten steps a tick; returns the findings of every tick.
+    """Run a watcher over the job and its hosts' frames, a tick a second; returns the findings of every tick.
 
     Args:
         job: what the ranks do.
@@ -181,14 +182,15 @@ def play_hosts(
         nodes: [ranks] the node of each; one by default.
         info: what the run says of itself besides.
         frame: what a rank's frame says besides, by the tick and the rank.
+        steps_per_tick: steps that a tick brings.
     """
     where = nodes or [0] * job.ranks
     run, judge = Run(run_info(job.ranks, node_keys=sorted(set(where)), **(info or {}))), Judge()
     said = []
-    for tick, first in enumerate(range(0, job.steps, 10)):
+    for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
         now = float(tick)
         for rank, node in enumerate(where):
-            part = job.columns(rank, max(0, first - 5), min(job.steps, first + 10))
+            part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
             own = {"host": f"node{node}", "node": node, "process": process(tick, rank), **frame(tick, rank)}
             run.add_rank(rank_frame(rank, tick, part, **own), now)
         for node in sorted(set(where)):

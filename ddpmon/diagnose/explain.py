@@ -151,9 +151,14 @@ def _waits(
     """What waiting for a CPU, and a quota, carry: against the other ranks, or, for the whole job, its own past."""
     since, shares = finding.since_step or 0, {}
     for name in ("queue", "throttled"):
-        past = whole or not others.size
-        before = figures.before(name, since)[ranks] if past else figures.mean(name, others[:: _every(others)], since)
-        share = (median(figures.mean(name, ranks, since)) - median(before)) / 100 * times
+        own, usual = median(figures.mean(name, ranks, since)), np.nan
+        if others.size and not whole:
+            usual = median(figures.mean(name, others[:: _every(others)], since))
+        if np.isnan(usual):
+            usual = median(figures.before(name, since)[ranks])
+        if name == "throttled" and np.isnan(usual):
+            usual = 0.0  # those without a quota do not tell
+        share = (own - usual) / 100 * times
         if np.isfinite(share):
             shares[name] = share
     return shares

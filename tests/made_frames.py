@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.run.model import Run
-from ddpmon.schema import Mark, RankFrame, RunInfo, StepColumns
+from ddpmon.schema import Mark, NodeFrame, RankFrame, RunInfo, StepColumns
 
 Floats = NDArray[np.float64]
 RUN_ID = "made-run"
@@ -70,6 +71,18 @@ def rank_frame(rank: int, seq: int, steps: StepColumns, **changes: Any) -> RankF
         "steps": steps,
     }
     return RankFrame(**(values | changes))
+
+
+def node_frame(node: int, seq: int, **changes: Any) -> NodeFrame:
+    """One host's frame."""
+    values: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "node": node,
+        "seq": seq,
+        "sent_at": float(seq),
+        "host": f"node{node}",
+    }
+    return NodeFrame(**(values | changes))
 
 
 class MadeJob:
@@ -145,6 +158,43 @@ def play(
                 part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
                 host = hosts[rank] if hosts else "node0"
                 run.add_rank(rank_frame(rank, tick, part, host=host), now)
+        run.settle(now)
+        said.append(judge(run, run.ages(now)))
+    return said
+
+
+def play_hosts(
+    job: MadeJob,
+    figures: Callable[[int, int], HostFigures] = lambda _tick, _node: HostFigures(),
+    gpus: Callable[[int, int], Sequence[GpuFigures]] = lambda _tick, _node: (),
+    process: Callable[[int, int], ProcessFigures | None] = lambda _tick, _rank: None,
+    nodes: Sequence[int] | None = None,
+    info: Mapping[str, Any] | None = None,
+    frame: Callable[[int, int], Mapping[str, Any]] = lambda _tick, _rank: {},
+    steps_per_tick: int = 10,
+) -> list[tuple[Finding, ...]]:
+    """Run a watcher over the job and its hosts' frames, a tick a second; returns the findings of every tick.
+
+    Args:
+        job: what the ranks do.
+        figures, gpus: of a host at a tick, by the tick and the node.
+        process: a rank's figures, by the tick and the rank.
+        nodes: [ranks] the node of each; one by default.
+        info: what the run says of itself besides.
+        frame: what a rank's frame says besides, by the tick and the rank.
+        steps_per_tick: steps that a tick brings.
+    """
+    where = nodes or [0] * job.ranks
+    run, judge = Run(run_info(job.ranks, node_keys=sorted(set(where)), **(info or {}))), Judge()
+    said = []
+    for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
+        now = float(tick)
+        for rank, node in enumerate(where):
+            part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
+            own = {"host": f"node{node}", "node": node, "process": process(tick, rank), **frame(tick, rank)}
+            run.add_rank(rank_frame(rank, tick, part, **own), now)
+        for node in sorted(set(where)):
+            run.add_node(node_frame(node, tick, figures=figures(tick, node), gpus=list(gpus(tick, node))), now)
         run.settle(now)
         said.append(judge(run, run.ages(now)))
     return said

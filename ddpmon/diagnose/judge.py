@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.advice import Advice
+from ddpmon.diagnose.cause import Machines
 from ddpmon.diagnose.costly import CostlyRanks
 from ddpmon.diagnose.coverage import CoverageRule
 from ddpmon.diagnose.failed import find_failed
@@ -23,7 +24,7 @@ from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.stuck import find_stuck
 from ddpmon.run.model import Run
 
-BROKEN = ("rank_failed", "hang", "rank_lost", "uneven_inputs", "nonfinite_loss")
+BROKEN = ("rank_failed", "hang", "rank_lost", "uneven_inputs", "nonfinite_loss", "gpu_errors")
 
 
 class Judge:
@@ -40,6 +41,7 @@ class Judge:
         self._uneven = UnevenWork()
         self._pace = Pace()
         self._advice = Advice()
+        self._machines = Machines()
         self._of_records = (LossJumpRule(), GcRule(), CoverageRule())
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
@@ -65,12 +67,14 @@ class Judge:
         found += self._costly.update(run, ledger, self._stragglers.suspects)
         found += self._uneven.update(ledger, explained=bool(found))
         found += self._pace.update(run, ledger, found)
+        found = self._machines.update(run, ledger, found)
         return [*found, *self._advice.update(run, ledger)]
 
     def _cleared(self) -> list[Finding]:
         cleared = [*self._stragglers.cleared]
         for rule in (self._costly, self._uneven, self._pace):
             cleared += rule.cases.cleared
+        cleared = [*self._machines.recall(cleared), *self._machines.cleared]
         return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
 
 

@@ -1,0 +1,176 @@
+"""The cause of a lateness: the verdict on the ranks joined with the evidence of their machine, its strength said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddpmon.diagnose.clash.clashes import Clashes
+from ddpmon.diagnose.clash.lifetimes import Clash
+from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
+from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.run.model import Run
+
+_ORDER = (
+    "cpu_throttled",
+    "cpu_contention",
+    "gpu_throttled",
+    "gpu_shared",
+    "gpu_doubled",
+    "cpu_pinned",
+    "cpu_oversubscribed",
+)  # of those that carry as much, the first
+_HELD = 10  # ticks that a cause is kept while the lateness fades with its figures
+_REMEMBERED = 32
+_ALONE = {
+    "throttled": (
+        "cpu quota: a limit of its cgroup stops it",
+        "raise the container's or cgroup's CPU limit, or take fewer threads",
+    ),
+    "clock": (
+        "gpu throttled: its SM clock is below the others'",
+        "look at nvidia-smi -q -d CLOCK,POWER,PERFORMANCE on its host",
+    ),
+    "queue": (
+        "cpu contention: it waits for a CPU, and who takes it is not visible",
+        "look with top at what else runs on its cores, outside of the container, too",
+    ),
+}
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What explains a lateness.
+
+    Attributes:
+        certain: the numbers carry it; else it is likely.
+        share: how much of the excess it carries, None where the figures do not tell.
+    """
+
+    because: str
+    certain: bool
+    share: float | None
+    advice: str
+    evidence: tuple[tuple[str, float | int | str], ...] = ()
+    order: int = len(_ORDER)
+
+
+class Machines:
+    """The clashes of a run as findings, and the causes that they are of its lateness."""
+
+    def __init__(self) -> None:
+        self._clashes = Clashes()
+        self._causes: dict[Key, tuple[Cause, int]] = {}
+
+    @property
+    def cleared(self) -> list[Finding]:
+        """The last clashes that are over."""
+        return self._clashes.lifetimes.cleared
+
+    def update(self, run: Run, ledger: Ledger, found: Sequence[Finding]) -> list[Finding]:
+        """`found`, which tells of the ranks' work, with causes; and the clashes behind it."""
+        clashes = self._clashes.update(run, found)
+        weighed = weigh(run, ledger, self._clashes.figures, found)
+        causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
+        told = [_joined(finding, causes.get(id(finding))) for finding in found]
+        return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
+
+    def recall(self, cleared: Sequence[Finding]) -> list[Finding]:
+        """Findings that are over, with the causes that they had."""
+        return [_recalled(finding, self._causes.get((finding.kind, finding.ranks))) for finding in cleared]
+
+    def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
+        key = (lateness.finding.kind, lateness.finding.ranks)
+        found = _best(lateness, clashes)
+        known, ticks = self._causes.pop(key, (None, 0))
+        if found is None and (known is None or ticks >= _HELD):
+            return None
+        self._causes[key] = (found, 0) if found else (known, ticks + 1)  # type: ignore[assignment]
+        while len(self._causes) > _REMEMBERED:
+            del self._causes[next(iter(self._causes))]
+        return self._causes[key][0]
+
+
+def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
+    causes = [cause for clash in clashes if (cause := _of_clash(lateness, clash, clashes)) is not None]
+    if not lateness.whole:
+        causes += _of_figures(lateness, causes)
+    best = max(causes, key=lambda each: (each.certain, each.share is not None, -each.order), default=None)
+    collected = _collected(lateness.finding)
+    return None if best is None or (collected and (best.share or 0.0) <= collected) else best
+
+
+def _collected(finding: Finding) -> float:
+    """The share of the garbage collector, where that is the cause already."""
+    numbers = finding.evidence
+    return float(numbers.get("gc_ms", 0)) / max(1e-9, float(numbers.get("excess_ms", 0))) if finding.cause else 0.0
+
+
+def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cause | None:
+    """The clash as a cause: where its figures carry it, or it is only there on these ranks and began with them."""
+    sign, share = clash.sign, lateness.share_of(clash)
+    if not lateness.meets(clash, _alike(clash, clashes)):
+        return None
+    if share is None and not lateness.ranks.issuperset(sign.ranks):
+        return None
+    certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
+    evidence = tuple((f"cause_{name}", value) for name, value in sign.evidence.items())
+    order = _ORDER.index(sign.kind) if sign.kind in _ORDER else len(_ORDER)
+    return Cause(sign.because, certain, share, sign.advice, evidence, order)
+
+
+def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
+    return [other for other in clashes if other.sign.kind == clash.sign.kind]
+
+
+def _of_figures(lateness: Lateness, known: Sequence[Cause]) -> list[Cause]:
+    """What the ranks' own figures carry though no clash is known that would explain it."""
+    causes = []
+    named = max((cause.share or 0.0 for cause in known), default=0.0)
+    for order, (measure, (because, advice)) in enumerate(_ALONE.items()):
+        share = lateness.shares.get(measure, 0.0)
+        if share >= SOME and share > named:
+            told = f"{because} ({min(1, share) * lateness.excess_ms:.3g} ms a step)"
+            causes.append(Cause(told, share >= MOST, share, advice, order=len(_ORDER) + order))
+    return causes
+
+
+def _joined(finding: Finding, cause: Cause | None) -> Finding:
+    """The finding with its cause in its words."""
+    if cause is None:
+        return finding
+    strength = "certain" if cause.certain else "likely"
+    head, costs, tail = finding.summary.rpartition(". Costs ")
+    words = f", {'' if cause.certain else 'likely '}because of {cause.because}"
+    return replace(
+        finding,
+        summary=f"{head}{words}{costs}{tail}" if costs else f"{finding.summary}{words}",
+        cause=f"{cause.because} ({strength})",
+        evidence={**finding.evidence, **_evidence(cause)},
+        advice=cause.advice,
+    )
+
+
+def _recalled(finding: Finding, known: tuple[Cause, int] | None) -> Finding:
+    if known is None or finding.cause:
+        return finding
+    return replace(_joined(finding, known[0]), advice=finding.advice)
+
+
+def _evidence(cause: Cause) -> dict[str, float | int | str]:
+    share = {} if cause.share is None else {"cause_share": min(1.0, cause.share)}
+    return {**dict(cause.evidence), **share, "cause_strength": "certain" if cause.certain else "likely"}
+
+
+def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Finding:
+    """The clash as a finding: as bad as the threat that it is, or as the lateness that it may explain."""
+    severity: Severity = clash.sign.threat
+    alike = _alike(clash, clashes)
+    for lateness in weighed:
+        worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)
+        if worse and lateness.meets(clash, alike):
+            severity = lateness.finding.severity
+    clash.told = replace(clash.finding(), severity=severity)
+    return clash.told

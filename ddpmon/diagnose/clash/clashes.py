@@ -1,0 +1,102 @@
+"""All clashes of a run: one look at every host whose frame is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.clash.boards import boards
+from ddpmon.diagnose.clash.cores import cores
+from ddpmon.diagnose.clash.figures import Figures, free_memory
+from ddpmon.diagnose.clash.host import Host, look
+from ddpmon.diagnose.clash.leak import Leak, Leaks
+from ddpmon.diagnose.clash.lifetimes import Clash, Lifetimes
+from ddpmon.diagnose.clash.memory import memory
+from ddpmon.diagnose.clash.sharing import sharing
+from ddpmon.diagnose.clash.sign import Sign
+from ddpmon.diagnose.clash.storage import Storage
+from ddpmon.diagnose.clash.strangers import Strangers
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.clash.wires import Wires
+from ddpmon.diagnose.finding import Finding
+from ddpmon.run.model import LOST_S, RankState, Run
+
+LATE = ("straggler", "intermittent_straggler", "slow_node")
+Members = dict[int, list[tuple[int, RankState]]]
+
+
+class Clashes:
+    """Follows the hosts from frame to frame.
+
+    Attributes:
+        lifetimes: the clashes.
+        figures: the ranks' processes over time.
+    """
+
+    def __init__(self) -> None:
+        self.lifetimes = Lifetimes()
+        self.figures = Figures()
+        self._leaks, self._leaking = Leaks(), dict[int, Leak]()
+        self._strangers, self._storage, self._wires = Strangers(), Storage(), Wires()
+        self._seen: dict[int, int] = {}
+        self._counted: tuple[int, int, int] = (-1, -1, -1)
+        self._members: Members = {}
+        self._node_of: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def update(self, run: Run, found: Sequence[Finding]) -> list[Clash]:
+        """The clashes now; `found` is what is said of the ranks' work."""
+        self._gather(run)
+        room = {node: free_memory(frame) for node, (frame, _) in run.nodes.items()}
+        if self.figures.update(run, room, self._node_of):
+            self._leaking = self._leaks.update(self.figures)
+        view = _view(run, self.figures, self._leaking, found)
+        self._strangers.learn(view)
+        for node, (frame, heard_at) in run.nodes.items():
+            if self._seen.get(node) != frame.seq:
+                self._seen[node] = frame.seq
+                self._look(look(node, frame, heard_at, self._members.get(node, ())), view)
+            elif self._is_stale(node, heard_at):
+                self.lifetimes.forget(node)
+        return list(self.lifetimes)
+
+    def _look(self, host: Host, view: View) -> None:
+        signs: list[Sign] = []
+        if host.on:
+            signs += sharing(host, view)
+        if host.gpus:
+            signs += boards(host, view)
+        signs += cores(host, view)
+        signs += self._strangers.look(host, view)
+        signs += memory(host, view)
+        signs += self._storage.look(host, view)
+        signs += self._wires.look(host, view)
+        step = max((frame.step for frame in host.frames.values()), default=-1)
+        self.lifetimes.look(host.number, host.name, signs, step)
+
+    def _is_stale(self, node: int, heard_at: float) -> bool:
+        """Whether its ranks go on while nobody tells of the host."""
+        return any(state.heard_at - heard_at > LOST_S for _, state in self._members.get(node, ())[:1])
+
+    def _gather(self, run: Run) -> None:
+        """Who is on which host; it changes when ranks come, or come back."""
+        known = sum(state is not None for state in run.ranks)
+        counted = (run.restarts, known, len(run.nodes))
+        if counted == self._counted:
+            return
+        self._counted, self._members = counted, {}
+        self._node_of = np.full(len(run.ranks), -1)
+        by_name = {frame.host: node for node, (frame, _) in run.nodes.items()}
+        for rank, state in enumerate(run.ranks):
+            if state is not None:
+                node = state.frame.node if state.frame.node >= 0 else by_name.get(state.frame.host, -1)
+                self._members.setdefault(node, []).append((rank, state))
+                self._node_of[rank] = node
+
+
+def _view(run: Run, figures: Figures, leaks: dict[int, Leak], found: Sequence[Finding]) -> View:
+    worse = [each for each in found if each.severity != "info" and each.cleared_at_step is None]
+    late = {rank: each.phase or "work" for each in worse if each.kind in LATE for rank in each.ranks}
+    slower = [each.phase or "" for each in worse if each.kind == "job_slower"]
+    return View(run, figures, leaks, late, slower[0] if slower else None)

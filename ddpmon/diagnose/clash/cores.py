@@ -1,0 +1,153 @@
+"""CPUs that do not suffice: too many of our own threads, too few CPUs, a quota, the wrong NUMA node."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ddpmon.diagnose.clash.cpus import count, crowds, is_apart, mask_of
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import Sign
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.wording import clean, does, who
+
+Crowds = tuple[tuple[int, tuple[int, ...]], ...]
+_THROTTLED_PCT = 5.0
+_WAITS_PCT, _ANY_WAITS_PCT = 5.0, 10.0
+
+
+def cores(host: Host, view: View) -> list[Sign]:
+    """All but strangers."""
+    crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
+    signs = _pinned(host, crowded) if crowded else []
+    if not view.held_up.isdisjoint(host.frames):
+        signs += _throttled(host)
+        signs += _oversubscribed(host)
+    if host.gpus and len(host.frame.figures.numa) > 1:
+        signs += _far_from_gpu(host)
+    return signs
+
+
+def demand(host: Host, ranks: Sequence[int]) -> int | None:
+    """Threads that compute and workers that load, of these ranks; None if nothing is known of them."""
+    figures = [host.figures(rank) for rank in ranks]
+    if all(each.compute_threads is None and each.workers is None for each in figures):
+        return None
+    return sum((each.compute_threads or 1) + (each.workers or 0) for each in figures)
+
+
+def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
+    """CPUs that these ranks may use together: of their affinity, at most their quotas; 0 where unknown."""
+    cpus = count(mask) or host.frame.figures.cpu_count or 0
+    quotas = [host.figures(rank).quota_cpus for rank in ranks]
+    return min(cpus, math.fsum(quota or cpus for quota in quotas)) if quotas else cpus
+
+
+def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
+    """Fewer CPUs than ranks, where the host has more."""
+    signs, everywhere, ranks = [], host.frame.figures.cpu_count or 0, host.ranks
+    for mask, places in crowded:
+        here, room = [ranks[place] for place in places], count(mask)
+        if room >= everywhere:
+            continue
+        named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
+        said = f"{does(here, 'share')} {named}, of {everywhere} on {host.name}"
+        signs.append(
+            Sign(
+                kind="cpu_pinned",
+                about=mask,
+                ranks=tuple(here),
+                evidence={"cpus": room, "host_cpus": everywhere},
+                summary=said,
+                because=f"pinned to shared cores: {said}",
+                advice="give every rank cores of its own: the launcher's binding (torchrun --numa-binding, srun "
+                "--cpu-bind, numactl, taskset) or the container's cpuset",
+            )
+        )
+    return signs
+
+
+def _throttled(host: Host) -> list[Sign]:
+    by_quota: dict[float | None, list[int]] = defaultdict(list)
+    for rank in host.frames:
+        figures = host.figures(rank)
+        if (figures.throttled_pct or 0) >= _THROTTLED_PCT:
+            by_quota[figures.quota_cpus].append(rank)
+    signs = []
+    for quota, ranks in by_quota.items():
+        share = max(host.figures(rank).throttled_pct or 0 for rank in ranks)
+        limit = f"a quota of {quota:.3g} CPUs" if quota else "a quota of its cgroup"
+        said = f"{limit} stops {'it' if len(ranks) == 1 else 'them'} for {min(share, 100):.0f} % of the time"
+        signs.append(
+            Sign(
+                kind="cpu_throttled",
+                about=quota,
+                ranks=tuple(ranks),
+                summary=f"{who(ranks)} ({host.name}): {said}",
+                because=f"cpu quota: {said}",
+                evidence={"throttled_pct": share, **({"quota_cpus": quota} if quota else {})},
+                advice="raise the container's or cgroup's CPU limit, or take fewer threads and DataLoader workers",
+            )
+        )
+    return signs
+
+
+def _oversubscribed(host: Host) -> list[Sign]:
+    """More threads and workers than CPUs, group by group of equal affinity, where they do wait."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for rank, figures in host.processes.items():
+        groups[mask_of(figures.cpus)].append(rank)
+    signs = []
+    for mask, ranks in groups.items():
+        wanted, usable = demand(host, ranks), supply(host, ranks, mask)
+        waiting = [rank for rank in ranks if _waits(host, rank)]
+        if wanted is None or not 0 < usable < wanted or 2 * len(waiting) < len(ranks):
+            continue
+        threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
+        said = f"{threads} computing threads and {wanted - threads} workers on {usable:.3g} usable CPUs"
+        signs.append(
+            Sign(
+                kind="cpu_oversubscribed",
+                about=mask,
+                ranks=tuple(ranks),
+                evidence={"threads": threads, "workers": wanted - threads, "usable_cpus": usable},
+                summary=f"{who(ranks)} ({host.name}) together run {said}",
+                because=f"cpu oversubscribed: {said}",
+                advice="fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
+            )
+        )
+    return signs
+
+
+def _waits(host: Host, rank: int) -> bool:
+    figures = host.figures(rank)
+    return (figures.runqueue_pct or 0) >= _WAITS_PCT or (figures.runqueue_all_pct or 0) >= _ANY_WAITS_PCT
+
+
+def _far_from_gpu(host: Host) -> list[Sign]:
+    """Ranks that may only run on another NUMA node than their GPU's."""
+    nodes, on, processes, far = host.frame.figures.numa, host.on, host.processes, {}
+    for gpu in host.gpus:
+        node = gpu.numa_node
+        if node is not None and 0 <= node < len(nodes):
+            for rank in on[gpu.uuid]:
+                if is_apart(processes[rank].cpus, nodes[node]):
+                    far[rank] = node
+    if not far:
+        return []
+    ranks = sorted(far)
+    cpus = clean(host.figures(ranks[0]).cpus or "", 40)
+    theirs = "its GPU is" if len(ranks) == 1 else "their GPUs are"
+    return [
+        Sign(
+            kind="numa_misaffinity",
+            about=None,
+            ranks=tuple(ranks),
+            evidence={"numa_node": far[ranks[0]], "cpus": cpus},
+            summary=f"{who(ranks)} ({host.name}) may only run on other NUMA nodes than {theirs} on (CPUs {cpus}, "
+            f"node {far[ranks[0]]})",
+            because="numa: its CPUs are on another node than its GPU",
+            advice="bind every rank to its GPU's node: torchrun --numa-binding, or numactl --cpunodebind",
+        )
+    ]

@@ -1,0 +1,134 @@
+"""Every rank's figures of its process over time: the last seconds whole, the last minutes thinned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.machine import ProcessFigures
+from ddpmon.run.medians import row_medians
+from ddpmon.run.model import LOST_S, Run
+from ddpmon.schema import NodeFrame, RankFrame
+
+COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full")
+RECENT = 10
+_LONG, _EVERY = 48, 10
+_APART_S = 0.9  # ranks publish every second, and a watcher may look more often
+_NOBODY = (float("nan"),) * len(COLUMNS)
+_UNKNOWN = ProcessFigures()
+Floats = NDArray[np.float64]
+
+
+class Figures:
+    """Rounds of a second: one row of all ranks each.
+
+    Attributes:
+        now: column -> [world], NaN where unknown.
+        rounds: how many there have been.
+    """
+
+    def __init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, world: int) -> None:
+        shape = (world, len(COLUMNS))
+        self._recent = np.full((RECENT, *shape), np.nan)
+        self._long = np.full((_LONG, *shape), np.nan, np.float32)
+        self._began = float("nan")
+        self._last = -np.inf
+        self.rounds = 0
+        self.now: dict[str, Floats] = {name: np.full(world, np.nan) for name in COLUMNS}
+
+    def update(self, run: Run, room: Mapping[int, float], node_of: NDArray[np.int64]) -> bool:
+        """Take a round, if a second has gone by; `room` is the memory left on each host, `node_of` [world] its place.
+
+        Args:
+            run: the run.
+            room: node -> bytes of its memory that are not used.
+            node_of: [world] the node of each rank, -1 where unknown.
+        """
+        if len(self.now["at"]) != len(run.ranks):
+            self._begin(len(run.ranks))
+        table = np.array([_row(state.frame, state.heard_at) if state else _NOBODY for state in run.ranks], np.float64)
+        newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
+        if newest < self._last + _APART_S:
+            return False
+        self._last = newest
+        if np.isnan(self._began):
+            self._began = newest
+        table[table[:, 0] < newest - LOST_S] = np.nan
+        table[:, 0] -= self._began
+        limit, used = table[:, 6].copy(), table[:, 8].copy()
+        table[:, 6] = np.fmin(np.maximum(limit - used, 0), _room(room, node_of))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            table[:, 8] = np.where(limit > 0, used / limit, np.nan)
+        self._take(table)
+        return True
+
+    def _take(self, table: Floats) -> None:
+        self._recent[self.rounds % RECENT] = table
+        if self.rounds % _EVERY == 0:
+            self._long[self.rounds // _EVERY % _LONG] = table
+        self.rounds += 1
+        self.now = {name: table[:, place] for place, name in enumerate(COLUMNS)}
+
+    def recent(self, name: str, count: int = RECENT) -> Floats:
+        """[n, world] the last rounds, oldest first, at most `count`."""
+        return self._recent[self._order(count), :, COLUMNS.index(name)]
+
+    def _order(self, count: int) -> NDArray[np.int64]:
+        """The places of the last rounds, oldest first."""
+        return (self.rounds + np.arange(-min(count, self.rounds, RECENT), 0)) % RECENT
+
+    def long(self, name: str) -> NDArray[np.float32]:
+        """[n, world] the last minutes, every tenth round, oldest first."""
+        taken = -(-self.rounds // _EVERY)
+        order = (taken + np.arange(-min(taken, _LONG), 0)) % _LONG
+        return self._long[order, :, COLUMNS.index(name)]
+
+    def mean(self, name: str, who: NDArray[np.int64], since: float) -> Floats:
+        """[len(who)] means of the last rounds, of those after step `since` where there are any."""
+        at = (self._order(RECENT)[:, None], who)
+        values, steps = self._recent[(*at, COLUMNS.index(name))], self._recent[(*at, COLUMNS.index("step"))]
+        after = np.where(steps > since, values, np.nan)
+        return _means(np.where(np.isnan(after).all(axis=0), values, after))
+
+    def before(self, name: str, step: float) -> Floats:
+        """[world] medians of the rounds that were over at `step`, NaN where there is none on record."""
+        values = np.where(self.long("step") <= step, self.long(name), np.float32(np.nan))
+        return row_medians(values.T.astype(np.float64))
+
+    @property
+    def at_long(self) -> bool:
+        """Whether the last round was one of those kept for minutes."""
+        return self.rounds % _EVERY == 1
+
+
+def free_memory(frame: NodeFrame) -> float:
+    """Bytes of the host's memory that are not used, NaN where unknown."""
+    used, total = frame.figures.memory_used, frame.figures.memory_total
+    return float(max(0, total - used)) if used is not None and total else float("nan")
+
+
+def _row(frame: RankFrame, heard_at: float) -> tuple[float | None, ...]:
+    process = frame.process or _UNKNOWN
+    return (
+        heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
+        process.rss_bytes, process.memory_limit, process.oom_kills, process.memory_used,
+    )  # fmt: skip
+
+
+def _room(room: Mapping[int, float], node_of: NDArray[np.int64]) -> Floats:
+    left = np.full(int(node_of.max(initial=-1)) + 2, np.nan)
+    for node, free in room.items():
+        if node < len(left) - 1:
+            left[node] = free
+    return left[node_of]
+
+
+def _means(values: Floats) -> Floats:
+    known = ~np.isnan(values)
+    counts = known.sum(axis=0)
+    return np.where(counts > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(counts, 1), np.nan)

@@ -1,0 +1,174 @@
+"""Memory that runs out: of the host, of a cgroup, by a rank that grows; and shared memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label, size
+from ddpmon.diagnose.clash.view import FULL, View
+from ddpmon.diagnose.finding import Severity
+from ddpmon.diagnose.wording import span, who
+from ddpmon.machine import Disk, HostProcess
+
+SHM = "/dev/shm"
+_BRIM = 0.98
+_STALL_PCT, _FULL_STALL_PCT = 10.0, 5.0
+_SWAP_IN_S = 10 << 20
+_IMMINENT_S = 60.0
+_SHM_SHARE, _SHM_LITTLE, _SHM_BRIM = 0.10, 1 << 30, 0.02
+_DOCKER = 64 << 20
+_ADVICE = "fewer DataLoader workers, smaller caches, or a larger limit; then look for what grows"
+
+
+def memory(host: Host, view: View) -> list[Sign]:
+    """All of it."""
+    if not host.frames:
+        return []
+    signs = _of_host(host)
+    if not view.tight.isdisjoint(host.frames):
+        signs += _of_cgroups(host)
+    if view.leaks:
+        signs += _growing(host, view)
+    for disk in host.frame.figures.disks:
+        if disk.path == SHM:
+            signs += _shared(host, disk)
+    return signs
+
+
+def _near(used: int | None, total: int | None) -> Severity | None:
+    """How bad it is that so much is used; None while it is not, or unknown."""
+    if used is None or not total or used < FULL * total:
+        return None
+    return "critical" if used >= _BRIM * total else "warning"
+
+
+def _of_host(host: Host) -> list[Sign]:
+    figures = host.frame.figures
+    threat, said, evidence = _near(figures.memory_used, figures.memory_total), [], dict[str, float | int | str]()
+    if threat and figures.memory_used and figures.memory_total:
+        said.append(f"{100 * figures.memory_used / figures.memory_total:.0f} % of its memory is used")
+        evidence |= {"memory_used": figures.memory_used, "memory_total": figures.memory_total}
+    stalls = figures.pressure
+    if stalls and ((stalls.memory or 0) >= _STALL_PCT or (stalls.memory_full or 0) >= _FULL_STALL_PCT):
+        share = max(stalls.memory or 0, stalls.memory_full or 0)
+        said.append(f"tasks wait for memory {share:.0f} % of the time")
+        evidence["pressure_pct"] = share
+    if (figures.swap_in_bytes_s or 0) >= _SWAP_IN_S:
+        said.append(f"{size(figures.swap_in_bytes_s or 0)}/s come back from swap")
+        evidence["swap_in_bytes_s"] = figures.swap_in_bytes_s or 0
+    if not said:
+        return []
+    words, greedy = " and ".join(said), _greediest(host)
+    whose = f"; {label(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
+    return [
+        Sign(
+            kind="memory_pressure",
+            about="host",
+            ranks=host.ranks,
+            threat=threat or "info",
+            evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
+            summary=f"{host.name} is short of memory: {words}{whose}",
+            because=f"memory pressure: {words}{whose}",
+            advice=_ADVICE,
+        )
+    ]
+
+
+def _greediest(host: Host) -> HostProcess | None:
+    """The stranger with the most memory, if it holds a tenth of the host's."""
+    figures = host.frame.figures
+    found = max(figures.processes, key=lambda each: (not host.is_ours(each.process), each.rss_bytes or 0), default=None)
+    if found is None or host.is_ours(found.process) or (found.rss_bytes or 0) < 0.1 * (figures.memory_total or 1 << 62):
+        return None
+    return found
+
+
+def _of_cgroups(host: Host) -> list[Sign]:
+    groups: dict[int, list[int]] = defaultdict(list)
+    for rank in host.frames:
+        figures = host.figures(rank)
+        if figures.oom_kills or _near(figures.memory_used, figures.memory_limit):
+            groups[figures.memory_limit or 0].append(rank)
+    return [_cgroup(host, limit, ranks) for limit, ranks in groups.items()]
+
+
+def _cgroup(host: Host, limit: int, ranks: list[int]) -> Sign:
+    used = max(host.figures(rank).memory_used or 0 for rank in ranks)
+    kills = max(host.figures(rank).oom_kills or 0 for rank in ranks)
+    near = _near(used, limit)
+    said = [f"{size(used)} of the {size(limit)} that the cgroup allows are used"] if near else []
+    said += [f"{kills:,} process{'es were' if kills > 1 else ' was'} killed for memory"] if kills else []
+    evidence: Evidence = {"memory_used": used, "memory_limit": limit, "oom_kills": kills}
+    words = " and ".join(said)
+    return Sign(
+        kind="memory_pressure",
+        about=("cgroup", limit),
+        ranks=tuple(ranks),
+        threat=near or "warning",
+        looks=1 if kills else 3,
+        evidence=evidence,
+        summary=f"{who(ranks)} ({host.name}): {words}",
+        because=f"memory pressure: {words}",
+        advice=_ADVICE,
+    )
+
+
+def _growing(host: Host, view: View) -> list[Sign]:
+    signs = []
+    for rank in host.frames:
+        leak = view.leaks.get(rank)
+        if leak is None:
+            continue
+        said = f"grows by {size(leak.bytes_s)}/s, which leaves {span(leak.left_s)} until the memory is full"
+        signs.append(
+            Sign(
+                kind="memory_pressure",
+                about=("growth", rank),
+                ranks=(rank,),
+                looks=1,
+                threat="critical" if leak.left_s <= _IMMINENT_S else "warning",
+                evidence={
+                    "growth_bytes_s": leak.bytes_s,
+                    "left_s": leak.left_s,
+                    "rss_bytes": host.figures(rank).rss_bytes or 0,
+                    "pid": host.frames[rank].pid,
+                },
+                summary=f"rank {rank} ({host.name}) {said}",
+                because=f"memory pressure: it {said}",
+                advice="look for what this rank keeps: lists of losses with their graphs, caches, a loader's copies",
+            )
+        )
+    return signs
+
+
+def _shared(host: Host, disk: Disk) -> list[Sign]:
+    """Shared memory nearly full; or as small as Docker makes it, with DataLoader workers that pass batches in it."""
+    if not disk.total or disk.free is None:
+        return []
+    little = disk.free < _SHM_SHARE * disk.total and disk.free < _SHM_LITTLE
+    if not little and disk.total > _DOCKER:
+        return []
+    workers = sum(host.figures(rank).workers or 0 for rank in host.frames if _loads(host, rank))
+    if not little and not workers:
+        return []
+    said = f"{size(disk.free)} of {size(disk.total)} are left in {SHM}"
+    with_workers = f", and {workers} DataLoader workers pass their batches through it" if workers else ""
+    return [
+        Sign(
+            kind="shm_low",
+            about=None,
+            ranks=host.ranks,
+            summary=f"{said} of {host.name}{with_workers}",
+            because=f"shared memory: {said}",
+            evidence={"free": disk.free, "total": disk.total, "workers": workers},
+            threat="critical" if workers and disk.free < _SHM_BRIM * disk.total else "warning",
+            advice="a full one ends the run with a bus error: docker run --shm-size, an emptyDir in memory, or fewer "
+            "workers; remove what dead processes left there",
+        )
+    ]
+
+
+def _loads(host: Host, rank: int) -> bool:
+    loader = host.frames[rank].loader
+    return loader is None or loader.workers > 0

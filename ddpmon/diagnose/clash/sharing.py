@@ -1,0 +1,166 @@
+"""GPUs that somebody else is on: strangers, other ranks, what an earlier run left behind."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import Sign, culprit, labels, size
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.wording import does, who
+from ddpmon.machine import GpuFigures, GpuProcess
+
+_HELD, _DRAWN = 64 << 20, 512 << 20  # bytes; a desktop draws a little on every GPU
+_SM_PCT = 1.0
+_CONTEXT, _UNKNOWN_USE = 1 << 30, 2 << 30
+_ITS_LOOKS = 8
+_RANK_NUMBER = re.compile(r"(rank[= ])\d+")
+On = tuple[GpuFigures, GpuProcess]
+
+
+def sharing(host: Host, _view: View) -> list[Sign]:
+    """Strangers on the ranks' GPUs, and ranks on each other's."""
+    signs, pids = list[Sign](), host.pids
+    foreign: dict[object, list[On]] = defaultdict(list)
+    for gpu in host.gpus:
+        ranks, processes = host.on[gpu.uuid], gpu.processes
+        if processes and len(processes) == len(ranks) == 1 and pids.get(processes[0].process.pid) == ranks[0]:
+            continue
+        on_it = {host.pids.get(each.process.pid) for each in gpu.processes or ()}
+        if on_it.isdisjoint(ranks):  # in a container the numbers may be the host's, or hidden
+            signs += _hidden(host, gpu, ranks)
+        elif len(on_it) > len(ranks) or None in on_it:
+            signs += _visitors(host, gpu)
+            for each in gpu.processes or ():
+                if each.process.pid not in host.pids and _matters(each) and not host.is_ours(each.process):
+                    foreign[_who_runs(each)].append((gpu, each))
+    signs += [_strangers(host, key, found) for key, found in foreign.items()]
+    return signs + _doubled(host) if len(host.on) < len(host.frames) else signs
+
+
+def _matters(each: GpuProcess) -> bool:
+    least = _DRAWN if each.kind == "graphics" else _HELD
+    return (each.memory or 0) >= least or (each.sm_pct or 0) >= _SM_PCT
+
+
+def _who_runs(each: GpuProcess) -> object:
+    """Processes of one job: the same user's with the same command, whatever rank that names."""
+    process = each.process
+    return (process.user, _RANK_NUMBER.sub(r"\1", process.command)) if process.command else process.pid
+
+
+def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
+    ranks = tuple(sorted({rank for gpu, _ in found for rank in host.on[gpu.uuid]}))
+    processes = list({each.process.pid: each.process for _, each in found}.values())
+    memory = sum(each.memory or 0 for _, each in found)
+    shares = [each.sm_pct for _, each in found if each.sm_pct is not None]
+    evidence = {**culprit(processes), "memory_bytes": memory, "gpus": len({gpu.uuid for gpu, _ in found})}
+    held, name = size(memory), labels(processes)
+    if all(_left_behind(host, each) for _, each in found):
+        return Sign(
+            kind="gpu_leftover",
+            about=key,
+            ranks=ranks,
+            looks=_ITS_LOOKS,
+            evidence=evidence,
+            summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and does nothing with it: it looks "
+            f"like what an earlier run left behind",
+            because=f"gpu memory held by {name}",
+            advice=f"if it is yours and over: kill {processes[0].pid}",
+        )
+    if shares:
+        evidence["sm_pct"] = max(shares)
+    uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= _SM_PCT else f"holds {held} on"
+    several = "another training on the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
+    return Sign(
+        kind="gpu_shared",
+        about=key,
+        ranks=ranks,
+        evidence=evidence,
+        summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
+        because=f"gpu shared: {name} {uses} its GPU",
+        advice="agree with its owner who uses which GPU, or ask the scheduler for GPUs of your own",
+    )
+
+
+def _left_behind(host: Host, each: GpuProcess) -> bool:
+    """Idle, and an orphan, or an older process of our ranks' own command."""
+    if each.sm_pct is None or each.sm_pct >= _SM_PCT:
+        return False
+    process = each.process
+    if process.parents and process.parents[0] == 1:
+        return True
+    ours = [
+        other.process
+        for gpu in host.gpus
+        for other in gpu.processes or ()
+        if other.process.pid in host.pids and other.process.command == process.command is not None
+    ]
+    starts = [other.started_at for other in ours if other.started_at is not None]
+    return process.started_at is not None and bool(starts) and process.started_at < min(starts)
+
+
+def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
+    """Memory that is not ours, where the processes cannot be told apart."""
+    own = [host.figures(rank).gpu_memory for rank in ranks]
+    if gpu.memory_used is None or not own or any(not held for held in own):
+        return []  # a rank that holds nothing yet may well have its context by now
+    ours = sum(held or 0 for held in own) + _CONTEXT * len(ranks)
+    foreign = gpu.memory_used - ours
+    if foreign < max(_UNKNOWN_USE, 0.05 * (gpu.memory_total or 0)):
+        return []
+    said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) are not ours"
+    return [
+        Sign(
+            kind="gpu_shared",
+            about=("memory", gpu.uuid),
+            ranks=tuple(ranks),
+            evidence={"memory_bytes": foreign, "memory_used": gpu.memory_used, "ours_bytes": ours},
+            summary=f"{said}: the processes are hidden from here (a container?), only the memory tells",
+            because=f"gpu shared: {size(foreign)} on its GPU are not ours, by processes that are hidden",
+            advice="run nvidia-smi on the host itself, outside of the container, to see whose they are",
+        )
+    ]
+
+
+def _doubled(host: Host) -> list[Sign]:
+    signs = []
+    boards = {gpu.board for gpu in host.frame.gpus if gpu.board}  # a rank on a MIG instance may name the whole board
+    for uuid, ranks in host.on.items():
+        if len(ranks) > 1 and uuid not in boards:
+            signs.append(
+                Sign(
+                    kind="gpu_doubled",
+                    about=uuid,
+                    ranks=tuple(ranks),
+                    evidence={"ranks_on_it": len(ranks)},
+                    summary=f"{does(ranks, 'share')} one GPU ({host.name})",
+                    because=f"gpu doubled: {does(ranks, 'share')} one GPU",
+                    advice="give every rank a GPU of its own: torch.cuda.set_device(local_rank) before anything else",
+                )
+            )
+    return signs
+
+
+def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
+    """Ranks with a context on another rank's GPU."""
+    owners = host.on[gpu.uuid]
+    inside = [each for each in gpu.processes or () if host.pids.get(each.process.pid, owners[0]) not in owners]
+    if not inside:
+        return []
+    visitors = sorted({host.pids[each.process.pid] for each in inside})
+    held = sum(each.memory or 0 for each in inside)
+    said = f"{does(visitors, 'hold')} a context ({size(held)}) on the GPU of {who(owners)}"
+    return [
+        Sign(
+            kind="gpu_doubled",
+            about=("context", gpu.uuid),
+            ranks=(*owners, *visitors),
+            evidence={"contexts": len(visitors), "memory_bytes": held},
+            summary=f"{said} ({host.name})",
+            because=f"gpu doubled: {said}",
+            advice="torch.cuda.set_device(local_rank) before the first use of CUDA, and torch.load(map_location=...)",
+        )
+    ]

@@ -1,0 +1,67 @@
+"""What one look at a host shows of one clash, and the words for whose doing it is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from ddpmon.diagnose.finding import Severity
+from ddpmon.diagnose.wording import clean
+from ddpmon.machine import Process
+
+LOOKS = 3  # frames of a host that must show a clash: one sudden value is none
+Evidence = dict[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One clash as one frame of a host shows it.
+
+    Attributes:
+        about: what tells it from others of its kind on the same host.
+        ranks: whom it hurts, worst first.
+        summary: one sentence.
+        because: the words for it where it is the cause of something; its plain name comes first.
+        threat: how bad it is even if nobody is late.
+        looks: how many frames in a row must show it.
+    """
+
+    kind: str
+    about: Hashable
+    ranks: tuple[int, ...]
+    summary: str
+    because: str
+    evidence: Evidence
+    advice: str
+    threat: Severity = "info"
+    looks: int = LOOKS
+
+
+def label(process: Process) -> str:
+    """Pid 8123 (bob, python x.py), as far as it is visible."""
+    known = ", ".join(clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text)
+    return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"
+
+
+def labels(processes: Sequence[Process]) -> str:
+    """The first of them, and how many more: pid 8123 (bob, python x.py) and 2 more."""
+    more = len(processes) - 1
+    return label(processes[0]) + (f" and {more} more" if more > 0 else "")
+
+
+def culprit(processes: Sequence[Process]) -> Evidence:
+    """Whose doing it is, as evidence: the first one whole, and everybody's number."""
+    first = processes[0]
+    evidence: Evidence = {"pid": first.pid}
+    if first.user:
+        evidence["user"] = clean(first.user, 32)
+    if first.command:
+        evidence["command"] = clean(first.command)
+    if len(processes) > 1:
+        evidence["pids"] = ", ".join(str(process.pid) for process in processes[:16])
+    return evidence
+
+
+def size(count: float) -> str:
+    """512 MB, 3.2 GB."""
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"

@@ -1,0 +1,113 @@
+"""Disks that fill up, and disks that a rank's input or checkpoint waits for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.memory import SHM
+from ddpmon.diagnose.clash.sign import Sign, size
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.wording import clean
+from ddpmon.machine import Disk
+
+_LOW_SHARE, _LOW = 0.05, 10 << 30
+_BRIM = 512 << 20
+_BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
+_STALL_PCT = 20.0
+_KEPT, _ENOUGH = 64, 10
+_WAITS_FOR_DISKS = frozenset({"input", "other"})
+
+
+class Storage:
+    """Remembers how long requests usually wait, and whether the ranks still read their data for the first time."""
+
+    def __init__(self) -> None:
+        self._waits: dict[tuple[int, str], deque[float]] = {}
+        self._batches: dict[int, int] = {}
+        self._read_once: set[int] = set()
+
+    def look(self, host: Host, view: View) -> list[Sign]:
+        """Low disks, and slow ones where a phase that reads or writes is late."""
+        disks = [disk for disk in host.frame.figures.disks if disk.path != SHM]
+        if not disks or not host.frames:
+            return []
+        self._follow(host)
+        late = {view.slower, *(view.late.get(rank) for rank in host.frames)} if view.late else {view.slower}
+        matters = not late.isdisjoint(_WAITS_FOR_DISKS)
+        signs: list[Sign] = []
+        for disk in disks:
+            if disk.free is not None and disk.free < _LOW:
+                signs += _low(host, disk, disk.free)
+            signs += self._slow(host, disk, matters=matters)
+        return signs
+
+    def _follow(self, host: Host) -> None:
+        """One rank tells for all of its host: they go through their data together."""
+        loader = next(iter(host.frames.values())).loader
+        if loader is None or host.number in self._read_once:
+            return
+        if loader.ended or loader.batches < self._batches.get(host.number, 0):
+            self._read_once.add(host.number)
+        self._batches[host.number] = loader.batches
+
+    def _slow(self, host: Host, disk: Disk, *, matters: bool) -> list[Sign]:
+        wait = max(disk.read_wait_ms or 0.0, disk.write_wait_ms or 0.0)
+        past = self._waits.get((host.number, disk.path))
+        if past is None:
+            past = self._waits[host.number, disk.path] = deque(maxlen=_KEPT)
+        if not matters:  # what is slow while it matters is not the usual
+            if wait > 0:
+                past.append(wait)
+            return []
+        usual = float(np.median(past)) if len(past) >= _ENOUGH else None
+        stalls = host.frame.figures.pressure
+        stalled = max((stalls.io or 0, stalls.io_full or 0)) if stalls else 0.0
+        busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
+        if not (busy or stalled >= _STALL_PCT) or not self._is_up(host, wait, usual):
+            return []
+        return [_slow_sign(host, disk, wait, stalled)]
+
+    def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
+        """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
+        first = host.number in self._batches and host.number not in self._read_once
+        return wait >= _TIMES * usual if usual is not None else not first
+
+
+def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
+    path = clean(disk.path, 60)
+    said = f"requests to {path} wait {wait:.0f} ms, its disk is {min(disk.busy_pct or 0, 100):.0f} % busy"
+    if (disk.busy_pct or 0) < _BUSY_PCT:
+        said = f"tasks wait for disks {stalled:.0f} % of the time"
+    return Sign(
+        kind="disk_slow",
+        about=disk.path,
+        ranks=host.ranks,
+        summary=f"{host.name}: {said}",
+        because=f"slow disk: {said}",
+        evidence={"path": path, "wait_ms": wait, "busy_pct": disk.busy_pct or 0, "io_pressure_pct": stalled},
+        advice="see who else uses it (iotop, the file server); copy the data to a local disk, cache it, load ahead",
+    )
+
+
+def _low(host: Host, disk: Disk, free: int) -> list[Sign]:
+    """One that the run writes to is nearly full; what is only read may well be."""
+    read_only = bool(disk.uses) and all("data" in use.lower() for use in disk.uses)
+    if not disk.total or read_only or free >= _LOW_SHARE * disk.total:
+        return []
+    uses = ", ".join(clean(use, 30) for use in disk.uses)
+    said = f"{size(free)} of {size(disk.total)} are left on {clean(disk.path, 60)}"
+    return [
+        Sign(
+            kind="disk_low",
+            about=disk.path,
+            ranks=host.ranks,
+            threat="critical" if free < _BRIM else "warning",
+            summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
+            because=f"disk full: {said}",
+            evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total},
+            advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
+        )
+    ]

@@ -1,0 +1,96 @@
+"""CPU contention: strangers that compute on the CPUs which a rank waits for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from ddpmon.diagnose.clash.cores import demand, supply
+from ddpmon.diagnose.clash.cpus import count, mask_of
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import Sign, culprit, label
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.wording import does, who
+from ddpmon.machine import Process
+from ddpmon.run.medians import row_medians
+
+_WAITS_PCT, _MORE_PCT, _CLEAR_PCT = 5.0, 5.0, 10.0
+_TAKES_PCT, _LEAST_PCT = 20.0, 5.0  # of a core: together, and each
+Taker = tuple[Process, float]
+
+
+class Strangers:
+    """Remembers who was named, since a wait that has lasted becomes a rank's own past."""
+
+    def __init__(self) -> None:
+        self._named: dict[int, set[int]] = {}
+        self._usual = np.empty(0)
+
+    def look(self, host: Host, view: View) -> list[Sign]:
+        """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
+        before = self._named.pop(host.number, set())
+        if view.held_up.isdisjoint(host.frames):
+            return []
+        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= _WAITS_PCT]
+        by_mask: dict[int, list[int]] = defaultdict(list)
+        for rank in waiting:
+            by_mask[mask_of(host.figures(rank).cpus)].append(rank)
+        signs = []
+        for mask, ranks in by_mask.items():
+            takers = _takers(host, mask) if mask else []
+            taken = sum(share for _, share in takers)
+            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, mask)]
+            if up and taken >= _TAKES_PCT:
+                self._named.setdefault(host.number, set()).update(up)
+                signs.append(_sign(host, up, takers, taken))
+        return signs
+
+    def learn(self, view: View) -> None:
+        """Take the ranks' usual wait anew, from the last minutes."""
+        if view.figures.at_long:
+            self._usual = row_medians(view.figures.long("queue").T.astype(np.float64))
+
+    def _is_up(self, host: Host, view: View, rank: int, mask: int) -> bool:
+        waits = host.figures(rank).runqueue_pct or 0
+        usual = self._usual[rank] if rank < len(self._usual) else np.nan
+        if waits >= view.peers_wait[rank] + _MORE_PCT or waits >= usual + _MORE_PCT:  # NaN is neither
+            return True
+        together = [other for other in host.frames if mask_of(host.figures(other).cpus) & mask]
+        wanted = demand(host, together)
+        return waits >= _CLEAR_PCT and wanted is not None and wanted <= supply(host, together, mask)
+
+
+def _takers(host: Host, mask: int) -> list[Taker]:
+    """Strangers and what they take of these CPUs, in percent of a core, the greatest first.
+
+    One that may run elsewhere, too, is expected to take its part here.
+    """
+    everywhere = (1 << min(host.frame.figures.cpu_count or 0, 8192)) - 1
+    found = []
+    for each in host.frame.figures.processes:
+        theirs = mask_of(each.cpus) or everywhere
+        if not theirs & mask or (each.cpu_pct or 0) < _LEAST_PCT or host.is_ours(each.process):
+            continue
+        share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
+        if share >= _LEAST_PCT:
+            found.append((each.process, share))
+    return sorted(found, key=lambda taker: -taker[1])
+
+
+def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
+    processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
+    name = label(processes[0])
+    several = f" with {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
+    shown = taken if several else takers[0][1]
+    ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
+    return Sign(
+        kind="cpu_contention",
+        about=mask_of(host.figures(ranks[0]).cpus),
+        ranks=tuple(ranks),
+        evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},
+        summary=f"{name}{several} takes {shown:.0f} % of a core on the CPUs of {who(ranks)} ({host.name}), which "
+        f"{does(ranks, 'wait').removeprefix(who(ranks)).strip()} for a CPU {max(waits):.0f} % of the time",
+        because=f"cpu contention: {name}{several} takes {shown:.0f} % of its cores",
+        advice=f"stop or move pid {processes[0].pid}, or give the ranks cores of their own (taskset, numactl, cpuset)",
+    )

@@ -1,0 +1,107 @@
+"""The network under a host: errors, drops and segments sent again; ports that somebody else holds."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label
+from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.wording import clean
+from ddpmon.machine import Nic, TakenPort
+from ddpmon.run.model import Run
+
+_SECONDS = 10
+_ERRORS, _DROPS, _BURSTS = 3, 100, 3  # more within the last ten frames, and in how many of them
+_AGAIN, _TIMES = 10.0, 3.0  # of a thousand, and times the middle of the other hosts
+Counts = tuple[int, int]
+
+
+class Wires:
+    """Remembers the counters of the last ten frames: they count from the start, and only growth is trouble."""
+
+    def __init__(self) -> None:
+        self._past: dict[tuple[int, str], deque[Counts]] = {}
+
+    def look(self, host: Host, view: View) -> list[Sign]:
+        """Interfaces that lose packets, hosts that send again, and taken ports."""
+        figures = host.frame.figures
+        signs: list[Sign] = []
+        if not host.frames:
+            return signs
+        for nic in figures.nics:
+            if nic.name != "lo":
+                signs += self._losing(host, nic)
+        if (figures.retransmits_per_1000 or 0) >= _AGAIN:
+            signs += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
+        for port in figures.ports:
+            signs += _taken(host, port)
+        return signs
+
+    def _losing(self, host: Host, nic: Nic) -> list[Sign]:
+        past = self._past.get((host.number, nic.name))
+        if past is None:
+            past = self._past[host.number, nic.name] = deque(maxlen=_SECONDS)
+        if nic.errors is None and nic.drops is None:
+            return []
+        past.append((nic.errors or 0, nic.drops or 0))
+        errors, drops = past[-1][0] - past[0][0], past[-1][1] - past[0][1]
+        if (errors < _ERRORS or not _grows(past, 0)) and (drops < _DROPS or not _grows(past, 1)):
+            return []
+        said = f"{clean(nic.name, 30)} of {host.name} had {max(errors, 0):,} errors and {max(drops, 0):,} drops"
+        return [_sign(host, nic.name, f"{said} within the last {len(past)} s", {"errors": errors, "drops": drops})]
+
+
+def _grows(past: deque[Counts], which: int) -> bool:
+    """Whether it has risen in several of the frames, not in one burst."""
+    return sum(now[which] > before[which] for before, now in pairwise(past)) >= _BURSTS
+
+
+def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
+    """Far more than the other hosts do; of a single host nobody knows what is usual, and its ranks need no network."""
+    others = [
+        frame.figures.retransmits_per_1000
+        for node, (frame, _) in run.nodes.items()
+        if node != host.number and frame.figures.retransmits_per_1000 is not None
+    ]
+    if not others or rate < _TIMES * float(np.median(others)):
+        return []
+    usual = float(np.median(others))
+    said = f"{host.name} sends {rate / 10:.1f} % of its TCP segments again, the other hosts {usual / 10:.1f} %"
+    return [_sign(host, None, said, {"retransmits_per_1000": rate, "others_per_1000": usual})]
+
+
+def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
+    return Sign(
+        kind="nic_errors",
+        about=about,
+        ranks=host.ranks,
+        summary=said,
+        because=f"network errors: {said}",
+        evidence=evidence,
+        advice="look at the cable, the switch port, duplex and speed (ethtool -S), and the firmware",
+    )
+
+
+def _taken(host: Host, port: TakenPort) -> list[Sign]:
+    """A port that the run wanted and somebody else holds."""
+    if port.process is not None and host.is_ours(port.process):
+        return []
+    by = label(port.process) if port.process else "somebody who is not visible from here"
+    wanted = clean(port.wanted_for, 60)
+    evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
+    return [
+        Sign(
+            kind="port_clash",
+            about=port.port,
+            ranks=host.ranks[:1],
+            looks=1,
+            evidence=evidence,
+            summary=f"port {port.port} of {host.name}, wanted for {wanted}, is held by {by}",
+            because=f"port taken: {port.port} by {by}",
+            advice="another run on this host? choose another port (torchrun --master-port) or stop its holder",
+        )
+    ]

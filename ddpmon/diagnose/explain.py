@@ -1,0 +1,186 @@
+"""How much of a lateness a machine's figures explain, and which clashes fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.clash.clashes import LATE
+from ddpmon.diagnose.clash.figures import Figures
+from ddpmon.diagnose.clash.lifetimes import Clash
+from ddpmon.diagnose.clash.view import is_loaded
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.run.medians import median
+from ddpmon.run.model import Run
+from ddpmon.schema import PHASES
+
+SOME, MOST = 0.3, 0.8  # of the excess
+_COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
+_ANY = frozenset({*PHASES, "work"})
+_FITS = {
+    "gpu_shared": _COMPUTES,
+    "gpu_doubled": _COMPUTES,
+    "gpu_throttled": _COMPUTES,
+    "pcie_degraded": _ANY - {"optimizer"},
+    "cpu_throttled": _ANY,
+    "cpu_contention": _ANY,
+    "cpu_pinned": _ANY,
+    "cpu_oversubscribed": _ANY,
+    "numa_misaffinity": _ANY,
+    "memory_pressure": _ANY,
+    "disk_slow": frozenset({"input", "other"}),
+    "shm_low": frozenset({"input"}),
+}
+_MEASURE = {
+    "cpu_contention": "queue",
+    "cpu_pinned": "queue",
+    "cpu_oversubscribed": "queue",
+    "cpu_throttled": "throttled",
+    "gpu_throttled": "clock",
+}
+_ASKED = 64
+_NEAR_STEPS, _NEAR_MS = 20, 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """A verdict that the machine may explain.
+
+    Attributes:
+        ranks: who is late; all ranks for the job as a whole.
+        step_ms: a step's duration. excess_ms: what the lateness adds to a step, on average.
+        shares: measure -> how much of the excess it carries; missing where unknown.
+    """
+
+    finding: Finding
+    ranks: frozenset[int]
+    step_ms: float
+    excess_ms: float
+    shares: dict[str, float]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole job is meant."""
+        return self.finding.kind not in LATE
+
+    def share_of(self, clash: Clash) -> float | None:
+        """How much of the excess the clash carries by its figures; None where these do not tell."""
+        measured = clash.sign.evidence.get("sm_pct") if clash.sign.kind == "gpu_shared" else None
+        if isinstance(measured, float | int):
+            return measured / 100 * self.step_ms / self.excess_ms
+        return self.shares.get(_MEASURE.get(clash.sign.kind, ""))
+
+    def suits(self, clash: Clash) -> bool:
+        """Whether the clash can act on the phase that is late."""
+        phases = _FITS.get(clash.sign.kind, frozenset())
+        if self.finding.kind == "slow_network":
+            return clash.sign.kind == "nic_errors"
+        return bool(phases) if self.finding.phase is None else self.finding.phase in phases
+
+    def began_with(self, clash: Clash) -> bool:
+        """Whether both may have begun together; a frame of the host comes once a second."""
+        since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
+        if clash.since is None or since is None:
+            return since is None or self.finding.since_is_bound or since <= near
+        if clash.bound:
+            return self.finding.since_is_bound or since <= clash.since + near
+        return not self.finding.since_is_bound and abs(clash.since - since) <= near
+
+    def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
+        """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.
+
+        Args:
+            clash: one of them.
+            spread: all of its kind: what slows the whole job must act on half of it or more.
+        """
+        if not self.suits(clash):
+            return False
+        share = self.share_of(clash)
+        if share is not None and share < SOME:
+            return False
+        if self.whole:
+            met = {rank for other in spread for rank in other.sign.ranks if self.began_with(other)}
+            return self.began_with(clash) and 2 * len(met & self.ranks) >= len(self.ranks)
+        return not self.ranks.isdisjoint(clash.sign.ranks) and (share is not None or self.began_with(clash))
+
+
+def weigh(run: Run, ledger: Ledger, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:
+    """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
+    standing = [each for each in found if each.cleared_at_step is None]
+    late = {rank for each in standing if each.kind in LATE for rank in each.ranks}
+    weighed = []
+    for finding in standing:
+        whole = finding.kind in ("job_slower", "slow_network")
+        if not whole and not (finding.kind in LATE and finding.ranks):
+            continue
+        ranks = ledger.who if whole else np.array(finding.ranks, np.int64)
+        excess, step = _excess(finding), median(ledger.job("duration")[-WINDOW:])
+        if excess > 0 and step > 0 and ranks.size:
+            others = np.setdiff1d(ledger.who, np.array([*late], np.int64))
+            shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
+            if not whole and (finding.phase in _COMPUTES):
+                shares |= _clocks(run, finding, ranks, others)
+            weighed.append(Lateness(finding, frozenset(ranks.tolist()), step, excess, shares))
+    return weighed
+
+
+def _excess(finding: Finding) -> float:
+    """What the lateness adds to a step, in ms."""
+    numbers = finding.evidence
+    if finding.kind == "job_slower":
+        return float(numbers["step_ms"]) - float(numbers["normal_step_ms"])
+    if finding.kind == "slow_network":
+        return float(numbers["transfer_ms"]) - float(numbers["normal_transfer_ms"])
+    return float(numbers.get("excess_ms", 0)) / max(1.0, float(numbers.get("one_step_in", 1)))
+
+
+def _waits(
+    figures: Figures,
+    finding: Finding,
+    ranks: NDArray[np.int64],
+    others: NDArray[np.int64],
+    times: float,
+    *,
+    whole: bool,
+) -> dict[str, float]:
+    """What waiting for a CPU, and a quota, carry: against the other ranks, or, for the whole job, its own past."""
+    since, shares = finding.since_step or 0, {}
+    for name in ("queue", "throttled"):
+        own, usual = median(figures.mean(name, ranks, since)), np.nan
+        if others.size and not whole:
+            usual = median(figures.mean(name, others[:: _every(others)], since))
+        if np.isnan(usual):
+            usual = median(figures.before(name, since)[ranks])
+        if name == "throttled" and np.isnan(usual):
+            usual = 0.0  # those without a quota do not tell
+        share = (own - usual) / 100 * times
+        if np.isfinite(share):
+            shares[name] = share
+    return shares
+
+
+def _clocks(run: Run, finding: Finding, ranks: NDArray[np.int64], others: NDArray[np.int64]) -> dict[str, float]:
+    """What a lower SM clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks."""
+    own, peers = _clock(run, ranks), _clock(run, others[:: _every(others)])
+    usual = float(finding.evidence.get("others_work_ms", 0))
+    longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
+    if not own or not peers or longer <= 0:
+        return {}
+    return {"clock": (peers / own - 1) / longer}
+
+
+def _every(others: NDArray[np.int64]) -> int:
+    """Of very many, some tell for all."""
+    return max(1, len(others) // _ASKED)
+
+
+def _clock(run: Run, ranks: NDArray[np.int64]) -> float:
+    """The middle SM clock of these ranks' GPUs under load, 0 where unknown."""
+    gpus = [run.gpu_of(rank) for rank in ranks.tolist()]
+    clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu is not None and gpu.sm_clock_mhz and is_loaded(gpu)]
+    return float(np.median(clocks)) if clocks else 0.0

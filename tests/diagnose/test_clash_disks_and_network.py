@@ -1,0 +1,140 @@
+"""Disks, interfaces and ports, through frames alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import Disk, HostFigures, Nic, Pressure, Process, TakenPort
+from ddpmon.parts import Loader
+from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
+
+GB = 1 << 30
+Of = Callable[[int, int], HostFigures]
+Told = dict[str, Finding]
+
+
+def watched(figures: Of | HostFigures, late: str = "", steps: int = 130, **more: Any) -> Told:
+    """Four ranks; in phase `late`, rank 2 is late from step 100 on."""
+    phases = healthy_phases(4, 260 if late else steps)
+    if late:
+        phases[late][2, 100:] += 40.0
+    of_tick = figures if callable(figures) else lambda _tick, _node: figures
+    said = play_hosts(MadeJob(phases), of_tick, **more)
+    return {finding.kind: finding for finding in open_findings(said[-1])}
+
+
+def disk(**changes: Any) -> HostFigures:
+    values: dict[str, Any] = {"path": "/work", "uses": ["checkpoints"], "total": 1000 * GB, "free": 500 * GB}
+    return HostFigures(disks=[Disk(**(values | changes))])
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({"free": 5 * GB}, "warning"),
+        ({"free": 100 << 20}, "critical"),
+        ({"free": 5 * GB, "total": 50 * GB}, None),
+        ({"free": 20 * GB}, None),
+        ({"free": 0, "total": 0}, None),
+        ({"free": 0, "uses": ["data"]}, None),  # what is only read may be full
+    ],
+)
+def test_a_disk_that_fills_up(changes: dict[str, Any], severity: str | None) -> None:
+    told = watched(disk(**changes))
+    assert {kind: found.severity for kind, found in told.items()} == ({"disk_low": severity} if severity else {})
+
+
+def slow(tick: int, wait: float = 400.0, busy: float = 99.0, before: float = 5.0) -> HostFigures:
+    """A disk that becomes slow when rank 2 becomes late."""
+    bad = tick >= 10
+    return disk(busy_pct=busy if bad else 20.0, read_wait_ms=wait if bad else before, uses=["data"])
+
+
+def test_a_slow_disk_counts_where_the_input_is_late() -> None:
+    told = watched(lambda tick, _node: slow(tick), "input")
+    assert told["disk_slow"].severity == told["straggler"].severity
+    assert "/work" in told["disk_slow"].summary
+    assert "disk_slow" not in watched(lambda tick, _node: slow(tick), "forward")
+    assert "disk_slow" not in watched(lambda tick, _node: slow(tick))
+
+
+@pytest.mark.parametrize("changes", [{"wait": 10.0}, {"busy": 30.0}, {"before": 300.0}])
+def test_a_disk_as_busy_and_slow_as_ever_is_not(changes: dict[str, float]) -> None:
+    assert "disk_slow" not in watched(lambda tick, _node: slow(tick, **changes), "input")
+
+
+def test_a_wait_for_disks_in_general_counts_too() -> None:
+    def stalled(tick: int, _node: int) -> HostFigures:
+        figures = slow(tick, busy=0.0)
+        return HostFigures(disks=figures.disks, pressure=Pressure(io=60.0))
+
+    assert "tasks wait for disks 60 % of the time" in watched(stalled, "input")["disk_slow"].summary
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_first_reading_of_the_data_is_not_judged_without_a_past(again: bool) -> None:
+    def frame(tick: int, _rank: int) -> dict[str, Any]:
+        return {"loader": Loader(2, tick % 5 if again else tick, ended=False)}
+
+    def unknown_before(tick: int, _node: int) -> HostFigures:
+        return slow(tick) if tick >= 12 else disk(uses=["data"])
+
+    assert ("disk_slow" in watched(unknown_before, "input", frame=frame)) == again
+
+
+def nic(name: str = "eth0", errors: int | None = 0, drops: int | None = 0) -> HostFigures:
+    return HostFigures(nics=[Nic(name, errors=errors, drops=drops)])
+
+
+def test_errors_that_grow() -> None:
+    found = watched(lambda tick, _node: nic(errors=5 * tick))["nic_errors"]
+    assert (found.ranks, found.severity) == ((0, 1, 2, 3), "info")
+    assert "eth0 of node0 had 45 errors" in found.summary
+    assert "nic_errors" in watched(lambda tick, _node: nic(drops=500 * tick))
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        lambda _tick, _node: nic(errors=10_000, drops=10_000),  # long ago
+        lambda tick, _node: nic(errors=0 if tick < 6 else 500),  # one burst
+        lambda tick, _node: nic(drops=tick),  # a few
+        lambda tick, _node: nic("lo", errors=50 * tick),
+        lambda tick, _node: nic(errors=None if tick % 2 else 900, drops=None),
+        lambda tick, _node: nic(errors=5000 - 100 * tick),  # another rank counts anew
+    ],
+)
+def test_counters_that_do_not_grow_are_silent(figures: Of) -> None:
+    assert watched(figures) == {}
+
+
+def again(*rates: float | None) -> Of:
+    return lambda _tick, node: HostFigures(retransmits_per_1000=rates[node])
+
+
+def test_segments_sent_again_far_more_often_than_elsewhere() -> None:
+    found = watched(again(1.0, 40.0), nodes=[0, 0, 1, 1])["nic_errors"]
+    assert (found.ranks, found.nodes) == ((2, 3), ("node1",))
+    assert "sends 4.0 % of its TCP segments again, the other hosts 0.1 %" in found.summary
+
+
+@pytest.mark.parametrize("rates", [(1.0, 8.0), (20.0, 30.0), (None, 40.0)])
+def test_segments_sent_again_rarely_everywhere_or_beside_nobody(rates: tuple[float | None, float]) -> None:
+    assert watched(again(*rates), nodes=[0, 0, 1, 1]) == {}
+
+
+def test_a_taken_port_is_told_at_once() -> None:
+    port = TakenPort(29500, "the rendezvous", Process(8123, [1], "bob", "python x.py"))
+    found = watched(lambda tick, _node: HostFigures(ports=[port] if tick == 12 else []))["port_clash"]
+    assert (found.ranks, found.severity, found.evidence["pid"]) == ((0,), "info", 8123)
+    assert found.summary == "port 29500 of node0, wanted for the rendezvous, is held by pid 8123 (bob, python x.py)"
+    unseen = watched(HostFigures(ports=[TakenPort(29500, "the store")]))["port_clash"]
+    assert "held by somebody who is not visible from here" in unseen.summary
+
+
+def test_a_port_that_our_own_process_holds_is_not_taken() -> None:
+    assert watched(HostFigures(ports=[TakenPort(29500, "the store", Process(100, [50]))])) == {}

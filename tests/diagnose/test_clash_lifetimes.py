@@ -1,0 +1,264 @@
+"""How clashes come and go, and that no frame brings the watcher down or makes it say what is not so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.judge import Judge
+from ddpmon.machine import (
+    CLOCK_REASONS,
+    Disk,
+    GpuFigures,
+    GpuProcess,
+    HostFigures,
+    HostProcess,
+    Nic,
+    Pressure,
+    Process,
+    ProcessFigures,
+    TakenPort,
+)
+from ddpmon.run.model import Run
+from ddpmon.schema import NodeFrame, RankFrame, decode, encode
+from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
+
+LOW = Disk("/work", ["checkpoints"], 1000 << 30, 5 << 30)
+FINE = Disk("/work", ["checkpoints"], 1000 << 30, 500 << 30)
+
+
+def job(steps: int = 300) -> MadeJob:
+    return MadeJob(healthy_phases(4, steps))
+
+
+def low(first: int, last: int) -> list[tuple[Finding, ...]]:
+    """A disk that is low from one tick to another."""
+
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(disks=[LOW if first <= tick < last else FINE])
+
+    return play_hosts(job(), figures)
+
+
+def test_three_frames_make_a_clash_and_two_do_not() -> None:
+    said = low(10, 13)
+    assert [bool(open_findings(tick)) for tick in said[10:13]] == [False, False, True]
+    assert not any(low(10, 12))
+
+
+def test_it_began_where_it_was_first_seen() -> None:
+    (found,) = open_findings(low(10, 30)[-1])
+    assert (found.since_step, found.since_is_bound) == (109, False)
+
+
+def test_what_the_first_look_shows_began_before() -> None:
+    (found,) = open_findings(low(0, 30)[-1])
+    assert (found.since_step, found.since_is_bound) == (9, True)
+
+
+def test_before_the_first_step_there_is_no_step() -> None:
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(4):
+        for rank in range(4):
+            run.add_rank(rank_frame(rank, tick, job().columns(rank, 0, 0)), float(tick))
+        run.add_node(node_frame(0, tick, figures=HostFigures(disks=[LOW])), float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert [(found.kind, found.since_step, found.since_is_bound) for found in said] == [("disk_low", None, False)]
+
+
+def test_it_is_over_after_ten_frames_without_it_and_kept_as_such() -> None:
+    said = low(5, 10)
+    assert open_findings(said[18])
+    (over,) = said[19]
+    assert (over.kind, over.severity, over.cleared_at_step) == ("disk_low", "info", 199)
+    assert said[-1] == (over,)
+
+
+def test_the_same_frame_read_twice_counts_once() -> None:
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(12):
+        for rank in range(4):
+            run.add_rank(rank_frame(rank, tick, job().columns(rank, 0, 10)), tick / 4)
+        run.add_node(node_frame(0, tick // 6, figures=HostFigures(disks=[LOW])), tick / 4)
+        assert judge(run, run.ages(tick / 4)) == ()
+
+
+def test_a_host_that_nobody_tells_of_any_more_is_neither_hurt_nor_healed() -> None:
+    run, judge = Run(run_info(4)), Judge()
+    said = []
+    for tick in range(30):
+        for rank in range(4):
+            part = job().columns(rank, 10 * tick, 10 * tick + 10)
+            run.add_rank(rank_frame(rank, tick, part), float(tick))
+        if tick < 8:
+            run.add_node(node_frame(0, tick, figures=HostFigures(disks=[LOW])), float(tick))
+        said.append(judge(run, run.ages(float(tick))))
+    assert open_findings(said[16])
+    assert said[-1] == ()
+
+
+def test_a_restart_begins_anew() -> None:
+    def frame(tick: int, rank: int) -> dict[str, Any]:
+        return {"pid": 100 + rank + 1000 * (tick >= 15)}
+
+    said = play_hosts(job(), lambda _tick, _node: HostFigures(disks=[LOW]), frame=frame)
+    assert open_findings(said[14])
+    assert not open_findings(said[15])
+    assert open_findings(said[-1])
+    assert [found for found in said[-1] if found.cleared_at_step is not None] == []
+
+
+def test_each_host_has_its_own() -> None:
+    def figures(_tick: int, node: int) -> HostFigures:
+        return HostFigures(disks=[LOW if node != 1 else FINE])
+
+    said = play_hosts(job(100), figures, nodes=[0, 1, 1, 2])
+    assert sorted((found.ranks, found.nodes) for found in open_findings(said[-1])) == [
+        ((0,), ("node0",)),
+        ((3,), ("node2",)),
+    ]
+
+
+def test_ranks_that_know_no_node_are_found_by_their_host() -> None:
+    def frame(_tick: int, _rank: int) -> dict[str, Any]:
+        return {"node": -1}
+
+    said = play_hosts(job(100), lambda _tick, _node: HostFigures(disks=[LOW]), frame=frame)
+    assert open_findings(said[-1])[0].ranks == (0, 1, 2, 3)
+
+
+def test_ranks_that_have_ended_are_not_hurt() -> None:
+    said = play_hosts(
+        job(200),
+        lambda _tick, _node: HostFigures(disks=[LOW]),
+        frame=lambda tick, _rank: {"state": "finished"} if tick > 4 else {},
+    )
+    assert open_findings(said[-1]) == []
+
+
+def test_hostile_names_are_made_harmless() -> None:
+    evil = "\x1b[31m[bold red]rm -rf\n\u202e\x00" + "x" * 200
+    process = Process(8123, [7000, 1], evil, evil)
+    figures = HostFigures(
+        cpu_count=8,
+        memory_used=96 << 30,
+        memory_total=100 << 30,
+        processes=[HostProcess(process, 95.0, "2", 50 << 30)],
+        disks=[Disk(evil, [evil], 1000 << 30, 5 << 30), LOW],
+        nics=[Nic(evil, errors=0)],
+        ports=[TakenPort(29500, evil, process)],
+    )
+    gpu = GpuFigures(
+        0, "GPU-2", clock_reasons=[evil], xids=[79], processes=[GpuProcess(Process(102)), GpuProcess(process, 9 << 30)]
+    )
+    said = play_hosts(
+        job(150),
+        lambda tick, _node: msgspec.structs.replace(figures, nics=[Nic(evil, errors=9 * tick)]),
+        lambda _tick, _node: [gpu],
+        lambda tick, rank: ProcessFigures(runqueue_pct=30.0 * (rank == 2 and tick > 4), cpus=str(rank)),
+        frame=lambda _tick, rank: {"gpu_uuid": "GPU-2" if rank == 2 else None, "host": evil},
+    )
+    found = open_findings(said[-1])
+    kinds = {"gpu_shared", "gpu_errors", "cpu_contention", "memory_pressure", "disk_low", "nic_errors", "port_clash"}
+    assert {each.kind for each in found} == kinds
+    for each in found:
+        texts = [each.summary, each.advice, *each.nodes, *(value for value in each.evidence.values())]
+        for text in texts:
+            assert not isinstance(text, str) or text.isprintable(), text
+            assert not isinstance(text, str) or len(text) < 500
+
+
+NOTHING = HostFigures(
+    pressure=Pressure(),
+    processes=[HostProcess(Process(7))],
+    disks=[Disk("/dev/shm", []), Disk("/work", [])],
+    nics=[Nic("eth0")],
+)
+UNREAD = GpuFigures(0, "GPU-0")
+
+
+@pytest.mark.parametrize(
+    ("figures", "gpus", "process"),
+    [
+        (HostFigures(), [UNREAD], None),
+        (NOTHING, [UNREAD], ProcessFigures()),
+        (NOTHING, [msgspec.structs.replace(UNREAD, processes=[])], ProcessFigures()),
+        (NOTHING, [msgspec.structs.replace(UNREAD, processes=[GpuProcess(Process(100))])], ProcessFigures()),
+    ],
+)
+def test_where_nothing_could_be_read_nothing_is_said(
+    figures: HostFigures, gpus: list[GpuFigures], process: ProcessFigures | None
+) -> None:
+    phases = healthy_phases(4, 200)
+    phases["forward"][0, 60:] += 40.0
+    said = play_hosts(
+        MadeJob(phases),
+        lambda _tick, _node: figures,
+        lambda _tick, _node: gpus,
+        lambda _tick, _rank: process,
+        frame=lambda _tick, rank: {"gpu_uuid": None if rank else "GPU-0"},
+    )
+    (found,) = open_findings(said[-1])
+    assert (found.kind, found.cause) == ("straggler", None)
+
+
+def nonsense(kind: Any, large: bool) -> Any:
+    """A struct with every number as large as it goes, or zero or negative."""
+    number, whole = (1e15, 1 << 62) if large else (-1e15, 0)
+    plain: dict[str, Any] = {
+        "pid": 1 << 32 if large else 0,
+        "parents": [1 << 32] * 32 if large else [],
+        "started_at": number,
+        "index": whole if large else -1,
+        "numa_node": whole if large else -7,
+        "clock_reasons": [*CLOCK_REASONS] if large else [],
+        "xids": [whole] * 16 if large else [],
+        "numa": ["0-99999999999,x", "-"] if large else ["", ","],
+        "ports": [],
+        "uses": [],
+        "port": 65535 if large else 0,
+        "nice": 99,
+        "kind": "compute",
+        "unread": {},
+        "path": "/dev/shm" if large else "/",
+        "cpus": "0-999999" if large else ",,",
+        "process": Process(1 << 32) if large else Process(0),
+    }
+    values: dict[str, Any] = {}
+    for each in msgspec.structs.fields(kind):
+        text = str(each.type)
+        values[each.name] = plain.get(each.name, number if "float" in text else whole if "int" in text else "x")
+    return kind(**values)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("large", [True, False])
+def test_numbers_as_large_or_small_as_they_go(large: bool) -> None:
+    gpu = msgspec.structs.replace(
+        nonsense(GpuFigures, large), uuid="GPU-0", processes=[nonsense(GpuProcess, large)], board=None
+    )
+    figures = msgspec.structs.replace(
+        nonsense(HostFigures, large),
+        pressure=nonsense(Pressure, large),
+        processes=[nonsense(HostProcess, large)],
+        disks=[nonsense(Disk, large)],
+        nics=[nonsense(Nic, large)],
+        ports=[nonsense(TakenPort, large)],
+    )
+    node = decode("n", encode(node_frame(0, 0, figures=figures, gpus=[gpu])), NodeFrame)
+    process = nonsense(ProcessFigures, large)
+    part = job().columns(0, 0, 10)
+    decode("r", encode(rank_frame(0, 0, part, process=process)), RankFrame)
+    phases = healthy_phases(4, 250)
+    phases["forward"][0, 60:] += 40.0
+    said = play_hosts(
+        MadeJob(phases),
+        lambda _tick, _node: node.figures,
+        lambda _tick, _node: node.gpus,
+        lambda _tick, _rank: process,
+        frame=lambda _tick, rank: {"gpu_uuid": "GPU-0" if rank < 2 else None},
+    )
+    assert {found.kind for found in open_findings(said[-1])} >= {"straggler"}

@@ -35,27 +35,39 @@ class Trigger:
     first irregular one brings the hooks on outputs back for good.
     """
 
-    __slots__ = ("_due", "_handle", "_recorder", "_regular", "_task", "_witness")
+    __slots__ = ("_begin", "_handle", "_ready", "_recorder", "_regular", "_task", "_witness")
 
     def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
         self._recorder = recorder
+        self._begin, self._ready = self.begin, recorder.gradients_ready
         self._witness = witness(model, ddp)
         self._handle: Any = None
         self._regular = 0
         self._task = -1
-        self._due = False  # a forward has ended whose backward has not begun
 
-    def follow(self, output: Any) -> None:
+    def forward_ends(self, output: Any) -> None:
         """A forward has ended in `output`: its backward, when it comes, will be noticed."""
-        overdue, self._due = self._due, True
-        if overdue:
-            self._regular = 0
-        sure = self._regular >= TRIAL and self._witness is not None and self._witness.requires_grad
+        recorder = self._recorder
+        began = perf_counter_ns() if recorder.sampling else 0
+        try:
+            if recorder.forward_ends():
+                overdue, recorder.due = recorder.due, True
+                if overdue:
+                    self._regular = 0
+                sure = self._regular >= TRIAL and self._witness is not None and self._witness.requires_grad
+                if not sure or self._handle is None:
+                    self._follow(output, sure=sure, overdue=overdue)
+        except Exception as error:
+            recorder.on_error(error)
+        if began:
+            recorder.spend(began)
+
+    def _follow(self, output: Any, *, sure: bool, overdue: bool) -> None:
         if self._handle is None:
             if not sure or self._witness is None:
                 return self._hang(output)
             self._handle = self._witness.register_post_accumulate_grad_hook(self._accumulated)
-        elif not sure:
+        else:
             self._witness = None
             if not overdue:  # an overdue backward may still come by the parameter alone
                 self.stop()
@@ -69,7 +81,7 @@ class Trigger:
             self._handle = None
 
     def _hang(self, output: Any) -> None:
-        hook = _OutputHook(self.begin)
+        hook = _OutputHook(self._begin)
         if isinstance(output, torch.Tensor) and output.requires_grad:
             output.register_hook(hook)
         else:
@@ -77,23 +89,25 @@ class Trigger:
                 tensor.register_hook(hook)
 
     def _accumulated(self, _parameter: Any) -> None:
-        if self._due:
+        if self._recorder.due:
             self.begin()
 
     def begin(self) -> None:
         """A backward has begun, in the graph task that this is called from."""
-        recorder, began = self._recorder, perf_counter_ns()
+        recorder = self._recorder
+        began = perf_counter_ns() if recorder.sampling else 0
         try:
             task = _graph_task()
             self._regular = self._regular + 1 if task == self._task + 1 else 0
             self._task = task
-            self._due = False
+            recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
-                queue_callback(recorder.gradients_ready)
+                queue_callback(self._ready)
         except Exception as error:
             recorder.on_error(error)
-        recorder.cost_ns += perf_counter_ns() - began
+        if began:
+            recorder.spend(began)
 
 
 class _OutputHook:

@@ -33,21 +33,36 @@ def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Tri
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward
-    is_grad_enabled, begins, ends = torch.is_grad_enabled, recorder.forward_begins, trigger.forward_ends
-    live = True
+    watched: torch.nn.Module | None = ddp
+    is_grad_enabled, mark, put = torch.is_grad_enabled, recorder.clock.mark, recorder.log.append
 
     @functools.wraps(original)
     def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-        if module is not ddp or not live or not is_grad_enabled():
+        if module is not watched or not is_grad_enabled() or recorder.paused:
             return original(module, *args, **kwargs)
-        begins(ddp.require_backward_grad_sync)
+        if recorder.sampling:
+            recorder.forward_begins(module.require_backward_grad_sync)
+        else:
+            try:
+                put(("forward", mark()))
+                recorder.in_backward = False
+                recorder.syncing |= module.require_backward_grad_sync
+            except Exception as error:
+                recorder.on_error(error)
         output = original(module, *args, **kwargs)
-        ends(output)
+        if recorder.sampling or recorder.due or not trigger.steady or not trigger.witness.requires_grad:
+            trigger.forward_ends(output)
+        else:
+            try:
+                put(("forwarded", mark()))
+                recorder.due = True
+            except Exception as error:
+                recorder.on_error(error)
         return output
 
     def undo() -> None:
-        nonlocal live
-        live = False
+        nonlocal watched
+        watched = None
         if owner.forward is forward:
             owner.forward = original
 
@@ -67,15 +82,19 @@ class ForwardHooks:
         self._recorder = recorder
         self._ddp = ddp
         self._trigger = trigger
+        self._under_way = False
 
     def before(self, _module: torch.nn.Module, _args: Any) -> None:
         """Forward begins."""
-        if self._recorder is not None and self._ddp is not None and torch.is_grad_enabled():
-            self._recorder.forward_begins(self._ddp.require_backward_grad_sync)
+        recorder, ddp = self._recorder, self._ddp
+        if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
+            self._under_way = True
+            recorder.forward_begins(ddp.require_backward_grad_sync)
 
     def after(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         """It ends."""
-        if self._trigger is not None and torch.is_grad_enabled():
+        if self._trigger is not None and torch.is_grad_enabled() and self._under_way:
+            self._under_way = False
             self._trigger.forward_ends(output)
 
     # What torch.compile reads: a hook that was there before the model was compiled is not inlined.

@@ -13,6 +13,7 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
+from torch import Tensor
 from torch.autograd import Variable
 
 from ddpmon.probe.clock import Clock
@@ -20,7 +21,6 @@ from ddpmon.probe.garbage import Collections
 from ddpmon.probe.loss import LossReader, number
 
 MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
-SAMPLED_EVERY = 16  # steps; a power of two
 UNSEEN = 1.0  # PLACEHOLDER
 
 Event = tuple[Any, ...]  # its kind first; `Replay` knows them all
@@ -37,6 +37,7 @@ class Recorder:
         paused: how many phases of the user's the thread is in.
         due: whether a forward has ended whose backward has not begun.
         in_backward: whether a backward has been noticed whose gradients are not all computed.
+        syncing: whether a forward since the last backward was one that synchronises.
         sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
@@ -47,14 +48,13 @@ class Recorder:
     __slots__ = (
         "_accounted_ns",
         "_accounted_steps",
-        "_in_forward",
+        "_gc_marks",
         "_mark",
         "_per_step_ns",
         "_put",
-        "_ready",
+        "_queue",
         "_sample_ns",
         "_synced",
-        "_syncing",
         "clock",
         "collections",
         "due",
@@ -66,6 +66,7 @@ class Recorder:
         "on_sync",
         "paused",
         "sampling",
+        "syncing",
         "thread",
     )
 
@@ -82,9 +83,9 @@ class Recorder:
         self.collections = Collections()
         self.thread = get_ident()
         self._mark, self._put = clock.mark, self.log.append
-        self._ready, self._synced = self.gradients_ready, self.synced
-        self._in_forward = False
-        self._syncing = False  # whether a forward since the last backward was one that synchronises
+        self._queue, self._synced = queue_callback, self.synced
+        self._gc_marks = self.collections.marks
+        self.syncing = False
         self._accounted_ns = self._accounted_steps = self._per_step_ns = self._sample_ns = 0
 
     @property
@@ -131,28 +132,16 @@ class Recorder:
 
     def forward_begins(self, syncing: bool) -> None:
         """A training forward begins; `syncing` says whether its backward will reduce gradients."""
-        if self.paused:
-            return
         began = perf_counter_ns() if self.sampling else 0
         try:
             self._put(("forward", self._mark()))
             self.thread = get_ident()
-            self._in_forward = True
             self.in_backward = False  # whatever became of the last one
-            if syncing:
-                self._syncing = True
+            self.syncing |= syncing
         except Exception as error:
             self.on_error(error)
         if began:
             self.spend(began)
-
-    def forward_ends(self) -> bool:
-        """It ends; returns whether its backward is to be followed."""
-        if not self._in_forward:
-            return False
-        self._put(("forwarded", self._mark()))
-        self._in_forward = False
-        return True
 
     def gradients_ready(self) -> None:
         """The engine's callback when all gradients of a backward are computed; the sync point's is queued behind it."""
@@ -160,10 +149,10 @@ class Recorder:
         try:
             mark = self._mark()
             self.in_backward = False
-            if self._syncing:
-                self._syncing = False
+            if self.syncing:
+                self.syncing = False
                 self._put(("ready", mark))
-                queue_callback(self._synced)
+                self._queue(self._synced)
             else:
                 self._put(("computed", mark))
         except Exception as error:
@@ -178,17 +167,17 @@ class Recorder:
             mark = self._mark()
             self.last_step = step = self.last_step + 1
             self._put(("synced", mark, step))
-            if self.on_sync is not None or self.collections.marks:
+            if self.on_sync is not None or self._gc_marks:
                 self.charge(self._now_and_then)
             if began:
                 self._close_sample(began)
-            elif step % SAMPLED_EVERY == 0:
+            elif step & 15 == 0:
                 self.sampling = True
         except Exception as error:
             self.on_error(error)
 
     def _now_and_then(self) -> None:
-        if self.collections.marks:
+        if self._gc_marks:
             self._put(("collected", self.collections.take(self.thread)))
         if self.on_sync is not None and self.on_sync():
             self.on_sync = None
@@ -203,7 +192,9 @@ class Recorder:
         """The trainer says a micro-batch's loss and samples."""
         began = perf_counter_ns() if self.sampling else 0
         try:
-            if loss is not None:
+            if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
+                loss = loss.tolist()  # goes past the dispatcher
+            elif loss is not None:
                 loss = self.losses.take(loss)
             if samples is not None and type(samples) is not int:
                 samples = number(samples)

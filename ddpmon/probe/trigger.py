@@ -33,14 +33,20 @@ class Trigger:
     one: graph tasks are numbered, so a nested backward (re-entrant checkpointing, where a callback queued within would
     run too early), a second model's and `torch.autograd.grad` all show as a gap. Once the lasting hook is in place the
     first irregular one brings the hooks on outputs back for good.
+
+    Attributes:
+        steady: whether the lasting hook is in place and every backward since has been regular.
+        witness: the parameter that it hangs on, or may.
     """
 
-    __slots__ = ("_begin", "_handle", "_ready", "_recorder", "_regular", "_task", "_witness")
+    __slots__ = ("_begin", "_handle", "_queue", "_ready", "_recorder", "_regular", "_task", "steady", "witness")
 
     def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
         self._recorder = recorder
         self._begin, self._ready = self.begin, recorder.gradients_ready
-        self._witness = witness(model, ddp)
+        self._queue = queue_callback
+        self.witness: Any = witness(model, ddp)
+        self.steady = False
         self._handle: Any = None
         self._regular = 0
         self._task = -1
@@ -50,28 +56,28 @@ class Trigger:
         recorder = self._recorder
         began = perf_counter_ns() if recorder.sampling else 0
         try:
-            if recorder.forward_ends():
-                overdue, recorder.due = recorder.due, True
-                if overdue:
-                    self._regular = 0
-                sure = self._regular >= TRIAL and self._witness is not None and self._witness.requires_grad
-                if not sure or self._handle is None:
-                    self._follow(output, sure=sure, overdue=overdue)
+            recorder.mark_as("forwarded")
+            self._follow(output)
         except Exception as error:
             recorder.on_error(error)
         if began:
             recorder.spend(began)
 
-    def _follow(self, output: Any, *, sure: bool, overdue: bool) -> None:
+    def _follow(self, output: Any) -> None:
+        overdue, self._recorder.due = self._recorder.due, True
+        if overdue:
+            self._regular = 0
+        sure = self._regular >= TRIAL and self.witness is not None and self.witness.requires_grad
         if self._handle is None:
-            if not sure or self._witness is None:
+            if not sure:
                 return self._hang(output)
-            self._handle = self._witness.register_post_accumulate_grad_hook(self._accumulated)
-        else:
-            self._witness = None
+            self._handle = self.witness.register_post_accumulate_grad_hook(self._begin)
+        elif not sure:
+            self.witness = None
             if not overdue:  # an overdue backward may still come by the parameter alone
                 self.stop()
             self._hang(output)
+        self.steady = sure
         return None
 
     def stop(self) -> None:
@@ -88,22 +94,23 @@ class Trigger:
             for tensor in differentiable(output):
                 tensor.register_hook(hook)
 
-    def _accumulated(self, _parameter: Any) -> None:
-        if self._recorder.due:
-            self.begin()
-
-    def begin(self) -> None:
-        """A backward has begun, in the graph task that this is called from."""
+    def begin(self, parameter: Any = None) -> None:
+        """A backward has begun, in the graph task that this is called from; by `parameter` only if one is due."""
         recorder = self._recorder
+        if parameter is not None and not recorder.due:
+            return
         began = perf_counter_ns() if recorder.sampling else 0
         try:
             task = _graph_task()
-            self._regular = self._regular + 1 if task == self._task + 1 else 0
+            if task == self._task + 1:
+                self._regular += 1
+            else:
+                self._regular, self.steady = 0, False
             self._task = task
             recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
-                queue_callback(self._ready)
+                self._queue(self._ready)
         except Exception as error:
             recorder.on_error(error)
         if began:

@@ -76,11 +76,11 @@ class Draft:
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue
-            clock.recycle(record.marks())
+            replay.recycle(record)
             self._window.add(row)
             self._history.add(row)
             self._bad_losses.take(row)
-            self.watchdog.progress(row.values["duration"])
+            self.watchdog.progress(row.duration_ms)
 
     def _readable(self, record: StepRecord) -> bool:
         """Whether it can be read without waiting, or else never: `resolve` finds out."""

@@ -33,7 +33,7 @@ def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Tri
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward
-    watched: torch.nn.Module | None = ddp
+    watched: Any = ddp
     is_grad_enabled, mark, put = torch.is_grad_enabled, recorder.clock.mark, recorder.log.append
 
     @functools.wraps(original)
@@ -41,12 +41,12 @@ def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Tri
         if module is not watched or not is_grad_enabled() or recorder.paused:
             return original(module, *args, **kwargs)
         if recorder.sampling:
-            recorder.forward_begins(module.require_backward_grad_sync)
+            recorder.forward_begins(watched.require_backward_grad_sync)
         else:
             try:
                 put(("forward", mark()))
                 recorder.in_backward = False
-                recorder.syncing |= module.require_backward_grad_sync
+                recorder.syncing |= watched.require_backward_grad_sync
             except Exception as error:
                 recorder.on_error(error)
         output = original(module, *args, **kwargs)
@@ -138,7 +138,8 @@ class _OptimizerTimer:
         began = perf_counter_ns() if self._recorder.sampling else 0
         try:
             if not self.silent:
-                self._put(("optimizer", self._mark()))
+                mark, put = self._mark, self._put
+                put(("optimizer", mark()))
         except Exception as error:
             self._fail(error)
         if began:
@@ -149,7 +150,8 @@ class _OptimizerTimer:
         began = perf_counter_ns() if self._recorder.sampling else 0
         try:
             if not self.silent:
-                self._put(("optimized", self._mark()))
+                mark, put = self._mark, self._put
+                put(("optimized", mark()))
         except Exception as error:
             self._fail(error)
         if began:

@@ -23,7 +23,7 @@ class Replay:
 
     Attributes:
         finished: sealed records, oldest first; the reader pops them.
-        phase, phase_since_ns: what the training thread was in at the last event, and since when (host clock).
+        phase: what the training thread was in at the last event.
         dropped: finished steps whose events or records were thrown away because nobody fetched them.
         loader: of the DataLoader read last: its workers, the batches of this pass, whether it has ended.
     """
@@ -34,7 +34,7 @@ class Replay:
         self._host_clock = recorder.clock.name == "perf_counter"
         self.finished: deque[StepRecord] = deque()
         self.phase = "start"
-        self.phase_since_ns = perf_counter_ns()
+        self._since: Any = perf_counter_ns()
         self.dropped = 0
         self.loader: tuple[int, int, bool] | None = None
         self._open = StepRecord(0, None)
@@ -73,20 +73,21 @@ class Replay:
         for unfinished in (self._outer, self._optimizers, self._barriers, self._loads):
             unfinished.clear()
 
-    def _enter(self, phase: str, at: Any) -> None:
-        self.phase = phase
-        self.phase_since_ns = at if type(at) is int else at.host_ns
+    @property
+    def phase_since_ns(self) -> int:
+        """Since when the thread is in that phase, on the host's clock."""
+        return self._since if type(self._since) is int else int(self._since.host_ns)
 
-    def _span(self, column: str, start: Any, end: Any, within: str | None) -> None:
-        spans = self._open.spans
-        if len(spans) < MAX_SPANS:
-            spans.append((column, start, end, within))
+    def recycle(self, record: StepRecord) -> None:
+        """Nobody reads `record` any more."""
+        if not self._host_clock:
+            self._clock.recycle(record.marks())
 
     def _on_forward(self, event: Event) -> None:
         if self._pending is not None:
-            self._seal()
+            self._seal(self._pending)
         self._forward = mark = event[1]
-        self._enter("forward", mark)
+        self.phase, self._since = "forward", mark
         record = self._open
         if record.start is None:
             record.start = mark
@@ -95,17 +96,17 @@ class Replay:
 
     def _on_forwarded(self, event: Event) -> None:
         mark = event[1]
-        if self._forward is not None:
-            self._span("forward", self._forward, mark, None)
+        if self._forward is not None and len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append(("forward", self._forward, mark, None))
         self._forward, self._backward_from = None, mark
-        self._enter("backward", mark)
+        self.phase, self._since = "backward", mark
 
     def _on_computed(self, event: Event) -> None:
         mark = event[1]
-        if self._backward_from is not None:
-            self._span("backward", self._backward_from, mark, None)
+        if self._backward_from is not None and len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append(("backward", self._backward_from, mark, None))
         self._idle_since = self._backward_from = mark
-        self._enter("other", mark)
+        self.phase, self._since = "other", mark
 
     def _on_ready(self, event: Event) -> None:
         self._on_computed(event)
@@ -115,7 +116,7 @@ class Replay:
     def _on_synced(self, event: Event) -> None:
         _, mark, step = event
         if self._pending is not None:
-            self._seal()
+            self._seal(self._pending)
         record = self._open
         record.sync = self._idle_since = self._backward_from = mark
         if self._lost or step != record.step:
@@ -124,18 +125,16 @@ class Replay:
         else:
             self._pending = record
         self._open = StepRecord(step + 1, mark)
-        self._enter("other", mark)
+        self.phase, self._since = "other", mark
 
     def _on_seal(self, _event: Event) -> None:
         if self._pending is not None:
-            self._seal()
+            self._seal(self._pending)
 
-    def _seal(self) -> None:
-        record, self._pending = self._pending, None
-        if record is None:
-            return
+    def _seal(self, record: StepRecord) -> None:
+        self._pending = None
         if len(self.finished) >= MAX_PENDING:
-            self._clock.recycle(self.finished.popleft().marks())
+            self.recycle(self.finished.popleft())
             self.dropped += 1
         self.finished.append(record)
 
@@ -143,7 +142,7 @@ class Replay:
         if self._optimizers and self.phase != "optimizer":  # left by a step that raised
             self._optimizers.clear()
         self._optimizers.append((event[1], self.phase))
-        self._enter("optimizer", event[1])
+        self.phase, self._since = "optimizer", event[1]
 
     def _on_optimized(self, event: Event) -> None:
         if not self._optimizers:
@@ -151,16 +150,20 @@ class Replay:
         mark = event[1]
         start, left = self._optimizers.pop()
         if not self._optimizers and not self._outer:
-            self._idle_since = mark
             self._span("optimizer", start, mark, None)
-        self._enter(left, mark)
+        self.phase, self._since = left, mark
+
+    def _span(self, column: str, start: Any, end: Any, within: str | None) -> None:
+        self._idle_since = end
+        if len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append((column, start, end, within))
 
     def _on_load(self, event: Event) -> None:
         _, at, first = event
         if self._open.start is None:
             self._open.start = first
         self._loads.append(self.phase)
-        self._enter("input", at)
+        self.phase, self._since = "input", at
 
     def _on_loaded(self, event: Event) -> None:
         _, at, ns, loader = event
@@ -168,7 +171,7 @@ class Replay:
             self._open.input_ns += ns
             if loader is not None:  # an evaluation's loader is not the training's
                 self.loader = loader
-        self._enter(self._loads.pop() if self._loads else "other", at)
+        self.phase, self._since = self._loads.pop() if self._loads else "other", at
 
     def _on_log(self, event: Event) -> None:
         """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""
@@ -183,17 +186,17 @@ class Replay:
     def _on_pause(self, event: Event) -> None:
         _, at, name = event
         self._outer.append((name, self.phase, at))
-        self._enter(name, at)
+        self.phase, self._since = name, at
 
     def _on_resume(self, event: Event) -> None:
         if self._outer:
             name, before, since = self._outer.pop()
             self._open.marked = _kept(self._open.marked, (name, event[1] - since))
-            self._enter(before, event[1])
+            self.phase, self._since = before, event[1]
 
     def _on_barrier(self, event: Event) -> None:
         self._barriers.append((event[1], self.phase))
-        self._enter("barrier", event[1])
+        self.phase, self._since = "barrier", event[1]
 
     def _on_barriered(self, event: Event) -> None:
         if not self._barriers:
@@ -201,9 +204,8 @@ class Replay:
         _, mark, blocked = event
         start, within = self._barriers.pop()
         if blocked:
-            self._idle_since = mark
             self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
-        self._enter(within, mark)
+        self.phase, self._since = within, mark
 
     def _on_bucket(self, event: Event) -> None:
         self._open.buckets = _kept(self._open.buckets, event[1])

@@ -2,7 +2,8 @@
 
 A sync point is the moment the last gradient bucket of a synchronising backward has been reduced; step i runs from sync
 point i-1 to sync point i. Training has emptied the processor's caches before each hook, so that every object a hook
-touches is dear: it takes one mark, adds one event to the log, and does no arithmetic.
+touches is dear: it takes one mark, adds one event to the log, and does no arithmetic. (Calls go through locals here:
+Python 3.11 looks up `self.slot()` by name, but not `local = self.slot`.)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ddpmon.probe.garbage import Collections
 from ddpmon.probe.loss import LossReader, number
 
 MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
+SAMPLED_EVERY = 16  # steps; a power of two
 UNSEEN = 1.0  # PLACEHOLDER
 
 Event = tuple[Any, ...]  # its kind first; `Replay` knows them all
@@ -147,14 +149,15 @@ class Recorder:
         """The engine's callback when all gradients of a backward are computed; the sync point's is queued behind it."""
         began = perf_counter_ns() if self.sampling else 0
         try:
-            mark = self._mark()
+            mark, put = self._mark, self._put
             self.in_backward = False
             if self.syncing:
+                put(("ready", mark()))
                 self.syncing = False
-                self._put(("ready", mark))
-                self._queue(self._synced)
+                queue = self._queue
+                queue(self._synced)
             else:
-                self._put(("computed", mark))
+                put(("computed", mark()))
         except Exception as error:
             self.on_error(error)
         if began:
@@ -164,14 +167,14 @@ class Recorder:
         """The engine's callback at the sync point: this step is over, the next one begins."""
         began = perf_counter_ns() if self.sampling else 0
         try:
-            mark = self._mark()
-            self.last_step = step = self.last_step + 1
-            self._put(("synced", mark, step))
+            mark, put, step = self._mark, self._put, self.last_step + 1
+            put(("synced", mark(), step))
+            self.last_step = step
             if self.on_sync is not None or self._gc_marks:
                 self.charge(self._now_and_then)
             if began:
                 self._close_sample(began)
-            elif step & 15 == 0:
+            elif not step & SAMPLED_EVERY - 1:
                 self.sampling = True
         except Exception as error:
             self.on_error(error)
@@ -194,11 +197,12 @@ class Recorder:
         try:
             if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
                 loss = loss.tolist()  # goes past the dispatcher
-            elif loss is not None:
+            if loss is not None and type(loss) is not float:
                 loss = self.losses.take(loss)
             if samples is not None and type(samples) is not int:
                 samples = number(samples)
-            self._put(("log", loss, samples))
+            put = self._put
+            put(("log", loss, samples))
         except Exception as error:
             self.on_error(error)
         if began:

@@ -110,7 +110,8 @@ class Trigger:
             recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
-                self._queue(self._ready)
+                queue = self._queue
+                queue(self._ready)
         except Exception as error:
             recorder.on_error(error)
         if began:

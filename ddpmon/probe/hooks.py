@@ -50,6 +50,8 @@ def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Tri
             except Exception as error:
                 recorder.on_error(error)
         output = original(module, *args, **kwargs)
+        if watched is None:
+            return output
         if recorder.sampling or recorder.due or not trigger.steady or not trigger.witness.requires_grad:
             trigger.forward_ends(output)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import os
@@ -44,14 +45,13 @@ class Assembly:
     recorder: Recorder
     publisher: Publisher
     draft: Draft
-    losses: LossReader
     undo: list[Callable[[], None]]
 
     def take_down(self) -> None:
         """Take every hook back and ask the threads to end with a last frame; does not wait."""
         while self.undo:
             self.undo.pop()()
-        self.recorder.seal()
+        self.recorder.put("seal")
         self.publisher.stop("failed" if self.draft.failed else "finished")
 
 
@@ -75,13 +75,14 @@ def assemble(
     me = identify(ddp)
     on_cpu = me.device.type == "cpu"
     clock: Clock = CpuClock() if on_cpu else CudaClock(me.device)
-    losses = LossReader(on_cpu=on_cpu)
     undo: list[Callable[[], None]] = []
-    recorder = Recorder(clock, on_error)
+    recorder = Recorder(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
         timer, notes = _time_buckets(recorder, ddp) if buckets else (None, [])
         undo += [timer.stop] if timer is not None else []
-        reducer_log = ReducerLog(ddp, on_cpu=on_cpu)  # after the timer, which may renew the reducer and its logger
+        tell = functools.partial(recorder.put, "allreduce")
+        # After the timer, which may renew the reducer and its logger.
+        reducer_log = ReducerLog(ddp, tell, on_cpu=on_cpu)
         recorder.on_sync = reducer_log
         undo += [reducer_log.stop, *_hook(recorder, model, ddp, optimizer)]
         uplink = _uplink(me, name, ddp, bucket_detail=timer is not None)
@@ -97,7 +98,7 @@ def assemble(
         while undo:
             undo.pop()()
         raise
-    return Assembly(recorder, publisher, draft, losses, undo)
+    return Assembly(recorder, publisher, draft, undo)
 
 
 def _import_early() -> None:

@@ -110,7 +110,9 @@ def _first(future: Any) -> torch.Tensor:
 
 def _launch(recorder: Recorder, bucket: Any) -> list[Any]:
     buffer = bucket.buffer()
-    return recorder.bucket_launched(bucket.index(), buffer.numel() * buffer.element_size())
+    entry = [bucket.index(), buffer.numel() * buffer.element_size(), recorder.clock.mark(), None]
+    recorder.put("bucket", entry)
+    return entry
 
 
 def _timed(recorder: Recorder, entry: list[Any], future: Any) -> Any:

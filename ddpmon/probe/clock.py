@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """A source of marks. `mark` runs on the training thread and never waits; the rest runs on the publisher's."""
+    """A source of marks. `mark` runs on the training thread and never waits; the rest runs on the publisher's.
+
+    A mark is host nanoseconds (`perf_counter_ns`), or it has them as `host_ns`.
+    """
 
     name: str
 
@@ -87,6 +90,7 @@ class CudaClock:
         except IndexError:
             event = self._new_event(enable_timing=True)
         event.record(self._stream(self._device))
+        event.host_ns = perf_counter_ns()
         return event
 
     def ready(self, mark: Any) -> bool:

@@ -42,7 +42,6 @@ NAMES = (
     "scatter_object_list",
     "_broadcast_coalesced",
 )
-_NESTING_PHASES = ("input", "forward", "backward", "optimizer")
 
 
 def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
@@ -69,14 +68,13 @@ def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.loc
         if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
             return original(*args, **kwargs)
         busy.on = True
-        within = recorder.charge(recorder.enter, "barrier")
-        start = recorder.charge(recorder.clock.mark)
+        recorder.charge(recorder.mark_as, "barrier")
         result: Any = None
         try:
             result = original(*args, **kwargs)
         finally:
             busy.on = False
-            recorder.charge(_ends, recorder, start, within, result)
+            recorder.charge(_ends, recorder, result)
         return result
 
     return collective
@@ -84,11 +82,9 @@ def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.loc
 
 def _is_ours(recorder: Recorder) -> bool:
     """The training thread, or the autograd engine's while it runs a backward."""
-    return threading.get_ident() == recorder.thread or recorder.phase == "backward"
+    return threading.get_ident() == recorder.thread or recorder.due or recorder.in_backward
 
 
-def _ends(recorder: Recorder, start: Any, within: str | None, result: Any) -> None:
+def _ends(recorder: Recorder, result: Any) -> None:
     # An asynchronous call returns a Work and did not block.
-    if result is None and start is not None:
-        recorder.span("barrier", start, within if within in _NESTING_PHASES else None)
-    recorder.enter(within or "other")
+    recorder.put("barriered", recorder.clock.mark(), result is None)

@@ -16,6 +16,7 @@ from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import StepRecord, resolve
 from ddpmon.probe.reducer_log import ReducerLog
+from ddpmon.probe.replay import Replay
 from ddpmon.probe.step import Recorder
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
@@ -35,6 +36,7 @@ class Draft:
     ) -> None:
         self._me = identity
         self._recorder = recorder
+        self._replay = Replay(recorder)
         self._reducer_log = reducer_log
         self._machine = machine
         self._run = run
@@ -65,19 +67,20 @@ class Draft:
 
     def collect(self) -> None:
         """Take finished steps from the recorder, as far as their marks can be read without waiting."""
-        recorder, clock = self._recorder, self._recorder.clock
-        while recorder.finished and self._readable(recorder.finished[0]):
-            record = recorder.finished.popleft()
+        replay, clock = self._replay, self._recorder.clock
+        replay.drain()
+        while replay.finished and self._readable(replay.finished[0]):
+            record = replay.finished.popleft()
             try:
                 row = resolve(record, clock, monotonic())
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
-                recorder.dropped += 1
+                replay.dropped += 1
                 continue
-            clock.recycle(record.marks())
+            replay.recycle(record)
             self._window.add(row)
             self._history.add(row)
             self._bad_losses.take(row)
-            self.watchdog.progress(row.values["duration"])
+            self.watchdog.progress(row.duration_ms)
 
     def _readable(self, record: StepRecord) -> bool:
         """Whether it can be read without waiting, or else never: `resolve` finds out."""
@@ -95,7 +98,7 @@ class Draft:
     def rank_frame(self, state: str, dropped_frames: int) -> RankFrame:
         """This rank's frame, now."""
         rows, thinned = self._window.select(monotonic())
-        me, recorder = self._me, self._recorder
+        me, recorder, replay = self._me, self._recorder, self._replay
         recorder.on_sync = self._reducer_log
         self._seq += 1
         return RankFrame(
@@ -109,9 +112,9 @@ class Draft:
             local_rank=me.local_rank,
             gpu_uuid=me.gpu_uuid,
             state=state,  # type: ignore[arg-type]  # the publisher's states are the schema's
-            phase=recorder.phase[:64],
+            phase=replay.phase[:64],
             step=recorder.last_step,
-            phase_s=(perf_counter_ns() - recorder.phase_since_ns) / 1e9,
+            phase_s=(perf_counter_ns() - replay.phase_since_ns) / 1e9,
             steps=frames.columns(rows),
             thinned=thinned,
             buckets=frames.bucket_columns(rows),
@@ -119,13 +122,13 @@ class Draft:
             gradient_bytes=self._reducer_log.gradient_bytes,
             marks=frames.marks(rows),
             process=self._machine.process,
-            dropped_steps=recorder.dropped,
+            dropped_steps=replay.dropped,
             dropped_frames=dropped_frames,
             cost_us=self._cost_us(),
             stall=None if state == "finished" else self.watchdog.stall,
             failure=self._failure(),
             bad_loss=self._bad_losses.found,
-            loader=None if recorder.loader is None else Loader(*recorder.loader),
+            loader=None if replay.loader is None else Loader(*replay.loader),
             sources=self._sources,
             notes=[*self.notes, *self._machine.notes][:16],
         )

@@ -87,19 +87,29 @@ class History:
 
 def _mean(rows: Sequence[StepRow], stride: int) -> StepRow:
     """One row for several: the mean of what is known in each column."""
-    values = {}
-    for column in STEP_COLUMNS:
-        known = [v for row in rows if (v := row.values.get(column, NAN)) == v]
-        values[column] = sum(known) / len(known) if known else NAN
-    return StepRow(rows[0].step // stride * stride, rows[-1].at, values)
+    step = rows[0].step // stride * stride
+    if len(rows) == 1:
+        return StepRow(step, rows[0].at, rows[0].values)
+    return StepRow(step, rows[-1].at, [_mean_known(numbers) for numbers in _transposed(rows)])
+
+
+def _mean_known(numbers: Sequence[float]) -> float:
+    mean = sum(numbers) / len(numbers)
+    if mean == mean:
+        return mean
+    known = [number for number in numbers if number == number]
+    return sum(known) / len(known) if known else NAN
+
+
+def _transposed(rows: Sequence[StepRow]) -> Iterable[tuple[float, ...]]:
+    return zip(*[row.values for row in rows], strict=True)
 
 
 def columns(rows: Iterable[StepRow], stride: int = 1) -> StepColumns:
     """Rows as the columns that cross the store; columns that nobody filled are left out."""
     rows = list(rows)
     values = {}
-    for column in STEP_COLUMNS:
-        numbers = [row.values.get(column, NAN) for row in rows]
+    for column, numbers in zip(STEP_COLUMNS, _transposed(rows), strict=False):  # of no rows no column is left
         if any(number == number for number in numbers):
             values[column] = packed("f", numbers)
     return StepColumns(step=packed("q", [row.step for row in rows]), values=values, stride=stride)
@@ -113,7 +123,7 @@ def bucket_columns(rows: Sequence[StepRow]) -> BucketColumns | None:
     kept = [row for row in rows if row.bucket_sizes == sizes][-max(1, _BUCKET_CELLS // len(sizes)) :]
     return BucketColumns(
         step=packed("q", [row.step for row in kept]),
-        sizes=sizes,
+        sizes=list(sizes),
         ms=packed("f", [ms for row in kept for ms in row.bucket_ms]),
     )
 

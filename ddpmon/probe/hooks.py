@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -21,13 +22,58 @@ Undo = Callable[[], None]
 def hook_module(recorder: Recorder, module: torch.nn.Module, ddp: DistributedDataParallel) -> list[Undo]:
     """Time the forward of `module` (the DDP module, or its compiled wrapper) and the backwards that follow."""
     trigger = Trigger(recorder, module, ddp)
+    if module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
+        return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
     handles = [module.register_forward_pre_hook(hooks.before), module.register_forward_hook(hooks.after)]
     return [trigger.stop, *(handle.remove for handle in handles)]
 
 
+def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Trigger) -> Undo:
+    """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
+    owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
+    original = owner.forward
+    watched: Any = ddp
+    is_grad_enabled, mark, put = torch.is_grad_enabled, recorder.clock.mark, recorder.log.append
+
+    @functools.wraps(original)
+    def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if module is not watched or not is_grad_enabled() or recorder.paused:
+            return original(module, *args, **kwargs)
+        if recorder.sampling:
+            recorder.forward_begins(watched.require_backward_grad_sync)
+        else:
+            try:
+                put(("forward", mark()))
+                recorder.in_backward = False
+                recorder.syncing |= watched.require_backward_grad_sync
+            except Exception as error:
+                recorder.on_error(error)
+        output = original(module, *args, **kwargs)
+        if watched is None:
+            return output
+        if recorder.sampling or recorder.due or not trigger.steady or not trigger.witness.requires_grad:
+            trigger.forward_ends(output)
+        else:
+            try:
+                put(("forwarded", mark()))
+                recorder.due = True
+            except Exception as error:
+                recorder.on_error(error)
+        return output
+
+    def undo() -> None:
+        nonlocal watched
+        watched = None
+        if owner.forward is forward:
+            owner.forward = original
+
+    owner.forward = forward
+    return undo
+
+
 class ForwardHooks:
-    """The two hooks of a forward. A pickled module takes ones along that do nothing."""
+    """The two hooks of a forward, for a compiled model. A pickled module takes ones along that do nothing."""
 
     def __init__(
         self,
@@ -38,31 +84,20 @@ class ForwardHooks:
         self._recorder = recorder
         self._ddp = ddp
         self._trigger = trigger
+        self._under_way = False
 
     def before(self, _module: torch.nn.Module, _args: Any) -> None:
         """Forward begins."""
         recorder, ddp = self._recorder, self._ddp
-        if recorder is None or ddp is None or not torch.is_grad_enabled():
-            return
-        began = perf_counter_ns()
-        try:
+        if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
+            self._under_way = True
             recorder.forward_begins(ddp.require_backward_grad_sync)
-        except Exception as error:
-            recorder.on_error(error)
-        recorder.cost_ns += perf_counter_ns() - began
 
     def after(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         """It ends."""
-        recorder, trigger = self._recorder, self._trigger
-        if recorder is None or trigger is None or not torch.is_grad_enabled():
-            return
-        began = perf_counter_ns()
-        try:
-            if recorder.forward_ends():
-                trigger.follow(output)
-        except Exception as error:
-            recorder.on_error(error)
-        recorder.cost_ns += perf_counter_ns() - began
+        if self._trigger is not None and torch.is_grad_enabled() and self._under_way:
+            self._under_way = False
+            self._trigger.forward_ends(output)
 
     # What torch.compile reads: a hook that was there before the model was compiled is not inlined.
     before._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -92,43 +127,42 @@ def hook_optimizer(recorder: Recorder, optimizer: torch.optim.Optimizer | None) 
 class _OptimizerTimer:
     """The two hooks of an optimizer's step."""
 
+    __slots__ = ("_mark", "_put", "_recorder", "busy", "silent")
+
     def __init__(self, recorder: Recorder) -> None:
         self.silent = False
         self.busy = False
         self._recorder = recorder
-        self._running: list[tuple[Any, str]] = []  # per step under way: its mark, and the phase that it interrupted
+        self._mark, self._put = recorder.clock.mark, recorder.log.append
 
     def before(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """A step begins."""
-        if self.silent:
-            return
-        recorder, began = self._recorder, perf_counter_ns()
-        self.busy = True
+        began = perf_counter_ns() if self._recorder.sampling else 0
         try:
-            if self._running and recorder.phase != "optimizer":  # left by a step that raised
-                self._running.clear()
-            left = recorder.enter("optimizer")
-            self._running.append((recorder.clock.mark(), left))
+            if not self.silent:
+                mark, put = self._mark, self._put
+                put(("optimizer", mark()))
         except Exception as error:
-            recorder.on_error(error)
-        self.busy = False
-        recorder.cost_ns += perf_counter_ns() - began
+            self._fail(error)
+        if began:
+            self._recorder.spend(began)
 
     def after(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """It ends."""
-        if self.silent or not self._running:
-            return
-        recorder, began = self._recorder, perf_counter_ns()
-        self.busy = True
+        began = perf_counter_ns() if self._recorder.sampling else 0
         try:
-            start, left = self._running.pop()
-            if not self._running:
-                recorder.span("optimizer", start, None)
-            recorder.enter(left)
+            if not self.silent:
+                mark, put = self._mark, self._put
+                put(("optimized", mark()))
         except Exception as error:
-            recorder.on_error(error)
+            self._fail(error)
+        if began:
+            self._recorder.spend(began)
+
+    def _fail(self, error: Exception) -> None:
+        self.busy = True
+        self._recorder.on_error(error)
         self.busy = False
-        recorder.cost_ns += perf_counter_ns() - began
 
 
 def hook_loader(recorder: Recorder) -> list[Undo]:
@@ -136,18 +170,17 @@ def hook_loader(recorder: Recorder) -> list[Undo]:
     original = _BaseDataLoaderIter.__next__
 
     def timed_next(iterator: Any) -> Any:
-        if threading.get_ident() != recorder.thread:
+        if get_ident() != recorder.thread:
             return original(iterator)
-        phase = recorder.charge(_load_begins, recorder)
+        began = _load_begins(recorder)
         ended = False
-        began = perf_counter_ns()
         try:
             return original(iterator)
         except StopIteration:
             ended = True
             raise
         finally:
-            recorder.charge(_load_ends, recorder, phase, perf_counter_ns() - began, iterator, ended)
+            _load_ends(recorder, began, iterator, ended)
 
     _BaseDataLoaderIter.__next__ = timed_next  # type: ignore[method-assign, assignment]
 
@@ -158,14 +191,23 @@ def hook_loader(recorder: Recorder) -> list[Undo]:
     return [undo]
 
 
-def _load_begins(recorder: Recorder) -> str:
-    if recorder.last_step < 0:
-        recorder.touch(recorder.clock.mark())
-    return recorder.enter("input")
+def _load_begins(recorder: Recorder) -> int:
+    began = perf_counter_ns()
+    try:
+        recorder.log.append(("load", began, None if recorder.last_step >= 0 else recorder.clock.mark()))
+    except Exception as error:
+        recorder.on_error(error)
+    if recorder.sampling:
+        recorder.spend(began)
+    return began
 
 
-def _load_ends(recorder: Recorder, phase: str | None, ns: int, iterator: Any, ended: bool) -> None:
-    recorder.loaded(ns)
-    if not recorder.paused:  # an evaluation's loader is not the training's
-        recorder.loader = (getattr(iterator, "_num_workers", 0), getattr(iterator, "_num_yielded", 0), ended)
-    recorder.enter(phase or "other")
+def _load_ends(recorder: Recorder, began: int, iterator: Any, ended: bool) -> None:
+    now = perf_counter_ns()
+    try:
+        loader = (getattr(iterator, "_num_workers", 0), getattr(iterator, "_num_yielded", 0), ended)
+        recorder.log.append(("loaded", now, now - began, loader))
+    except Exception as error:
+        recorder.on_error(error)
+    if recorder.sampling:
+        recorder.spend(now)

@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.assembly import Assembly, assemble
 from ddpmon.probe.failure import is_failure
-from ddpmon.probe.loss import number
 from ddpmon.probe.publisher import PUBLISHER
 from ddpmon.probe.text import plain
 from ddpmon.probe.uplink import say
@@ -50,17 +49,8 @@ class Monitor:
 
         A CUDA loss is copied asynchronously and read later; nothing is synchronised.
         """
-        assembly = self._assembly
-        if assembly is None:
-            return
-        recorder, began = assembly.recorder, perf_counter_ns()
-        try:
-            recorder.log(
-                None if loss is None else assembly.losses.take(loss), None if samples is None else number(samples)
-            )
-        except Exception as error:
-            recorder.on_error(error)
-        recorder.cost_ns += perf_counter_ns() - began
+        if self._assembly is not None:
+            self._assembly.recorder.logged(loss, samples)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -69,18 +59,19 @@ class Monitor:
         if assembly is None:
             yield
             return
-        recorder, name = assembly.recorder, plain(name)
-        before = recorder.charge(recorder.enter if name == "input" else recorder.pause, name)
-        began = perf_counter_ns()
+        recorder, name, began = assembly.recorder, plain(name), perf_counter_ns()
+        if name == "input":
+            recorder.charge(recorder.put, "load", began, None)
+        else:
+            recorder.charge(recorder.pause, name)
         try:
             yield
         finally:
-            ns = perf_counter_ns() - began
+            ended = perf_counter_ns()
             if name == "input":
-                recorder.charge(recorder.loaded, ns)
-                recorder.charge(recorder.enter, before or "other")
+                recorder.charge(recorder.put, "loaded", ended, ended - began, None)
             else:
-                recorder.charge(recorder.resume, name, before or "other", ns)
+                recorder.charge(recorder.resume)
 
     def detach(self) -> None:
         """Stop measuring: take every hook back, publish a last frame, and let the threads end by themselves."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ddpmon.probe.clock import Clock
@@ -57,7 +58,7 @@ class StepRecord:
 
     def readable(self, clock: Clock) -> bool:
         """Whether every mark and every loss can be read without waiting."""
-        return clock.ready(self.sync) and all(isinstance(loss, float) or loss.ready() for loss in self.losses)
+        return clock.ready(self.sync) and all(loss.ready() for loss in self.losses if type(loss) is not float)
 
     def marks(self) -> list[Any]:
         """All marks that this record alone owns (its start belongs to the step before)."""
@@ -69,49 +70,62 @@ class StepRecord:
 
 @dataclass(slots=True)
 class StepRow:
-    """One finished step in numbers: milliseconds by column of `schema.STEP_COLUMNS`, NaN where unknown."""
+    """One finished step in numbers: `values` in the order of `schema.STEP_COLUMNS`, milliseconds, NaN where unknown."""
 
     step: int
     at: float  # when it was read, monotonic seconds
-    values: dict[str, float]
-    bucket_sizes: list[int] = field(default_factory=list)
-    bucket_ms: list[float] = field(default_factory=list)
-    marks: list[tuple[str, float]] = field(default_factory=list)
-    bad_losses: list[float] = field(default_factory=list)  # of any micro-batch: those not finite
+    values: Sequence[float]
+    bucket_sizes: Sequence[int] = ()
+    bucket_ms: Sequence[float] = ()
+    marks: Sequence[tuple[str, float]] = ()
+    bad_losses: Sequence[float] = ()  # of any micro-batch: those not finite
+
+    @property
+    def duration_ms(self) -> float:
+        """Sync point to sync point."""
+        return self.values[0]
 
 
 def resolve(record: StepRecord, clock: Clock, at: float) -> StepRow:
     """Turn a finished record's marks into milliseconds (DESIGN section 3)."""
-    values = dict.fromkeys(("input", "forward", "backward", "optimizer", "barrier"), 0.0)
-    values["input"] += _input_ms(record, clock)
+    ms = clock.ms
+    spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0, "barrier": 0.0}
+    spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, clock)
+    nested = False
     for column, start, end, within in record.spans:
-        ms = clock.ms(start, end)
-        values[column] += ms
+        spent[column] += (took := ms(start, end))
         if within is not None:
-            values[within] -= ms
-    values = {column: max(0.0, ms) for column, ms in values.items()}
-    values["duration"] = clock.ms(record.start, record.sync)
-    values["exposed"] = clock.ms(record.ready, record.sync)
-    marked, buckets = record.marked or [], record.buckets or []
-    values["marked"] = sum(ns for _, ns in marked) / 1e6
-    values["allreduce"] = record.allreduce_ms
-    values["gc"] = record.gc_ns / 1e6
-    losses = [loss if isinstance(loss, float) else loss.value() for loss in record.losses]
-    values["loss"] = sum(losses) / len(losses) if losses else NAN
-    values["samples"] = record.samples
-    row = StepRow(record.step, at, values, marks=[(name, ns / 1e6) for name, ns in marked])
-    row.bad_losses = [loss for loss in losses if not math.isfinite(loss) and loss is not NO_NUMBER]
-    row.bucket_sizes = [bucket[1] for bucket in buckets]
-    row.bucket_ms = _bucket_ms(buckets, clock)
+            spent[within] -= took
+            nested = True
+    if nested:
+        spent = {column: max(0.0, took) for column, took in spent.items()}
+    losses = [loss if type(loss) is float else float(loss.value()) for loss in record.losses]
+    values = (
+        ms(record.start, record.sync),
+        *(spent["input"], spent["forward"], spent["backward"], spent["optimizer"]),
+        ms(record.ready, record.sync),
+        spent["barrier"],
+        sum(ns for _, ns in record.marked) / 1e6 if record.marked else 0.0,
+        record.allreduce_ms,
+        record.gc_ns / 1e6,
+        sum(losses) / len(losses) if losses else NAN,
+        record.samples,
+    )
+    row = StepRow(record.step, at, values)
+    if not math.isfinite(values[10]):
+        row.bad_losses = [loss for loss in losses if not math.isfinite(loss) and loss is not NO_NUMBER]
+    if record.marked:
+        row.marks = [(name, ns / 1e6) for name, ns in record.marked]
+    if record.buckets:
+        row.bucket_sizes = [bucket[1] for bucket in record.buckets]
+        row.bucket_ms = _bucket_ms(record.buckets, clock)
     return row
 
 
 def _input_ms(record: StepRecord, clock: Clock) -> float:
-    """Host time in the loader; on a device clock no more than the device stood idle for before forward."""
-    host_ms = record.input_ns / 1e6
-    if not record.input_waits:
-        return host_ms
-    return min(host_ms, sum(max(0.0, clock.ms(before, forward)) for before, forward in record.input_waits))
+    """Host time in the loader, but no more than the device stood idle for before forward."""
+    waits = record.input_waits or ()
+    return min(record.input_ns / 1e6, sum(max(0.0, clock.ms(before, forward)) for before, forward in waits))
 
 
 def _bucket_ms(buckets: list[list[Any]], clock: Clock) -> list[float]:

@@ -1,10 +1,9 @@
-"""The state machine of one step, driven by hooks on the training thread.
+"""What the hooks on the training thread leave behind: events, which the publisher's thread makes steps of (Replay).
 
 A sync point is the moment the last gradient bucket of a synchronising backward has been reduced; step i runs from sync
-point i-1 to sync point i. The hooks only leave marks here: all arithmetic is done in the publisher's thread.
-
-What runs every step keeps the probe's account by itself, without `Recorder.charge`: between long steps, when the code
-has gone cold, every call is dear.
+point i-1 to sync point i. Training has emptied the processor's caches before each hook, so that every object a hook
+touches is dear: it takes one mark, adds one event to the log, and does no arithmetic. (Calls go through locals here:
+Python 3.11 looks up `self.slot()` by name, but not `local = self.slot`.)
 """
 
 from __future__ import annotations
@@ -13,64 +12,95 @@ from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any
 
+from torch import Tensor
 from torch.autograd import Variable
 
 from ddpmon.probe.clock import Clock
 from ddpmon.probe.garbage import Collections
-from ddpmon.probe.record import StepRecord
+from ddpmon.probe.loss import LossReader, number
 
-MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
-MAX_PENDING = 4096  # steps kept while the publisher cannot keep up
+MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
+SAMPLED_EVERY = 16  # steps; a power of two
+UNSEEN = 1.0  # PLACEHOLDER
 
-T = TypeVar("T")
+Event = tuple[Any, ...]  # its kind first; `Replay` knows them all
 
 queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback
 
 
 class Recorder:
-    """Collects marks into step records.
+    """Takes events down.
 
     Attributes:
-        finished: sealed records, oldest first; the publisher pops them.
-        phase, phase_since_ns: what the training thread is in, and since when (host clock).
+        log: the events, oldest first; the publisher pops them, and the oldest are lost if it does not.
         last_step: the last finished synchronising step, -1 before the first.
-        cost_ns: the probe's own time on the training thread so far.
-        dropped: finished steps thrown away because nobody fetched them.
-        collections: what Python's garbage collector did in the step under way.
-        loader: of the DataLoader read last: its workers, the batches of this pass, whether it has ended.
+        paused: how many phases of the user's the thread is in.
+        due: whether a forward has ended whose backward has not begun.
         in_backward: whether a backward has been noticed whose gradients are not all computed.
-        on_sync: called at a sync point with the record just closed, until it returns that it is done; the publisher
-            sets it anew.
+        syncing: whether a forward since the last backward was one that synchronises.
+        sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
+        collections: what Python's garbage collector did in the step under way.
+        thread: the training thread.
+        on_sync: called at a sync point, until it returns that it is done; the publisher sets it anew.
         on_error: called with an exception of ours, which goes no further.
     """
 
-    def __init__(self, clock: Clock, on_error: Callable[[Exception], None]) -> None:
+    __slots__ = (
+        "_accounted_ns",
+        "_accounted_steps",
+        "_gc_marks",
+        "_mark",
+        "_per_step_ns",
+        "_put",
+        "_queue",
+        "_sample_ns",
+        "_synced",
+        "clock",
+        "collections",
+        "due",
+        "in_backward",
+        "last_step",
+        "log",
+        "losses",
+        "on_error",
+        "on_sync",
+        "paused",
+        "sampling",
+        "syncing",
+        "thread",
+    )
+
+    def __init__(self, clock: Clock, losses: LossReader, on_error: Callable[[Exception], None]) -> None:
         self.clock = clock
-        self.on_sync: Callable[[StepRecord], bool] | None = None
+        self.losses = losses
+        self.on_sync: Callable[[], bool] | None = None
         self.on_error = on_error
-        self.finished: deque[StepRecord] = deque()
-        self.phase = "start"
-        self.phase_since_ns = perf_counter_ns()
+        self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
-        self.cost_ns = 0
-        self.dropped = 0
+        self.paused = 0
+        self.due = self.in_backward = False
+        self.sampling = True
         self.collections = Collections()
-        self.loader: tuple[int, int, bool] | None = None
         self.thread = get_ident()
-        self._open = StepRecord(0, None)
-        self._pending: StepRecord | None = None
-        self._paused = 0
-        self._forward: Any = None
-        self._backward_from: Any = None  # the last forward's end, or the last backward's
-        self._syncing = False  # whether a forward since the last backward was one that synchronises
-        self.in_backward = False
-        self._idle_since: Any = None  # device clocks: end of the last work before the coming forward
-        self._host_clock = clock.name == "perf_counter"
+        self._mark, self._put = clock.mark, self.log.append
+        self._queue, self._synced = queue_callback, self.synced
+        self._gc_marks = self.collections.marks
+        self.syncing = False
+        self._accounted_ns = self._accounted_steps = self._per_step_ns = self._sample_ns = 0
+
+    @property
+    def cost_ns(self) -> int:
+        """The probe's own time on the training thread so far: most steps are taken to cost what the last sample did.
+
+        What a hook cannot see of its price, being called and the caches that it displaces, is added as a factor that
+        `bench/overhead.py` shows to be right.
+        """
+        return self._accounted_ns + self._per_step_ns * (self.last_step + 1 - self._accounted_steps)
 
     def charge(self, job: Callable[..., Any], *args: Any) -> Any:
-        """Run `job` on the training thread: its time counts as the probe's, its exceptions stay here."""
+        """Run what is not done every step: its time is accounted, its exceptions stay here."""
         began = perf_counter_ns()
         try:
             return job(*args)
@@ -78,152 +108,102 @@ class Recorder:
             self.on_error(error)
             return None
         finally:
-            self.cost_ns += perf_counter_ns() - began
+            self._accounted_ns += perf_counter_ns() - began
 
-    @property
-    def paused(self) -> bool:
-        """Whether the thread is in a phase that the user named."""
-        return self._paused > 0
+    def spend(self, began: int) -> None:
+        """A hook of a sampled step ends that began at `began`."""
+        self._sample_ns += perf_counter_ns() - began
 
-    def enter(self, phase: str) -> str:
-        """The thread enters `phase`; returns the phase that it leaves."""
-        before = self.phase
-        self.phase = phase
-        self.phase_since_ns = perf_counter_ns()
-        return before
+    def put(self, *event: Any) -> None:
+        """Take an event down."""
+        self._put(event)
 
-    def touch(self, mark: Any) -> None:
-        """The first thing seen starts step 0."""
-        if self._open.start is None:
-            self._open.start = mark
+    def mark_as(self, kind: str) -> None:
+        """Take an event down that is a mark."""
+        self._put((kind, self._mark()))
 
-    def pause(self, name: str) -> str:
+    def pause(self, name: str) -> None:
         """A phase that the user names begins; input, forward and optimizer inside it are not the step's."""
-        self._paused += 1
-        return self.enter(name)
+        self.paused += 1
+        self._put(("pause", perf_counter_ns(), name))
 
-    def resume(self, name: str, before: str, ns: int) -> None:
-        """The user's phase ends after `ns` of host time."""
-        self._paused -= 1
-        self.enter(before)
-        self._open.marked = _kept(self._open.marked, (name, ns))
-
-    def loaded(self, ns: int) -> None:
-        """The loader took `ns` to hand over a batch."""
-        if not self._paused:
-            self._open.input_ns += ns
+    def resume(self) -> None:
+        """It ends."""
+        self.paused -= 1
+        self._put(("resume", perf_counter_ns()))
 
     def forward_begins(self, syncing: bool) -> None:
         """A training forward begins; `syncing` says whether its backward will reduce gradients."""
-        if self._paused:
-            return
-        self.thread = get_ident()
-        self._syncing |= syncing
-        self.in_backward = False  # whatever became of the last one
-        if self._pending is not None:
-            self.seal()
-        self._forward = mark = self.clock.mark()
-        self.phase, self.phase_since_ns = "forward", perf_counter_ns()
-        record = self._open
-        if record.start is None:
-            record.start = mark
-        if not self._host_clock and self._idle_since is not None:
-            record.input_waits = _kept(record.input_waits, (self._idle_since, mark))
-
-    def forward_ends(self) -> bool:
-        """It ends; returns whether its backward is to be followed."""
-        if self._forward is None:
-            return False
-        end = self.clock.mark()
-        spans = self._open.spans
-        if len(spans) < MAX_SPANS:
-            spans.append(("forward", self._forward, end, None))
-        self._forward, self._backward_from = None, end
-        self.phase, self.phase_since_ns = "backward", perf_counter_ns()
-        return True
-
-    def span(self, column: str, start: Any, within: str | None) -> None:
-        """A timed stretch of `column` ends now; `within` is the column that it interrupts."""
-        end = self.clock.mark()
-        if self._paused and column != "barrier":
-            return
-        self._idle_since = end
-        spans = self._open.spans
-        if len(spans) < MAX_SPANS:
-            spans.append((column, start, end, None if self._paused else within))
+        began = perf_counter_ns() if self.sampling else 0
+        try:
+            self._put(("forward", self._mark()))
+            self.thread = get_ident()
+            self.in_backward = False  # whatever became of the last one
+            self.syncing |= syncing
+        except Exception as error:
+            self.on_error(error)
+        if began:
+            self.spend(began)
 
     def gradients_ready(self) -> None:
         """The engine's callback when all gradients of a backward are computed; the sync point's is queued behind it."""
-        began = perf_counter_ns()
+        began = perf_counter_ns() if self.sampling else 0
         try:
-            mark = self.clock.mark()
-            record, syncing = self._open, self._syncing
-            if len(record.spans) < MAX_SPANS:
-                record.spans.append(("backward", self._backward_from, mark, None))
-            self._idle_since = self._backward_from = mark
-            self.in_backward = self._syncing = False
-            self.phase, self.phase_since_ns = "other", began
-            if syncing:
-                record.ready = mark
-                self.phase = "exposed"
-                queue_callback(self.synced)
+            mark, put = self._mark, self._put
+            self.in_backward = False
+            if self.syncing:
+                put(("ready", mark()))
+                self.syncing = False
+                queue = self._queue
+                queue(self._synced)
+            else:
+                put(("computed", mark()))
         except Exception as error:
             self.on_error(error)
-        self.cost_ns += perf_counter_ns() - began
+        if began:
+            self.spend(began)
 
     def synced(self) -> None:
         """The engine's callback at the sync point: this step is over, the next one begins."""
-        began = perf_counter_ns()
+        began = perf_counter_ns() if self.sampling else 0
         try:
-            mark = self.clock.mark()
-            if self._pending is not None:
-                self.seal()
-            self._pending = record = self._open
-            self._open = StepRecord(record.step + 1, mark)
-            record.sync = self._idle_since = self._backward_from = mark
-            if self.collections.marks:
-                record.gc_ns = self.collections.take(self.thread)
-            self.last_step = record.step
-            self.phase, self.phase_since_ns = "other", began
-            if self.on_sync is not None and self.on_sync(record):
-                self.on_sync = None
+            mark, put, step = self._mark, self._put, self.last_step + 1
+            put(("synced", mark(), step))
+            self.last_step = step
+            if self.on_sync is not None or self._gc_marks:
+                self.charge(self._now_and_then)
+            if began:
+                self._close_sample(began)
+            elif not step & SAMPLED_EVERY - 1:
+                self.sampling = True
         except Exception as error:
             self.on_error(error)
-        self.cost_ns += perf_counter_ns() - began
 
-    def seal(self) -> None:
-        """Hand the last finished step to the publisher; its loss may be logged until now."""
-        record, self._pending = self._pending, None
-        if record is None:
-            return
-        if len(self.finished) >= MAX_PENDING:
-            self.clock.recycle(self.finished.popleft().marks())
-            self.dropped += 1
-        self.finished.append(record)
+    def _now_and_then(self) -> None:
+        if self._gc_marks:
+            self._put(("collected", self.collections.take(self.thread)))
+        if self.on_sync is not None and self.on_sync():
+            self.on_sync = None
 
-    def log(self, loss: Any, samples: float | None) -> None:
-        """Add a micro-batch's loss and samples to the step that it belongs to.
+    def _close_sample(self, began: int) -> None:
+        seen, steps = self._sample_ns + perf_counter_ns() - began, self.last_step + 1
+        self._per_step_ns = int(seen * UNSEEN)
+        self._accounted_ns += self._per_step_ns * (steps - self._accounted_steps)
+        self._accounted_steps, self._sample_ns, self.sampling = steps, 0, False
 
-        Between a sync point and the next forward that is the step just finished, otherwise the one under way.
-        """
-        record = self._pending or self._open
-        if loss is not None and len(record.losses) < MAX_SPANS:
-            record.losses.append(loss)
-        if samples is not None:
-            record.samples = samples if record.samples != record.samples else record.samples + samples
-
-    def bucket_launched(self, index: int, size: int) -> list[Any]:
-        """A gradient bucket is about to be reduced; its last entry takes the mark of completion."""
-        entry: list[Any] = [index, size, self.clock.mark(), None]
-        if self._open.buckets is None:
-            self._open.buckets = []
-        self._open.buckets.append(entry)
-        return entry
-
-
-def _kept(known: list[T] | None, new: T) -> list[T]:
-    """The same list with one more entry, as long as there is room; a new one where there was none."""
-    known = [] if known is None else known
-    if len(known) < MAX_SPANS:
-        known.append(new)
-    return known
+    def logged(self, loss: Any, samples: Any) -> None:
+        """The trainer says a micro-batch's loss and samples."""
+        began = perf_counter_ns() if self.sampling else 0
+        try:
+            if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
+                loss = loss.tolist()  # goes past the dispatcher
+            if loss is not None and type(loss) is not float:
+                loss = self.losses.take(loss)
+            if samples is not None and type(samples) is not int:
+                samples = number(samples)
+            put = self._put
+            put(("log", loss, samples))
+        except Exception as error:
+            self.on_error(error)
+        if began:
+            self.spend(began)

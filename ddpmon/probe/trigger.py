@@ -33,33 +33,51 @@ class Trigger:
     one: graph tasks are numbered, so a nested backward (re-entrant checkpointing, where a callback queued within would
     run too early), a second model's and `torch.autograd.grad` all show as a gap. Once the lasting hook is in place the
     first irregular one brings the hooks on outputs back for good.
+
+    Attributes:
+        steady: whether the lasting hook is in place and every backward since has been regular.
+        witness: the parameter that it hangs on, or may.
     """
 
-    __slots__ = ("_due", "_handle", "_recorder", "_regular", "_task", "_witness")
+    __slots__ = ("_begin", "_handle", "_queue", "_ready", "_recorder", "_regular", "_task", "steady", "witness")
 
     def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
         self._recorder = recorder
-        self._witness = witness(model, ddp)
+        self._begin, self._ready = self.begin, recorder.gradients_ready
+        self._queue = queue_callback
+        self.witness: Any = witness(model, ddp)
+        self.steady = False
         self._handle: Any = None
         self._regular = 0
         self._task = -1
-        self._due = False  # a forward has ended whose backward has not begun
 
-    def follow(self, output: Any) -> None:
+    def forward_ends(self, output: Any) -> None:
         """A forward has ended in `output`: its backward, when it comes, will be noticed."""
-        overdue, self._due = self._due, True
+        recorder = self._recorder
+        began = perf_counter_ns() if recorder.sampling else 0
+        try:
+            recorder.mark_as("forwarded")
+            self._follow(output)
+        except Exception as error:
+            recorder.on_error(error)
+        if began:
+            recorder.spend(began)
+
+    def _follow(self, output: Any) -> None:
+        overdue, self._recorder.due = self._recorder.due, True
         if overdue:
             self._regular = 0
-        sure = self._regular >= TRIAL and self._witness is not None and self._witness.requires_grad
+        sure = self._regular >= TRIAL and self.witness is not None and self.witness.requires_grad
         if self._handle is None:
-            if not sure or self._witness is None:
+            if not sure:
                 return self._hang(output)
-            self._handle = self._witness.register_post_accumulate_grad_hook(self._accumulated)
+            self._handle = self.witness.register_post_accumulate_grad_hook(self._begin)
         elif not sure:
-            self._witness = None
+            self.witness = None
             if not overdue:  # an overdue backward may still come by the parameter alone
                 self.stop()
             self._hang(output)
+        self.steady = sure
         return None
 
     def stop(self) -> None:
@@ -69,31 +87,35 @@ class Trigger:
             self._handle = None
 
     def _hang(self, output: Any) -> None:
-        hook = _OutputHook(self.begin)
+        hook = _OutputHook(self._begin)
         if isinstance(output, torch.Tensor) and output.requires_grad:
             output.register_hook(hook)
         else:
             for tensor in differentiable(output):
                 tensor.register_hook(hook)
 
-    def _accumulated(self, _parameter: Any) -> None:
-        if self._due:
-            self.begin()
-
-    def begin(self) -> None:
-        """A backward has begun, in the graph task that this is called from."""
-        recorder, began = self._recorder, perf_counter_ns()
+    def begin(self, parameter: Any = None) -> None:
+        """A backward has begun, in the graph task that this is called from; by `parameter` only if one is due."""
+        recorder = self._recorder
+        if parameter is not None and not recorder.due:
+            return
+        began = perf_counter_ns() if recorder.sampling else 0
         try:
             task = _graph_task()
-            self._regular = self._regular + 1 if task == self._task + 1 else 0
+            if task == self._task + 1:
+                self._regular += 1
+            else:
+                self._regular, self.steady = 0, False
             self._task = task
-            self._due = False
+            recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
-                queue_callback(recorder.gradients_ready)
+                queue = self._queue
+                queue(self._ready)
         except Exception as error:
             recorder.on_error(error)
-        recorder.cost_ns += perf_counter_ns() - began
+        if began:
+            recorder.spend(began)
 
 
 class _OutputHook:

@@ -56,10 +56,9 @@ def hooked(ddp: nn.Module) -> dict[str, Any]:
     """All that attach touches."""
     found: dict[str, Any] = {f"dist.{name}": value for name, value in vars(dist).items() if callable(value)}
     found["loader"] = _BaseDataLoaderIter.__next__
-    found["forward"] = [*ddp._forward_hooks, *ddp._forward_pre_hooks]
+    found["forward"] = [type(ddp).forward, *ddp._forward_hooks, *ddp._forward_pre_hooks]
     found["optimizer"] = [*optimizers._global_optimizer_pre_hooks, *optimizers._global_optimizer_post_hooks]
     found["collector"], found["excepthook"] = [*gc.callbacks], sys.excepthook
-    found["backward"] = type(ddp).forward
     return found
 
 
@@ -171,10 +170,10 @@ def an_error_of_our_own() -> None:
             return original()
 
         with heard() as lines:
+            CpuClock.mark = staticmethod(mark)
             monitor = ddpmon.attach(ddp)
             # Behind ours in the same list: it must be reached although ours are taken back while the list is walked.
             handles = [register(count) for register in REGISTER]
-            CpuClock.mark = staticmethod(mark)
             train(ddp, after=lambda _step: dist.barrier(), steps=3)
             CpuClock.mark = staticmethod(original)
             told.append([*lines, monitor.enabled])

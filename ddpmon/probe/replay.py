@@ -1,0 +1,227 @@
+"""Makes steps of the events that the training thread has left behind, in the publisher's thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, TypeVar
+
+from ddpmon.probe.loss import number
+from ddpmon.probe.record import StepRecord
+from ddpmon.probe.step import Event, Recorder
+
+MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
+MAX_PENDING = 4096  # steps kept while their marks cannot be read
+_NESTING_PHASES = ("input", "forward", "backward", "optimizer")
+
+T = TypeVar("T")
+
+
+class Replay:
+    """The state machine of a step, driven by a Recorder's events.
+
+    Attributes:
+        finished: sealed records, oldest first; the reader pops them.
+        phase: what the training thread was in at the last event.
+        dropped: finished steps whose events or records were thrown away because nobody fetched them.
+        loader: of the DataLoader read last: its workers, the batches of this pass, whether it has ended.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._log = recorder.log
+        self._clock = recorder.clock
+        self._host_clock = recorder.clock.name == "perf_counter"
+        self.finished: deque[StepRecord] = deque()
+        self.phase = "start"
+        self._since: Any = perf_counter_ns()
+        self.dropped = 0
+        self.loader: tuple[int, int, bool] | None = None
+        self._open = StepRecord(0, None)
+        self._pending: StepRecord | None = None  # its loss may be logged until the next forward
+        self._lost = False  # events of the open step
+        self._outer: list[tuple[str, str, int]] = []  # the user's phases: name, the phase interrupted, since
+        self._optimizers: list[tuple[Any, str]] = []  # steps under way: its mark, and the phase that it interrupted
+        self._barriers: list[tuple[Any, str]] = []
+        self._loads: list[str] = []
+        self._forward: Any = None
+        self._backward_from: Any = None  # the last forward's end, or the last backward's
+        self._idle_since: Any = None  # device clocks: end of the last work before the coming forward
+        self._handlers: dict[str, Callable[[Event], None]] = {
+            kind: getattr(self, f"_on_{kind}")
+            for kind in (
+                *("forward", "forwarded", "computed", "ready", "synced", "optimizer", "optimized", "load", "loaded"),
+                *("log", "pause", "resume", "barrier", "barriered", "bucket", "allreduce", "collected", "seal"),
+            )
+        }
+
+    def drain(self) -> None:
+        """Take all events that there are."""
+        log, handlers = self._log, self._handlers
+        if len(log) == log.maxlen:
+            self._lose()
+        for _ in range(len(log)):
+            event = log.popleft()
+            try:
+                handlers[event[0]](event)
+            except Exception:  # costs a step, not the run's frames
+                self._lose()
+
+    def _lose(self) -> None:
+        """Not all of the open step is known; what was begun may have ended unseen."""
+        self._lost = True
+        for unfinished in (self._outer, self._optimizers, self._barriers, self._loads):
+            unfinished.clear()
+
+    @property
+    def phase_since_ns(self) -> int:
+        """Since when the thread is in that phase, on the host's clock."""
+        return self._since if type(self._since) is int else int(self._since.host_ns)
+
+    def recycle(self, record: StepRecord) -> None:
+        """Nobody reads `record` any more."""
+        if not self._host_clock:
+            self._clock.recycle(record.marks())
+
+    def _on_forward(self, event: Event) -> None:
+        if self._pending is not None:
+            self._seal(self._pending)
+        self._forward = mark = event[1]
+        self.phase, self._since = "forward", mark
+        record = self._open
+        if record.start is None:
+            record.start = mark
+        if not self._host_clock and self._idle_since is not None:
+            record.input_waits = _kept(record.input_waits, (self._idle_since, mark))
+
+    def _on_forwarded(self, event: Event) -> None:
+        mark = event[1]
+        if self._forward is not None and len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append(("forward", self._forward, mark, None))
+        self._forward, self._backward_from = None, mark
+        self.phase, self._since = "backward", mark
+
+    def _on_computed(self, event: Event) -> None:
+        mark = event[1]
+        if self._backward_from is not None and len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append(("backward", self._backward_from, mark, None))
+        self._idle_since = self._backward_from = mark
+        self.phase, self._since = "other", mark
+
+    def _on_ready(self, event: Event) -> None:
+        self._on_computed(event)
+        self._open.ready = event[1]
+        self.phase = "exposed"
+
+    def _on_synced(self, event: Event) -> None:
+        _, mark, step = event
+        if self._pending is not None:
+            self._seal(self._pending)
+        record = self._open
+        record.sync = self._idle_since = self._backward_from = mark
+        if self._lost or step != record.step:
+            self.dropped += step - record.step + 1
+            self._lost = False
+        else:
+            self._pending = record
+        self._open = StepRecord(step + 1, mark)
+        self.phase, self._since = "other", mark
+
+    def _on_seal(self, _event: Event) -> None:
+        if self._pending is not None:
+            self._seal(self._pending)
+
+    def _seal(self, record: StepRecord) -> None:
+        self._pending = None
+        if len(self.finished) >= MAX_PENDING:
+            self.recycle(self.finished.popleft())
+            self.dropped += 1
+        self.finished.append(record)
+
+    def _on_optimizer(self, event: Event) -> None:
+        if self._optimizers and self.phase != "optimizer":  # left by a step that raised
+            self._optimizers.clear()
+        self._optimizers.append((event[1], self.phase))
+        self.phase, self._since = "optimizer", event[1]
+
+    def _on_optimized(self, event: Event) -> None:
+        if not self._optimizers:
+            return
+        mark = event[1]
+        start, left = self._optimizers.pop()
+        if not self._optimizers and not self._outer:
+            self._span("optimizer", start, mark, None)
+        self.phase, self._since = left, mark
+
+    def _span(self, column: str, start: Any, end: Any, within: str | None) -> None:
+        self._idle_since = end
+        if len(self._open.spans) < MAX_SPANS:
+            self._open.spans.append((column, start, end, within))
+
+    def _on_load(self, event: Event) -> None:
+        _, at, first = event
+        if self._open.start is None:
+            self._open.start = first
+        self._loads.append(self.phase)
+        self.phase, self._since = "input", at
+
+    def _on_loaded(self, event: Event) -> None:
+        _, at, ns, loader = event
+        if not self._outer:
+            self._open.input_ns += ns
+            if loader is not None:  # an evaluation's loader is not the training's
+                self.loader = loader
+        self.phase, self._since = self._loads.pop() if self._loads else "other", at
+
+    def _on_log(self, event: Event) -> None:
+        """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""
+        _, loss, samples = event
+        record = self._pending or self._open
+        if loss is not None and len(record.losses) < MAX_SPANS:
+            record.losses.append(loss)
+        if samples is not None:
+            samples = number(samples)
+            record.samples = samples if record.samples != record.samples else record.samples + samples
+
+    def _on_pause(self, event: Event) -> None:
+        _, at, name = event
+        self._outer.append((name, self.phase, at))
+        self.phase, self._since = name, at
+
+    def _on_resume(self, event: Event) -> None:
+        if self._outer:
+            name, before, since = self._outer.pop()
+            self._open.marked = _kept(self._open.marked, (name, event[1] - since))
+            self.phase, self._since = before, event[1]
+
+    def _on_barrier(self, event: Event) -> None:
+        self._barriers.append((event[1], self.phase))
+        self.phase, self._since = "barrier", event[1]
+
+    def _on_barriered(self, event: Event) -> None:
+        if not self._barriers:
+            return
+        _, mark, blocked = event
+        start, within = self._barriers.pop()
+        if blocked:
+            self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
+        self.phase, self._since = within, mark
+
+    def _on_bucket(self, event: Event) -> None:
+        self._open.buckets = _kept(self._open.buckets, event[1])
+
+    def _on_allreduce(self, event: Event) -> None:
+        if self._pending is not None:
+            self._pending.allreduce_ms = event[1]
+
+    def _on_collected(self, event: Event) -> None:
+        if self._pending is not None:
+            self._pending.gc_ns = event[1]
+
+
+def _kept(known: list[T] | None, new: T) -> list[T]:
+    """The same list with one more entry, as long as there is room; a new one where there was none."""
+    known = [] if known is None else known
+    if len(known) < MAX_SPANS:
+        known.append(new)
+    return known

@@ -59,6 +59,7 @@ class Observer:
         self._read_at = 0.0
         self._next_open = 0.0
         self._next_look = 0.0
+        self._passed_over = 0  # runs that are newer and were not believed
         self._findings: tuple[Finding, ...] = ()
         self._news, self._news_until = "", 0.0
 
@@ -162,9 +163,11 @@ class Observer:
         if known is not None and target.redis is not None and self._ended is None:
             ids = [known.info.run_id]
         wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
-        for run_id in wanted:
+        before = self._checks.refused.copy()
+        for passed_over, run_id in enumerate(wanted):
             (data,) = store.get_many([run_key(run_id)])
             if data is not None:
+                self._checks.refused, self._passed_over = before, passed_over  # they are not this run's
                 return decode(run_key(run_id), data, RunInfo)
         why = "; ".join(self._checks.notices()) if self._checks.refused else "it may have expired"
         raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted[0]} ({why})")
@@ -271,6 +274,8 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
     ranks = freeze.freeze_ranks(run, ages, lost)
     alive = run.taking_part()
     alive[lost] = False
+    if not alive.any():  # then the last picture is of all
+        alive = run.taking_part()
     return Snapshot(
         link=observer._link,
         taken_at=time.time(),
@@ -283,14 +288,16 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
         series=freeze.freeze_series(run),
         nodes=freeze.freeze_nodes(run, now),
         findings=observer._findings,
-        notices=_notices(run, observer._checks),
+        notices=_notices(run, observer._checks, observer._passed_over),
         detail=None if observer.focus is None else freeze.freeze_detail(run, observer.focus),
     )
 
 
-def _notices(run: Run, checks: Checks) -> tuple[str, ...]:
+def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     """What was set aside, and why."""
     said = checks.notices()
+    if passed_over:
+        said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
     said += [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
     frames = [state.frame for state in run.ranks if state is not None]
     said += [f"rank {frame.rank}: {frame.notes[-1]}" for frame in frames if frame.notes][:5]

@@ -181,7 +181,7 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer") from None
         except errors.AuthenticationError as error:
             self._broken = True
-            raise StoreUnavailable(f"the store at {self.address} lets us in no further: {self._line(error)}") from None
+            raise StoreUnavailable(f"the store at {self.address} does not let us in: {self._line(error)}") from None
         except errors.ResponseError as error:
             self._broken = True
             raise StoreUnavailable(f"the store at {self.address} refuses: {self._line(error)}") from None

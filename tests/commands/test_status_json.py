@@ -56,7 +56,9 @@ def parsed(taken: Snapshot) -> dict[str, Any]:
 
 def test_the_run_and_the_job() -> None:
     status = parsed(snapshot())
-    assert list(status) == ["schema_version", "time", "run", "coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert list(status)[:4] == ["schema_version", "time", "link", "run"]
+    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert status["link"] == {"state": "live", "message": ""}
     assert status["schema_version"] == 1
     assert status["time"] == "2023-11-14T22:13:20.250Z"
     assert status["run"] == {

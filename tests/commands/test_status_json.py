@@ -270,6 +270,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
     assert parsed(waiting) == {
         "schema_version": 1,
         "time": "1970-01-01T00:00:00.000Z",
+        "link": {"state": "waiting", "message": "no run yet"},
         "run": None,
         "coverage": None,
         "job": {

@@ -14,7 +14,7 @@ from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 from ddpmon.commands.plain import leave
 
 C = TypeVar("C", bound=Enum)
-TARGET_HELP = "tcp://HOST:PORT of the run's store. Without it: the run on this host."
+TARGET_HELP = "tcp://HOST:PORT or redis://HOST of the run's store. Without it: the run on this host."
 
 
 class FailOn(str, Enum):

@@ -7,31 +7,35 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ddpmon import freeze
+from ddpmon import epitaph, freeze
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
-from ddpmon.store.base import Store, StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.connect import Target, connect, list_runs, parse_target
-from ddpmon.store.discovery import discover, left_behind
+from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.discovery import discover
+from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 
 _REOPEN_S = 15.0
 _SANE_OFFSET_S = (-2.0, 5.0)
 _NEWS_S = 60.0
+_SUCCESSOR_S = 2.0
+_MOST_TRIED = 20
 
 
 class Observer:
     """Follows one run, through its store's death and its restart.
 
     Args:
-        target: a URL, or None for the newest run on this host.
+        target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
@@ -43,7 +47,10 @@ class Observer:
     def __init__(self, target: str | None) -> None:
         self.focus: int | None = None
         self._target = None if target is None else parse_target(target)
-        self._store: Store | None = None
+        self._engine = engine_of_environment() if target is None else None
+        self._checks = Checks(token_of_environment())
+        self._store: CheckedStore | None = None
+        self._followed: Target | None = None  # what was opened last
         self._source = target or ""
         self._run: Run | None = None
         self._judge = Judge()
@@ -51,6 +58,8 @@ class Observer:
         self._ended: RunState | None = None
         self._read_at = 0.0
         self._next_open = 0.0
+        self._next_look = 0.0
+        self._passed_over = 0  # runs that are newer and were not believed
         self._findings: tuple[Finding, ...] = ()
         self._news, self._news_until = "", 0.0
 
@@ -61,8 +70,7 @@ class Observer:
                 self._open()
             if self._store is not None:
                 self._read(self._store)
-                news = self._news if time.monotonic() < self._news_until else ""
-                self._link, self._ended = Link("live", news), None
+                self._stand()
         except StoreSilent as error:
             self._lose(str(error), silent=True)
         except StoreUnavailable as error:
@@ -83,6 +91,33 @@ class Observer:
         """Let go of the store."""
         self._close_store()
 
+    @property
+    def _lasting(self) -> bool:
+        """Whether the store does not end with the run."""
+        return self._followed is not None and self._followed.redis is not None
+
+    def _stand(self) -> None:
+        """The store answers: say whether the run lives, or is a memory that the store keeps."""
+        run, now = self._run, time.monotonic()
+        assert run is not None  # it has just been read
+        ages = run.ages(now)
+        if not (self._lasting and epitaph.is_over(run, ages)):
+            self._link, self._ended = Link("live", self._news if now < self._news_until else ""), None
+            return
+        self._ended, message = epitaph.remembered(run, ages)
+        self._link = Link("gone", message)
+        if now >= self._next_look:
+            self._next_look = now + _SUCCESSOR_S
+            self._look_for_a_successor(run)
+
+    def _look_for_a_successor(self, run: Run) -> None:
+        """The run is over: where no particular one was asked for, go on to one that has started since."""
+        newest = [found.run_id for found in discover()[:1]] if self._target is None else []
+        if self._store is not None and self._followed is not None and self._followed.run_id is None:
+            newest += list_runs(self._store)[-1:]
+        if any(run_id != run.info.run_id for run_id in newest):
+            self._close_store()
+
     def _open(self) -> None:
         """Find a run and connect to its store; without one, wait.
 
@@ -95,32 +130,23 @@ class Observer:
             if self._run is None:
                 self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
             return
-        store = connect(target)
+        store = connect(target, checks=self._checks)
         try:
             self._begin(store, target)
         except BaseException:
             store.close()
             raise
-        self._store, self._source = store, target.url
+        self._store, self._source, self._followed = store, target.url, target
 
     def _discovered(self) -> Target | None:
         runs = discover()
         if not runs:
-            return None
-        target = parse_target(runs[0].url)
-        return Target(target.host, target.port, runs[0].run_id)
+            return self._engine or (self._followed if self._lasting else None)
+        return replace(parse_target(runs[0].url), run_id=runs[0].run_id)
 
-    def _begin(self, store: Store, target: Target) -> None:
+    def _begin(self, store: CheckedStore, target: Target) -> None:
         """Read which run this is; a run that is not the one we know starts with a clean sheet."""
-        ids = list_runs(store)
-        if not ids:
-            raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
-        wanted = target.run_id or ids[-1]
-        key = run_key(wanted)
-        (data,) = store.get_many([key])
-        if data is None:
-            raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted}")
-        info = decode(key, data, RunInfo)
+        info = self._info(store, target)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
                 self._news = f"another run has started here: {info.name}; the one before it is over"
@@ -128,22 +154,52 @@ class Observer:
             self._run, self._judge = Run(info), Judge()
             self._run.add_history(self._all(store, history_key, range(info.world_size), HistoryFrame))
 
-    def _read(self, store: Store) -> None:
+    def _info(self, store: CheckedStore, target: Target) -> RunInfo:
+        """The run that is asked for, or the newest that is believed; one that we follow and that lives is kept to."""
+        ids = list_runs(store)
+        if not ids:
+            raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
+        known = self._run
+        if known is not None and target.redis is not None and self._ended is None:
+            ids = [known.info.run_id]
+        wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
+        before = self._checks.refused.copy()
+        for passed_over, run_id in enumerate(wanted):
+            (data,) = store.get_many([run_key(run_id)])
+            if data is not None:
+                self._checks.refused, self._passed_over = before, passed_over  # they are not this run's
+                return decode(run_key(run_id), data, RunInfo)
+        why = "; ".join(self._checks.notices()) if self._checks.refused else "it may have expired"
+        raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted[0]} ({why})")
+
+    def _read(self, store: CheckedStore) -> None:
         run = self._run
         assert run is not None  # a store is only kept once its run has been read
         frames = self._all(store, rank_key, range(run.info.world_size), RankFrame)
         nodes = self._all(store, node_key, run.info.node_keys, NodeFrame)
         self._read_at = now = time.monotonic()
         ages = _first_ages(run, frames, time.time())
+        ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         for frame in frames:
             run.add_rank(frame, now, ages.get(frame.rank, 0.0))
+        hosts = self._told_ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
         for node in nodes:
-            run.add_node(node, now)
+            run.add_node(node, now - hosts.get(node.node, 0.0))
         run.settle(now)
         self._findings = self._judge(run, run.ages(now))
 
+    def _told_ages(
+        self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int]
+    ) -> dict[int, float]:
+        """How old the frames of these ranks or hosts are, as far as the store can tell."""
+        run = self._run
+        if run is None or not numbers or not self._lasting:
+            return {}
+        ages = store.ages([key_of(run.info.run_id, number) for number in numbers])
+        return {number: age for number, age in zip(numbers, ages, strict=True) if age is not None}
+
     def _all(
-        self, store: Store, key_of: Callable[[str, int], str], numbers: range | list[int], kind: type[F]
+        self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: range | list[int], kind: type[F]
     ) -> list[F]:
         """The frames of one kind that can be read; the others are counted with the reason."""
         run = self._run
@@ -168,10 +224,12 @@ class Observer:
         self._close_store()
         if self._run is None:
             self._link = Link("waiting", reason)
-        elif _still_announced(self._run):
+        elif self._lasting:
+            self._link = Link("silent", f"{reason}; the run does not depend on it; still asking")
+        elif epitaph.still_announced(self._run):
             self._link = Link("silent", f"{reason}; its process is still there, so it is asked again")
         elif self._ended is None:
-            self._ended, message = _epitaph(self._run, reason)
+            self._ended, message = epitaph.store_gone(self._run, reason)
             self._link = Link("gone", message)
 
     def _close_store(self) -> None:
@@ -190,32 +248,6 @@ def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
     if frame.run_id != run_id or own != number:
         raise FrameError(f"{key}: a frame of another run, rank or host")
     return frame
-
-
-def _still_announced(run: Run) -> bool:
-    """Whether the run's discovery file is on this host and its process lives."""
-    return any(announcement.run_id == run.info.run_id for announcement in discover())
-
-
-def _epitaph(run: Run, reason: str) -> tuple[RunState, str]:
-    """How a run whose store has gone came to its end, as far as can be told."""
-    states = {rank: state.frame.state for rank, state in enumerate(run.ranks) if state is not None}
-    failed = [rank for rank, state in states.items() if state == "failed"]
-    mute = [rank for rank, state in states.items() if state not in ("failed", "finished")]
-    if failed:
-        vanished = f"{_ranks(mute)} vanished without a word, " if mute else ""
-        return "failed", f"the run has failed: {vanished}{_ranks(failed)} ended with an error; this is its last picture"
-    if left_behind(run.info.run_id):
-        host = f"rank 0 (pid {run.info.pid} on {run.info.host}), which hosts the store, ended without a word"
-        return "lost", f"the run was killed or has crashed: {host}; the launcher's output says which rank went first"
-    if not mute or run.info.host == socket.gethostname():
-        return "finished", "the run has ended; this is its last picture"
-    return "lost", f"{reason}; the run has ended or its host is cut off; still looking for it"
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, float]:
@@ -242,6 +274,8 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
     ranks = freeze.freeze_ranks(run, ages, lost)
     alive = run.taking_part()
     alive[lost] = False
+    if not alive.any():  # then the last picture is of all
+        alive = run.taking_part()
     return Snapshot(
         link=observer._link,
         taken_at=time.time(),
@@ -254,14 +288,17 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
         series=freeze.freeze_series(run),
         nodes=freeze.freeze_nodes(run, now),
         findings=observer._findings,
-        notices=_notices(run),
+        notices=_notices(run, observer._checks, observer._passed_over),
         detail=None if observer.focus is None else freeze.freeze_detail(run, observer.focus),
     )
 
 
-def _notices(run: Run) -> tuple[str, ...]:
+def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     """What was set aside, and why."""
-    said = [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
+    said = checks.notices()
+    if passed_over:
+        said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
+    said += [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
     frames = [state.frame for state in run.ranks if state is not None]
     said += [f"rank {frame.rank}: {frame.notes[-1]}" for frame in frames if frame.notes][:5]
     if any(frame.thinned for frame in frames):

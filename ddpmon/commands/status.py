@@ -27,7 +27,7 @@ def status(target: str | None, as_json: bool, fail_on: Severity | None) -> int:
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
-    if snapshot.run is None or snapshot.link.state != "live":
+    if snapshot.run is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
         complain(snapshot.link.message or "no run found")
         return NO_RUN
     print(dumps(status_object(snapshot)) if as_json else _for_a_person(snapshot))

@@ -24,6 +24,7 @@ def status_object(snapshot: Snapshot) -> Object:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": _iso(snapshot.taken_at),
+        "link": {"state": snapshot.link.state, "message": snapshot.link.message},
         "run": _run(snapshot.run),
         "coverage": _coverage(snapshot.coverage),
         "job": _job(snapshot.job),

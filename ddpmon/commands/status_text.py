@@ -36,6 +36,8 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     """The lines to print."""
     if snapshot.run is not None:
         yield _headline(snapshot.run)
+    if snapshot.link.state == "gone":
+        yield f"not live: {plain(snapshot.link.message)}"
     yield from _verdicts(snapshot)
     yield figures_line(snapshot)
     yield _more_figures(snapshot.job)

@@ -21,6 +21,7 @@ from ddpmon.probe.buckets import BucketTimer
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.draft import Draft
+from ddpmon.probe.engine import EngineUplink, engine
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.garbage import hook_collector
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
@@ -68,6 +69,8 @@ def assemble(
     """Hook `ddp` (inside `model`, if compiled) and start the threads.
 
     Raises:
+        TargetError: DDPMON_STORE or DDPMON_TTL_S makes no sense.
+        StoreUnavailable: what DDPMON_STORE needs is not installed.
         Exception: whatever torch raises; every hook is taken back before it gets out.
     """
     leave_untraced()
@@ -141,7 +144,10 @@ def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_det
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     training = dist.distributed_c10d._get_default_store() if me.world_size > 1 else None
     describe = _describer(me, name, ddp, bucket_detail)
-    return Uplink(me, name, training, key, describe)
+    published_to = engine()
+    if published_to is None:
+        return Uplink(me, name, training, key, describe)
+    return EngineUplink(me, name, training, key, describe, engine=published_to)
 
 
 def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_detail: bool) -> Callable[[str], RunInfo]:

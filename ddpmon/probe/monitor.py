@@ -16,10 +16,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.assembly import Assembly, assemble
+from ddpmon.probe.engine import speaks_for_its_host
 from ddpmon.probe.failure import is_failure
 from ddpmon.probe.publisher import PUBLISHER
 from ddpmon.probe.text import plain
 from ddpmon.probe.uplink import say
+from ddpmon.store.base import StoreUnavailable, TargetError
 
 EXIT_WAIT_S = 0.95
 
@@ -155,6 +157,9 @@ def attach(
         )
         _process.active = monitor
         _register_once()
+    except (TargetError, StoreUnavailable) as error:
+        if speaks_for_its_host(dist.get_rank()):
+            say(f"{error}; training goes on unwatched")
     except Exception as error:
         say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
     return monitor

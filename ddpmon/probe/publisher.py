@@ -72,6 +72,7 @@ class Publisher(threading.Thread):
         except StoreUnavailable:
             self.dropped_frames += 1
             self._uplink.drop()
+            self._next_history = 0.0  # the store may come back empty
             return self._back_off()
         self._pause_s = _FIRST_PAUSE_S
         return max(0.0, INTERVAL_S - (monotonic() - began))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 import time
@@ -16,6 +17,7 @@ from ddpmon.probe.identity import Identity, run_id, store_address
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, withdraw
+from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
 
@@ -28,6 +30,7 @@ class Uplink:
         handover_key: where in it the address stands.
         describe: makes the RunInfo for a run id, on rank 0.
         missed_ports: those that rank 0 wanted for the store and did not get, with what for.
+        signer: signs what this process puts, if there is a token.
     """
 
     identity: Identity
@@ -37,6 +40,7 @@ class Uplink:
     describe: Callable[[str], RunInfo]
     run: str = ""
     missed_ports: dict[int, str] = field(default_factory=dict)
+    signer: Signer | None = field(default_factory=signer_of_environment)
     _address: tuple[str, int] | None = None
     _store: Store | None = None
     _file: Path | None = None
@@ -61,7 +65,7 @@ class Uplink:
     def _join(self, address: tuple[str, int]) -> None:
         """Connect to rank 0's store; until that has worked once, a dead address is asked for anew."""
         try:
-            self._store = TcpStore(*address)
+            self._store = signed(TcpStore(*address), self.signer)
         except StoreUnavailable:
             if self.training is not None:
                 self._address = None
@@ -110,12 +114,12 @@ class Uplink:
         """Rank 0: start the store, lay out its keys, tell the other ranks and this host."""
         try:
             host = store_address()
-            store, port = serve(host)
+            served, port = serve(host)
         except OSError as error:
             raise StoreUnavailable(f"no store can be hosted here: {error}") from None
         if port != FIRST_PORT:
             self.missed_ports[FIRST_PORT] = "this run's store"
-        self.run = run_id(self.name)
+        self.run, store = run_id(self.name), signed(served, self.signer)
         self._lay_out(store)
         self._store, self._address = store, (host, port)
         self._announce(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
@@ -152,10 +156,18 @@ class Uplink:
         except Exception as error:
             self.training = None
             raise StoreUnavailable(f"the training's store has gone: {error}") from None
+        if "://" in host:
+            return self._published_elsewhere(host)
         self._address = (host, int(port))
         return True
 
-    def _announce(self, url: str) -> None:
+    def _published_elsewhere(self, url: str) -> bool:
+        """Rank 0 has a DDPMON_STORE and this rank has none."""
+        self.training = None
+        say(f"rank {self.identity.rank} is not watched: the others publish to {url}, and DDPMON_STORE is not set here")
+        return False
+
+    def _announce(self, url: str, hint: str = "") -> None:
         me = self.identity
         self._file = announce(
             Announcement(
@@ -168,9 +180,10 @@ class Uplink:
                 started_at=time.time(),
             )
         )
-        how = "ddpmon watch" if self._file is not None else f"ddpmon watch {url}"
-        elsewhere = f" (from another host: ddpmon watch {url})" if self._file and "//127." not in url else ""
-        say(f"to see this run live: {how}{elsewhere}")
+        there = f"ddpmon watch {shlex.quote(url)}"
+        how = "ddpmon watch" if self._file is not None else there
+        elsewhere = f" (from another host: {there})" if self._file and "//127." not in url else ""
+        say(f"to see this run live: {how}{elsewhere}{hint}")
 
 
 def say(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world, named as DESIGN names it)
@@ -31,6 +31,14 @@ class Store(Protocol):
         """Let go of the connection. Never raises."""
 
 
+@runtime_checkable
+class Ageing(Protocol):
+    """What a store that outlives its runs can do besides."""
+
+    def ages(self, keys: Sequence[str]) -> list[float | None]:
+        """Seconds since each of `keys` was put, by the store's own clock; None where it cannot tell."""
+
+
 def run_key(run_id: str) -> str:
     """The key of a run's RunInfo."""
     return f"ddpmon/{run_id}/run"
@@ -51,4 +59,5 @@ def node_key(run_id: str, node: int) -> str:
     return f"ddpmon/{run_id}/node/{node}"
 
 
-RUNS_KEY = "ddpmon/runs"  # newline-separated run ids that this store holds, newest last
+# Newline-separated run ids that this store holds, newest last; a store of many runs adds an id that is put here.
+RUNS_KEY = "ddpmon/runs"

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ddpmon.store.base import RUNS_KEY, Store, TargetError
 from ddpmon.store.patience import PatientStore
+from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
+from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
-_FORM = "a TARGET is tcp://host:port, or nothing for the run on this host"
+_FORM = "a TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run is to be read: a store's address, and a run in it (None: the newest)."""
+    """Where a run is to be read: a store's address, and a run in it (None: the newest).
+
+    Attributes:
+        redis: the address of a Redis server, which holds many runs and outlives them; None for a run's own store.
+    """
 
     host: str
     port: int
     run_id: str | None = None
+    redis: RedisAddress | None = None
 
     @property
     def url(self) -> str:
-        """The target as a URL, without the run."""
+        """The target as a URL, without the run and without a password."""
+        if self.redis is not None:
+            return self.redis.url
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port}"
 
@@ -35,28 +46,60 @@ def parse_target(text: str) -> Target:
     Raises:
         TargetError: an unknown scheme, a bad host or port, or a path (recordings cannot be read yet).
     """
+    if text.startswith(SCHEMES):
+        address, run_id = parse_redis(text)
+        return Target(address.host, address.port, run_id, address)
     if "://" not in text:
         raise TargetError(_not_a_url(text))
+    shown = redacted(text)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise TargetError(f"{text!r} is no address ({error}): {_FORM}") from None
+        raise TargetError(f"{shown!r} is no address ({error}): {_FORM}") from None
     if parts.scheme != "tcp":
-        raise TargetError(f"unknown scheme {parts.scheme!r} in {text!r}: {_FORM}")
+        raise TargetError(f"unknown scheme {parts.scheme!r} in {shown!r}: {_FORM}")
     if not host:
-        raise TargetError(f"{text!r} names no host: {_FORM}")
+        raise TargetError(f"{shown!r} names no host: {_FORM}")
     if not port:
-        raise TargetError(f"{text!r} names no port: {_FORM}")
+        raise TargetError(f"{shown!r} names no port: {_FORM}")
     return Target(host, port, parts.path.strip("/") or None)
 
 
-def connect(target: Target, *, timeout_s: float = 5.0) -> Store:
-    """Open the store at `target`; no operation on it holds its caller for longer than `timeout_s`.
+def engine_of_environment() -> Target | None:
+    """The engine that DDPMON_STORE names; None where it names none.
 
     Raises:
-        StoreUnavailable: it cannot be reached or is no store, or torch is not installed.
+        TargetError: it begins like one and makes no sense; the message holds no password.
     """
+    text = os.environ.get("DDPMON_STORE", "")
+    if not text.startswith(SCHEMES):
+        return None
+    try:
+        return parse_target(text)
+    except TargetError as error:
+        raise TargetError(f"DDPMON_STORE: {error}") from None
+
+
+def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = None) -> CheckedStore:
+    """Open the store at `target` to watch; no operation on it holds its caller for longer than `timeout_s`.
+
+    A Redis server asks for a password: where `target` has none, that of DDPMON_STORE is taken if it is the same server.
+
+    Args:
+        target: the store.
+        timeout_s: the longest that the opening or an operation takes.
+        checks: what is believed; by default what DDPMON_TOKEN signs.
+
+    Raises:
+        StoreUnavailable: it cannot be reached or is no store, or torch (or redis-py) is not installed.
+    """
+    opener = _tcp(target, timeout_s) if target.redis is None else _redis(target.redis, timeout_s)
+    store = PatientStore(opener, target.url, patience_s=timeout_s)
+    return CheckedStore(store, checks or Checks(token_of_environment()))
+
+
+def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
     # Set before torch is loaded: its C++ warnings would be written across the screen.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from ddpmon.store.tcp import TcpStore, load_torch
@@ -68,7 +111,24 @@ def connect(target: Target, *, timeout_s: float = 5.0) -> Store:
         store.be_patient(_SILENCE_S)
         return store
 
-    return PatientStore(opener, target.url, patience_s=timeout_s)
+    return opener
+
+
+def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
+    from ddpmon.store.redis import RedisStore, load_redis
+
+    load_redis()
+    with suppress(TargetError):
+        mine = engine_of_environment()
+        if mine is not None and mine.redis is not None:
+            address = address.with_password_of(mine.redis)
+
+    def opener() -> Store:
+        store = RedisStore(address, timeout_s=timeout_s)
+        store.be_patient(_SILENCE_S)
+        return store
+
+    return opener
 
 
 def list_runs(store: Store) -> list[str]:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
-from ddpmon.store.base import Store, StoreSilent, StoreUnavailable
+from ddpmon.store.base import Ageing, Store, StoreSilent, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -49,6 +49,11 @@ class PatientStore:
         """The values of `keys`; None for a key that is missing or empty."""
         wanted = list(keys)
         return self._call(lambda: self._store.get_many(wanted))
+
+    def ages(self, keys: Sequence[str]) -> list[float | None]:
+        """Seconds since each of `keys` was put; None where the store cannot tell."""
+        store, wanted = self._store, list(keys)
+        return self._call(lambda: store.ages(wanted)) if isinstance(store, Ageing) else [None] * len(wanted)
 
     def close(self) -> None:
         """Let go of the store, at once."""

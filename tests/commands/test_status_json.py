@@ -56,7 +56,9 @@ def parsed(taken: Snapshot) -> dict[str, Any]:
 
 def test_the_run_and_the_job() -> None:
     status = parsed(snapshot())
-    assert list(status) == ["schema_version", "time", "run", "coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert list(status)[:4] == ["schema_version", "time", "link", "run"]
+    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert status["link"] == {"state": "live", "message": ""}
     assert status["schema_version"] == 1
     assert status["time"] == "2023-11-14T22:13:20.250Z"
     assert status["run"] == {
@@ -268,6 +270,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
     assert parsed(waiting) == {
         "schema_version": 1,
         "time": "1970-01-01T00:00:00.000Z",
+        "link": {"state": "waiting", "message": "no run yet"},
         "run": None,
         "coverage": None,
         "job": {

@@ -42,7 +42,7 @@ def test_a_target_is_understood(text: str, target: Target) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("redis://h:1", "unknown scheme 'redis'"),
+        ("memcached://h:1", "unknown scheme 'memcached'"),
         ("http://h:80/x", "unknown scheme 'http'"),
         ("tcp://", "names no host"),
         ("tcp://:29480", "names no host"),

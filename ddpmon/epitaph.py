@@ -1,0 +1,71 @@
+"""How a run came to its end, as far as a watcher can tell: its store has gone, or keeps what nobody adds to."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.wording import span
+from ddpmon.run.model import LOST_S, Run
+from ddpmon.snapshot import RunState
+from ddpmon.store.discovery import discover, left_behind
+
+
+def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
+    """The state and the sentence of a run whose own store has gone, which is why it cannot be read: `reason`."""
+    failed, mute = _failed(run), _mute(run)
+    if failed:
+        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last picture"
+    if left_behind(run.info.run_id):
+        host = f"rank 0 (pid {run.info.pid} on {run.info.host}), which hosts the store, ended without a word"
+        return "lost", f"the run was killed or has crashed: {host}; the launcher's output says which rank went first"
+    if not mute or run.info.host == socket.gethostname():
+        return "finished", "the run has ended; this is its last picture"
+    return "lost", f"{reason}; the run has ended or its host is cut off; still looking for it"
+
+
+def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
+    """Whether nobody speaks any more: every rank that was heard of has said that it ends, or has been lost."""
+    heard = ~np.isnan(ages)
+    ended = np.array([state is not None and state.frame.state in ("finished", "failed") for state in run.ranks])
+    return bool(heard.any() and (ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
+
+
+def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
+    """The state and the sentence of a run that is over and that its store remembers."""
+    failed, mute = _failed(run), _mute(run)
+    when = f"{span(float(np.nanmin(ages)))} ago"
+    memory = "what you see is what the store remembers of it"
+    if failed:
+        return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"
+    if mute:
+        everyone = "every rank" if len(mute) == len(run.ranks) else _ranks(mute)
+        return "lost", f"{everyone} vanished without a word, the last {when}: killed, or cut off; {memory}"
+    return "finished", f"the run ended {when}; {memory}"
+
+
+def still_announced(run: Run) -> bool:
+    """Whether the run's discovery file is on this host and its process lives."""
+    return any(announcement.run_id == run.info.run_id for announcement in discover())
+
+
+def _failed(run: Run) -> list[int]:
+    return [rank for rank, state in enumerate(run.ranks) if state is not None and state.frame.state == "failed"]
+
+
+def _mute(run: Run) -> list[int]:
+    """The ranks that have not said how they end."""
+    states = [(rank, state.frame.state) for rank, state in enumerate(run.ranks) if state is not None]
+    return [rank for rank, state in states if state not in ("failed", "finished")]
+
+
+def _how(failed: list[int], mute: list[int]) -> str:
+    vanished = f"{_ranks(mute)} vanished without a word, " if mute else ""
+    return f"{vanished}{_ranks(failed)} ended with an error"
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

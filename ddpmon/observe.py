@@ -141,6 +141,14 @@ class Observer:
             run.add_node(node, now)
         run.settle(now)
         self._findings = self._judge(run, run.ages(now))
+        if _is_over(run, now) and self._newest(store) not in (None, run.info.run_id):
+            self._close_store()  # the next tick opens the run that came after
+
+    def _newest(self, store: Store) -> str | None:
+        """The run that opening would find now; None for none."""
+        if self._target is None:
+            return next((announcement.run_id for announcement in discover()), None)
+        return self._target.run_id or next(iter(list_runs(store)[-1:]), None)
 
     def _all(
         self, store: Store, key_of: Callable[[str, int], str], numbers: range | list[int], kind: type[F]
@@ -190,6 +198,13 @@ def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
     if frame.run_id != run_id or own != number:
         raise FrameError(f"{key}: a frame of another run, rank or host")
     return frame
+
+
+def _is_over(run: Run, now: float) -> bool:
+    """Whether every rank that was heard of has ended or gone silent."""
+    known = [state.frame.state for state in run.ranks if state is not None]
+    ended = sum(state in ("finished", "failed") for state in known)
+    return bool(known) and ended + lost_ranks(run, run.ages(now)).size == len(known)
 
 
 def _still_announced(run: Run) -> bool:

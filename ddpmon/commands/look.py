@@ -1,0 +1,42 @@
+"""One look at a run, with a limit."""
+
+from __future__ import annotations
+
+import threading
+from queue import Empty, SimpleQueue
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import StoreUnavailable, TargetError
+
+LIMIT_S = 10.0
+
+
+def look_once(target: str | None) -> Snapshot:
+    """One snapshot of the run, read in a thread of its own so that a store that hangs cannot hang us.
+
+    Raises:
+        TargetError: a TARGET that makes no sense.
+        StoreUnavailable: nothing was read within the limit.
+    """
+    answers: SimpleQueue[Snapshot | BaseException] = SimpleQueue()
+    threading.Thread(target=_look, args=(target, answers), daemon=True).start()
+    try:
+        answer = answers.get(timeout=LIMIT_S)
+    except Empty:
+        raise StoreUnavailable(f"the store did not answer within {LIMIT_S:.0f} s") from None
+    if isinstance(answer, TargetError):
+        raise answer
+    if isinstance(answer, BaseException):
+        raise StoreUnavailable(f"the run could not be read: {answer}") from answer
+    return answer
+
+
+def _look(target: str | None, answers: SimpleQueue[Snapshot | BaseException]) -> None:
+    try:
+        from ddpmon.observe import Observer
+
+        observer = Observer(target)
+        answers.put(observer.tick())
+        observer.close()
+    except BaseException as error:  # whatever it is, the main thread tells it in a sentence
+        answers.put(error)

@@ -16,7 +16,7 @@ NO_RUN, NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 3, 126, 127, 255
 
 
 def ssh_command(host: str, *options: str) -> list[str]:
-    """The command that reaches `host`: DDPMON_SSH (with options) or ssh; it asks for a password only if a person is there.
+    """The command that reaches `host`: DDPMON_SSH (with options) or ssh; asks for a password only where a person is.
 
     Raises:
         TargetError: `host` or DDPMON_SSH makes no sense.

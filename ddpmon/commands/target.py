@@ -38,7 +38,7 @@ def reached(target: str | None, ssh: str | None = None, slurm: str | None = None
     if ssh is not None and slurm is not None:
         raise TargetError("--ssh and --slurm exclude each other: a job's nodes are reached through Slurm")
     if ssh is not None:
-        with closing(Tunnel(ssh, _on_host(target, ssh))) as tunnel:
+        with closing(Tunnel(ssh, parse_target(_on_host(target, ssh)))) as tunnel:
             tunnel.open()
             yield tunnel.url
     elif slurm is not None:
@@ -71,12 +71,12 @@ def here(target: str | None) -> str | None:
     return found.target
 
 
-def _on_host(target: str | None, host: str) -> Target:
-    """Where the run listens, as `host` sees it."""
+def _on_host(target: str | None, host: str) -> str:
+    """The run's address, as `host` sees it."""
     if target is not None and "://" in target:
-        return parse_target(target)
+        return target
     runs = runs_over_ssh(host, "--brief")
-    return parse_target(_chosen(runs, target, host, f"--ssh {shlex.quote(host)} ").target)
+    return _chosen(runs, target, host, f"--ssh {shlex.quote(host)} ").target
 
 
 def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str) -> Listed:

@@ -93,7 +93,7 @@ def main() -> None:
     runs = [Served(name) for name in sys.argv[1:]]
     print(*(run.url for run in runs), flush=True)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=wait_for_the_test, args=(ended,), daemon=True).start()
     seq = 2
     while not ended.wait(0.5):
         for run in runs:
@@ -101,6 +101,12 @@ def main() -> None:
         seq += 1
     for run in runs:
         withdraw(run.file)
+
+
+def wait_for_the_test(ended: threading.Event) -> None:
+    """Until it closes our standard input, or dies."""
+    sys.stdin.read()
+    ended.set()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,21 @@ FAULTS = (
 MODEL = ("--layers=2", "--width=64", "--heads=2", "--batch=2", "--context=32")
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).close()"
 
+SAMPLERS = """
+import json, sys, time
+from ddpmon.schema import NodeFrame, decode
+from ddpmon.store.base import node_key
+from ddpmon.store.connect import connect, list_runs, parse_target
+store, found = connect(parse_target(sys.argv[1])), {0: [], 1: []}
+(run,) = list_runs(store)
+for _ in range(6):
+    keys = [node_key(run, node) for node in found]
+    for node, key, data in zip(found, keys, store.get_many(keys)):
+        found[node].append(decode(key, data, NodeFrame).by_rank)
+    time.sleep(0.5)
+print(json.dumps(list(found.values())))
+"""
+
 why = why_not()
 pytestmark = [pytest.mark.skipif(bool(why), reason=why), pytest.mark.timeout(600)]
 
@@ -41,6 +57,7 @@ class Launch:
         self.url = f"tcp://{net.address(0)}:29480"
         self.announced: list[Announcement] = []
         self.loopback = self.outside = -1
+        self.samplers: list[list[int]] = []
         self.seen: dict[str, Seen] = {}
 
     def follow(self) -> None:
@@ -58,6 +75,7 @@ class Launch:
         self.seen["healthy"] = watcher.until(lambda seen: step_of(seen) > 20)
         self.announced = discover()
         self.loopback, self.outside = self._connect(0, "127.0.0.1"), self._connect(WATCHER, self.net.address(0))
+        self.samplers = json.loads(self._run(WATCHER, SAMPLERS, self.url).stdout or "[]")
         self.seen["straggler"] = watcher.until(lambda seen: finding(seen, "straggler", [1]))
         self.seen["slow_node"] = watcher.until(lambda seen: finding(seen, "slow_node", [2, 3]))
         watcher.until(lambda seen: step_of(seen) >= LINK_FROM)
@@ -70,8 +88,12 @@ class Launch:
 
     def _connect(self, host: int, address: str) -> int:
         """The exit code of an attempt to reach the store at `address` from a host."""
-        command = [*self.net.enter(host), sys.executable, "-c", CONNECT, address, "29480"]
-        return subprocess.run(command, capture_output=True, check=False).returncode
+        return self._run(host, CONNECT, address, "29480").returncode
+
+    def _run(self, host: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A Python script's run on a host."""
+        command = [*self.net.enter(host), sys.executable, "-c", script, *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @contextlib.contextmanager
@@ -148,6 +170,10 @@ def test_the_hosts_are_named_and_each_has_one_frame_of_its_own(launch: Launch) -
         (1, "host1", [2, 3]),
     ]
     assert status["coverage"]["reporting"] == len(RANKS)
+
+
+def test_one_rank_a_host_samples_it(launch: Launch) -> None:
+    assert [set(ranks) for ranks in launch.samplers] == [{0}, {2}]
 
 
 def test_the_slow_rank_is_named_with_its_host_and_phase(launch: Launch) -> None:

@@ -14,7 +14,13 @@ from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 from ddpmon.commands.plain import leave
 
 C = TypeVar("C", bound=Enum)
-TARGET_HELP = "tcp://HOST:PORT or redis://HOST of the run's store. Without it: the run on this host."
+TARGET_HELP = (
+    "tcp://HOST:PORT or redis://HOST of the run's store, or the name or id (or its beginning) of a run on this host. "
+    "Without it: the only run there is."
+)
+SSH_HELP = "Look on this host, through the system's ssh: finds the run there and tunnels to it."
+STORE_HELP = "tcp://HOST:PORT or redis://HOST of a store, whose runs are listed. Without it: the runs on this host."
+SLURM_HELP = "Look on the nodes of this Slurm job."
 
 
 class FailOn(str, Enum):
@@ -58,6 +64,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Target = Annotated[str | None, typer.Argument(help=TARGET_HELP, show_default=False)]
+SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
+SlurmJob = Annotated[str | None, typer.Option("--slurm", metavar="JOBID", help=SLURM_HELP, show_default=False)]
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,11 +88,37 @@ def watch(
     target: Target = None,
     interval: Annotated[float, typer.Option(min=0.25, max=10, help="Seconds between two looks.")] = 1.0,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
 ) -> None:
-    """Show a run live; waits for one that has not started yet."""
+    """Show a run live; without --ssh and --slurm, waits for one that has not started yet.
+
+    DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command of the other host.
+    """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, interval, ascii_only))
+    leave(command(target, interval, ascii_only, ssh, slurm))
+
+
+@app.command()
+def ls(
+    target: Annotated[str | None, typer.Argument(help=STORE_HELP, show_default=False)] = None,
+    ssh: Annotated[
+        str | None,
+        typer.Option("--ssh", metavar="[USER@]HOST", help="The runs on this host instead.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Do not read the runs' frames, only that they are there.")
+    ] = False,
+) -> None:
+    """List the runs that can be reached, and how to watch each.
+
+    Exit codes: 0 there are some, 2 usage, 3 there is none or it cannot be reached.
+    """
+    from ddpmon.commands.ls import ls as command
+
+    leave(command(target, ssh, as_json, brief))
 
 
 @app.command()
@@ -100,6 +134,8 @@ def status(
             show_default=False,
         ),
     ] = None,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
 ) -> None:
     """Print how a run is doing, once.
 
@@ -107,7 +143,7 @@ def status(
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on.value if fail_on else None))
+    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm))
 
 
 @app.command(help=DIAGNOSE_HELP)

@@ -101,12 +101,13 @@ class Observer:
         run, now = self._run, time.monotonic()
         assert run is not None  # it has just been read
         ages = run.ages(now)
-        if not (self._lasting and epitaph.is_over(run, ages)):
+        over = epitaph.is_over(run, ages)
+        if over and self._lasting:
+            self._ended, message = epitaph.remembered(run, ages)
+            self._link = Link("gone", message)
+        else:
             self._link, self._ended = Link("live", self._news if now < self._news_until else ""), None
-            return
-        self._ended, message = epitaph.remembered(run, ages)
-        self._link = Link("gone", message)
-        if now >= self._next_look:
+        if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S
             self._look_for_a_successor(run)
 

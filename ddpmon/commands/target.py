@@ -1,18 +1,158 @@
-"""Which run a command without a TARGET means."""
+"""Which run a command's TARGET means, and the way there."""
 
 from __future__ import annotations
 
-from ddpmon.store.base import TargetError
-from ddpmon.store.discovery import discover
+import ipaddress
+import shlex
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from ddpmon.commands.elsewhere import runs_over_ssh
+from ddpmon.commands.listing import Listed, runs_here
+from ddpmon.commands.slurm import Job, find_job, runs_of_job
+from ddpmon.commands.tunnel import Tunnel
+from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.connect import Target, parse_target
+
+_KNOCK_S = 3.0
 
 
-def check_unambiguous(target: str | None) -> None:
-    """Accept any TARGET, and none where at most one run is on this host.
+@contextmanager
+def reached(target: str | None, ssh: str | None = None, slurm: str | None = None) -> Iterator[str | None]:
+    """The address of the run that is meant, with a tunnel to it for as long as the block lasts if it takes one.
+
+    Args:
+        target: an address, a run's name or id or the beginning of one, or None for the only run there.
+        ssh: look on this host instead, where ssh logs in.
+        slurm: look on the nodes of this job instead.
+
+    Yields:
+        What the Observer takes; None where no run is on this host yet.
 
     Raises:
-        TargetError: there are several runs to choose from; the message lists them.
+        TargetError: the words make no sense, or there are several runs to choose from; the message lists them.
+        StoreUnavailable: there is no such run, or no way to it.
     """
-    runs = discover() if target is None else []
+    if ssh is not None and slurm is not None:
+        raise TargetError("--ssh and --slurm exclude each other: a job's nodes are reached through Slurm")
+    if ssh is not None:
+        with closing(Tunnel(ssh, parse_target(_on_host(target, ssh)))) as tunnel:
+            tunnel.open()
+            yield tunnel.url
+    elif slurm is not None:
+        job = find_job(slurm)
+        run = _chosen(runs_of_job(job), target, f"the nodes of job {slurm}", f"--slurm {slurm} ")
+        with _way_to(job, run) as address:
+            yield address
+    else:
+        yield here(target)
+
+
+def here(target: str | None) -> str | None:
+    """The address that TARGET means on this host; None for none yet.
+
+    Raises:
+        TargetError: several runs fit, or it is neither an address nor a file nor a run.
+    """
+    if target is not None and "://" in target:
+        return target
+    runs = runs_here()
+    if target is None:
+        _only(runs, "this host")
+        return None  # the Observer finds it by itself, and anew after a restart
+    exact = any(target in (run.id, run.name) for run in runs)
+    if not exact and _exists(target):
+        return target
+    found = _only(_fitting(runs, target), "this host")
+    if found is None:
+        raise TargetError(f"{target!r} is neither an address nor a file nor a run on this host: `ddpmon ls` lists runs")
+    return found.target
+
+
+def _on_host(target: str | None, host: str) -> str:
+    """The run's address, as `host` sees it."""
+    if target is not None and "://" in target:
+        return target
+    runs = runs_over_ssh(host, "--brief")
+    return _chosen(runs, target, host, f"--ssh {shlex.quote(host)} ").target
+
+
+def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str) -> Listed:
+    """The run that is wanted of those elsewhere; the only one where nothing is.
+
+    Raises:
+        TargetError: several fit.
+        StoreUnavailable: none does.
+    """
+    fitting = runs if wanted is None else _fitting(runs, wanted)
+    found = _only(fitting, where, options)
+    if found is None:
+        others = f"; there: {', '.join(run.id for run in runs[:8])}" if runs else ""
+        raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
+    return found
+
+
+def _fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
+    """The runs with this id; or else of this name; or else those whose id or name begins so."""
+    tests: tuple[Callable[[Listed], bool], ...] = (
+        lambda run: run.id == wanted,
+        lambda run: run.name == wanted,
+        lambda run: bool(wanted) and (run.id.startswith(wanted) or (run.name or "").startswith(wanted)),
+    )
+    return next((found for test in tests if (found := [run for run in runs if test(run)])), [])
+
+
+def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None:
+    """The only one of these runs, None for none.
+
+    Raises:
+        TargetError: there are several.
+    """
     if len(runs) > 1:
-        lines = [f"  {run.url}   {run.name}, {run.world_size} ranks, pid {run.pid}" for run in runs]
-        raise TargetError("\n".join(["several runs on this host: name one of these as TARGET", *lines]))
+        lines = [f"  {options}{run.id}   {run.name}, {run.world_size} ranks, {run.url}" for run in runs]
+        raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
+    return runs[0] if runs else None
+
+
+@contextmanager
+def _way_to(job: Job, run: Listed) -> Iterator[str]:
+    """The run's own address where it can be reached from here, or a tunnel through its node."""
+    target = parse_target(run.target)
+    if _reachable(target, run):
+        yield run.target
+        return
+    node = run.host or job.nodes[0]
+    with closing(Tunnel(node, target)) as tunnel:
+        try:
+            tunnel.open()
+        except StoreUnavailable as error:
+            inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {node} --pty ddpmon watch"
+            raise StoreUnavailable(f"{error}; `{inside}` shows the run from its own node") from None
+        yield tunnel.url
+
+
+def _reachable(target: Target, run: Listed) -> bool:
+    """Whether the store answers from here; a loopback address is another host's, unless the run is here too."""
+    if _is_loopback(target.host) and run.id not in {each.id for each in runs_here()}:
+        return False
+    try:
+        socket.create_connection((target.host, target.port), timeout=_KNOCK_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or not one at all
+        return False

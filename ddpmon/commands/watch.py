@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 
 from ddpmon.commands.plain import complain
-from ddpmon.commands.target import check_unambiguous
-from ddpmon.store.base import TargetError
+from ddpmon.commands.target import reached
+from ddpmon.store.base import StoreUnavailable, TargetError
 
 OK, USAGE, NO_RUN = 0, 2, 3
 
 
-def watch(target: str | None, interval: float, ascii_only: bool) -> int:
-    """Show the run until the user quits; returns the exit code."""
+def watch(
+    target: str | None, interval: float, ascii_only: bool, ssh: str | None = None, slurm: str | None = None
+) -> int:
+    """Show the run until the user quits, here, on an ssh host or of a Slurm job; returns the exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         complain("the dashboard needs a terminal; `ddpmon status` prints the same without one")
         return USAGE
     try:
-        check_unambiguous(target)
-        return show(target, interval, ascii_only)
+        with reached(target, ssh, slurm) as address:
+            return show(address, interval, ascii_only)
     except TargetError as error:
         complain(str(error))
         return USAGE
+    except StoreUnavailable as error:
+        complain(str(error))
+        return NO_RUN
 
 
 def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) -> int:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
+from ddpmon.probe import rendezvous
 from ddpmon.probe.buckets import BucketTimer
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
@@ -142,7 +143,8 @@ def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_det
     ranks = dist.get_process_group_ranks(ddp.process_group)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
-    training = dist.distributed_c10d._get_default_store() if me.world_size > 1 else None
+    alone = me.world_size == 1 and not rendezvous.is_wanted()
+    training = None if alone else dist.distributed_c10d._get_default_store()
     describe = _describer(me, name, ddp, bucket_detail)
     published_to = engine()
     if published_to is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from ddpmon.probe import rendezvous
 from ddpmon.probe.identity import run_id
 from ddpmon.probe.uplink import Uplink, say
 from ddpmon.schema import HistoryFrame, encode
@@ -31,7 +32,7 @@ def engine() -> Engine | None:
         StoreUnavailable: redis-py is not installed.
     """
     text = os.environ.get("DDPMON_STORE", "")
-    if not text:
+    if not text or rendezvous.is_wanted():
         return None
     target = engine_of_environment()
     if target is None or target.redis is None:

@@ -1,4 +1,7 @@
-"""A rank's way to its run's store: rank 0 hosts it, the others learn its address from the training's own store."""
+"""A rank's way to its run's store: rank 0 hosts it, the others learn its address from the training's own store.
+
+With DDPMON_STORE=rendezvous nobody hosts one: frames go to the server of the training's own store.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,21 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpmon.probe import rendezvous
 from ddpmon.probe.identity import Identity, run_id, store_address
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
+from ddpmon.schema import FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, withdraw
-from ddpmon.store.signed import Signer, signed, signer_of_environment
+from ddpmon.store.signed import Checks, Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
+
+_RUNS_KEPT = 64  # ids that one store lists
 
 
 @dataclass(slots=True)
@@ -43,6 +49,7 @@ class Uplink:
     signer: Signer | None = field(default_factory=signer_of_environment)
     _address: tuple[str, int] | None = None
     _store: Store | None = None
+    _serves: bool = False
     _file: Path | None = None
 
     @property
@@ -85,14 +92,14 @@ class Uplink:
         self._put(node_key(self.run, frame.node), encode(frame))
 
     def drop(self) -> None:
-        """Let go of a connection that has failed; rank 0's is the server itself and stays."""
-        if self._store is not None and self.identity.rank != 0:
+        """Let go of a connection that has failed; one that is the server itself stays."""
+        if self._store is not None and not self._serves:
             self._store.close()
             self._store = None
 
     def linger(self, seconds: float) -> None:
-        """Rank 0 keeps the store up for watchers to read the end."""
-        if self.identity.rank == 0:
+        """Whoever hosts the store keeps it up for watchers to read the end."""
+        if self._serves:
             time.sleep(seconds)
 
     def close(self) -> None:
@@ -112,29 +119,47 @@ class Uplink:
 
     def _host(self) -> bool:
         """Rank 0: start the store, lay out its keys, tell the other ranks and this host."""
-        try:
-            host = store_address()
-            served, port = serve(host)
-        except OSError as error:
-            raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-        if port != FIRST_PORT:
-            self.missed_ports[FIRST_PORT] = "this run's store"
-        self.run, store = run_id(self.name), signed(served, self.signer)
+        unsigned, host, port = self._begin()
+        self.run, store = run_id(self.name), signed(unsigned, self.signer)
         self._lay_out(store)
         self._store, self._address = store, (host, port)
         self._announce(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         self._hand_over(f"{host} {port} {self.run}")
         return True
 
+    def _begin(self) -> tuple[Store, str, int]:
+        """The run's store with its address: a server of ours, or the training's."""
+        if rendezvous.is_wanted():
+            address = rendezvous.server_of(self.training)
+            return TcpStore(*address), *address
+        try:
+            host = store_address()
+            store, port = serve(host)
+        except OSError as error:
+            raise StoreUnavailable(f"no store can be hosted here: {error}") from None
+        if port != FIRST_PORT:
+            self.missed_ports[FIRST_PORT] = "this run's store"
+        self._serves = True
+        return store, host, port
+
     def _lay_out(self, store: Store) -> None:
         """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
-        for rank in range(self.identity.world_size):
-            store.put(rank_key(self.run, rank), b"")
-            store.put(history_key(self.run, rank), b"")
-        for node in self.identity.node_keys:
-            store.put(node_key(self.run, node), b"")
+        (known,) = store.get_many([RUNS_KEY])
+        earlier = [] if known is None else known.decode("utf-8", "replace").split("\n")
+        for run in earlier:  # before an elastic restart, in a store that has outlived them
+            self._forget(store, run)
+        _empty(store, self.run, self.identity.world_size, self.identity.node_keys)
         store.put(run_key(self.run), encode(self.describe(self.run)))
-        store.put(RUNS_KEY, self.run.encode())
+        store.put(RUNS_KEY, "\n".join([*earlier, self.run][-_RUNS_KEPT:]).encode())
+
+    def _forget(self, store: Store, run: str) -> None:
+        """Free what an earlier run's frames take; one that lives on fills them again."""
+        (data,) = store.get_many([run_key(run)])
+        content = None if data is None else Checks(None).open(run_key(run), data)
+        with suppress(FrameError):
+            if content is not None:
+                info = decode(run_key(run), content, RunInfo)
+                _empty(store, run, info.world_size, info.node_keys)
 
     def _hand_over(self, address: str) -> None:
         try:
@@ -158,7 +183,7 @@ class Uplink:
             raise StoreUnavailable(f"the training's store has gone: {error}") from None
         if "://" in host:
             return self._published_elsewhere(host)
-        self._address = (host, int(port))
+        self._address = rendezvous.server_of(self.training) if rendezvous.is_wanted() else (host, int(port))
         return True
 
     def _published_elsewhere(self, url: str) -> bool:
@@ -182,8 +207,20 @@ class Uplink:
         )
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None else there
-        elsewhere = f" (from another host: {there})" if self._file and "//127." not in url else ""
+        elsewhere = f" (from another host: {there})" if self._file and not _is_local(url) else ""
         say(f"to see this run live: {how}{elsewhere}{hint}")
+
+
+def _empty(store: Store, run: str, world_size: int, node_keys: Iterable[int]) -> None:
+    for rank in range(world_size):
+        store.put(rank_key(run, rank), b"")
+        store.put(history_key(run, rank), b"")
+    for node in node_keys:
+        store.put(node_key(run, node), b"")
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(("tcp://127.", "tcp://localhost:"))
 
 
 def say(text: str) -> None:

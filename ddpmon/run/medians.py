@@ -12,11 +12,13 @@ Array = NDArray[Any]
 
 def row_medians(values: Array) -> Array:
     """Median of each row of [n, m], NaN left out; NaN for a row without values."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
     ordered = np.sort(values, axis=1)  # NaN sorts last
     counts = (~np.isnan(values)).sum(axis=1)
     rows = np.arange(len(values))
     low = ordered[rows, np.maximum(counts - 1, 0) // 2]
-    high = ordered[rows, np.minimum(counts // 2, max(values.shape[1] - 1, 0))]
+    high = ordered[rows, np.minimum(counts // 2, values.shape[1] - 1)]
     with np.errstate(invalid="ignore"):  # of infinite values with both signs there is no middle
         return np.where(counts > 0, low / 2 + high / 2, np.nan)
 

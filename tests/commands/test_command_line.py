@@ -59,7 +59,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
     assert ddpmon("--version").stdout == f"ddpmon {__version__}\n"
     shown = ddpmon("--help")
     assert shown.returncode == 0
-    for command in ("watch", "status", "diagnose", "demo"):
+    for command in ("watch", "ls", "status", "diagnose", "demo"):
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
     assert "3 no run" in " ".join(ddpmon("status", "--help").stdout.split())
@@ -72,6 +72,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
         ("status", "--fail-on", "never"),
         ("status", "one", "two"),
         ("watch", "--interval", "0"),
+        ("ls", "one", "two"),
         ("demo", "--nproc", "1"),
         ("demo", "--fault", "rain"),
         ("demo", "--steps", "10"),

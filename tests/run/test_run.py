@@ -38,6 +38,7 @@ def test_others_median_leaves_the_rank_itself_out() -> None:
 def test_row_medians_leave_missing_values_out() -> None:
     table = np.array([[1.0, math.nan, 3.0], [math.nan] * 3, [5.0, 1.0, 3.0]])
     np.testing.assert_array_equal(row_medians(table), [2.0, math.nan, 3.0])
+    np.testing.assert_array_equal(row_medians(np.empty((2, 0))), [math.nan, math.nan])
 
 
 def test_steps_are_aligned_whatever_order_the_frames_come_in() -> None:

@@ -1,0 +1,93 @@
+"""Asks another host's ddpmon which runs are there, through the system's ssh or Slurm's srun."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from ddpmon.commands.listing import Listed, read_listing
+from ddpmon.store.base import StoreUnavailable, TargetError
+
+LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
+NO_RUN, NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 3, 126, 127, 255
+
+
+def ssh_command(host: str, *options: str) -> list[str]:
+    """The command that reaches `host`: DDPMON_SSH (with options) or ssh; asks for a password only where a person is.
+
+    Raises:
+        TargetError: `host` or DDPMON_SSH makes no sense.
+    """
+    if not host or host.startswith("-") or not host.isprintable() or any(letter.isspace() for letter in host):
+        raise TargetError(f"{host!r} is no host: --ssh takes user@host, or a name from your ssh configuration")
+    unattended = () if sys.stdin.isatty() else ("-o", "BatchMode=yes")
+    return [*_words("DDPMON_SSH", "ssh"), "-o", "ConnectTimeout=10", *unattended, *options, host]
+
+
+def runs_over_ssh(host: str, *arguments: str) -> list[Listed]:
+    """The runs on `host`, as `ddpmon ls` with these arguments lists them there.
+
+    Raises:
+        TargetError: `host` makes no sense.
+        StoreUnavailable: it cannot be asked; the message is a sentence that says why.
+    """
+    return ask([*ssh_command(host, "-T"), remote_command(*arguments)], host)
+
+
+def remote_command(*arguments: str) -> str:
+    """What the other host's shell is to run: DDPMON_REMOTE, or ddpmon."""
+    return f"{os.environ.get('DDPMON_REMOTE') or 'ddpmon'} ls --json {shlex.join(arguments)}".strip()
+
+
+def ask(command: Sequence[str], where: str) -> list[Listed]:
+    """The runs in a listing that a command prints; several hosts may print one each.
+
+    Raises:
+        StoreUnavailable: it cannot be run, fails, or prints something else.
+    """
+    limit = LIMIT_WITH_A_PERSON_S if sys.stdin.isatty() else LIMIT_S
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise StoreUnavailable(f"{where} did not answer within {limit:.0f} s") from None
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
+    lines = [
+        line for line in done.stdout.splitlines() if line.startswith(b"{")
+    ]  # a shell's start-up files may talk too
+    if not lines:
+        if done.returncode == NO_RUN:
+            return []
+        raise StoreUnavailable(_refusal(done, command[0], where))
+    try:
+        return [run for line in lines for run in read_listing(line).runs]
+    except ValueError as error:
+        raise StoreUnavailable(f"the ddpmon on {where} does not answer as this one understands: {error}") from None
+
+
+def last_line(said: bytes) -> str:
+    """What a command said last on stderr, where the reason usually stands."""
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it did not say why"
+
+
+def _refusal(done: subprocess.CompletedProcess[bytes], program: str, where: str) -> str:
+    reason = last_line(done.stderr)
+    if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
+        return f"there is no ddpmon on {where}'s PATH: set DDPMON_REMOTE to its path there, such as ~/venv/bin/ddpmon"
+    if done.returncode == SSH_FAILED:
+        return f"{program} could not log in to {where}: {reason}"
+    if "No such command" in reason or "No such option" in reason:
+        return f"the ddpmon on {where} is too old to list runs: install the release that is here"
+    return f"asking {where} for its runs failed (exit code {done.returncode}): {reason}"
+
+
+def _words(variable: str, default: str) -> list[str]:
+    try:
+        words = shlex.split(os.environ.get(variable, "")) or [default]
+    except ValueError as error:
+        raise TargetError(f"{variable} cannot be read: {error}") from None
+    return words

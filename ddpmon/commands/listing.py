@@ -1,0 +1,145 @@
+"""Runs as `ddpmon ls` lists them, here and on another host: what each says of itself, and how it is doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ddpmon.commands.look import look_once
+from ddpmon.parts import MAX_RANKS, Count, Number, Text
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.connect import connect, list_runs, parse_target
+from ddpmon.store.discovery import Announcement, discover
+
+SCHEMA_VERSION = 1
+AT_ONCE = 16
+MAX_BYTES = 4 << 20
+RUNS_SHOWN = 256
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """One run.
+
+    Attributes:
+        url: its store, as the host that lists it reaches it.
+        host: where its rank 0 is.
+        hosts: where its ranks are; None where its frames were not read.
+        elapsed_s: how long it has been running.
+        trouble: why its frames were not read, "" where they were or nobody tried.
+    """
+
+    id: Text
+    name: Text | None = None
+    url: Text
+    host: Text | None = None
+    state: Text | None = None
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)] | None = None
+    hosts: Annotated[list[Text], Meta(max_length=MAX_RANKS)] | None = None
+    step: Count | None = None
+    step_ms: Number | None = None
+    elapsed_s: Number | None = None
+    trouble: Annotated[str, Meta(max_length=1024)] = ""
+
+    @property
+    def target(self) -> str:
+        """The TARGET that means this run and no other, where it is listed."""
+        return self.url if self.id in self.url else f"{self.url}/{self.id}"
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """What `ddpmon ls --json` prints on its one line."""
+
+    schema_version: int = SCHEMA_VERSION
+    runs: Annotated[list[Listed], Meta(max_length=RUNS_SHOWN)]
+
+
+_decoder = msgspec.json.Decoder(Listing)
+
+
+def read_listing(line: bytes) -> Listing:
+    """A listing as another ddpmon printed it.
+
+    Raises:
+        ValueError: it is none, or of another schema version.
+    """
+    if len(line) > MAX_BYTES:
+        raise ValueError(f"{len(line)} bytes")
+    try:
+        listing = _decoder.decode(line)
+    except RecursionError:
+        raise ValueError("too deep") from None
+    if listing.schema_version != SCHEMA_VERSION:
+        raise ValueError(f"schema version {listing.schema_version}, this ddpmon reads {SCHEMA_VERSION}")
+    return listing
+
+
+def runs_here() -> list[Listed]:
+    """What the runs on this host say of themselves, newest first; no store is read."""
+    return [_announced(announcement) for announcement in discover()][:RUNS_SHOWN]
+
+
+def runs_of(url: str) -> list[Listed]:
+    """The runs that a store holds, newest first.
+
+    Raises:
+        TargetError: the address makes no sense.
+        StoreUnavailable: the store cannot be reached.
+    """
+    target = parse_target(url)
+    store = connect(target)
+    try:
+        ids = [target.run_id] if target.run_id else list_runs(store)[: -RUNS_SHOWN - 1 : -1]
+    finally:
+        store.close()
+    return [Listed(id=run_id, url=target.url) for run_id in ids if len(run_id) <= 256]
+
+
+def looked_at(runs: Sequence[Listed]) -> list[Listed]:
+    """The runs with how they are doing, read from their stores; a run that cannot be read says why."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(_looked_at, runs))
+
+
+def _announced(run: Announcement) -> Listed:
+    return Listed(
+        id=run.run_id,
+        name=run.name,
+        url=run.url,
+        host=run.host,
+        world_size=run.world_size,
+        elapsed_s=_rounded(max(0.0, time.time() - run.started_at)),
+    )
+
+
+def _looked_at(run: Listed) -> Listed:
+    try:
+        snapshot = look_once(run.target)
+    except (StoreUnavailable, TargetError) as error:
+        return msgspec.structs.replace(run, trouble=str(error)[:1024])
+    return _filled_in(run, snapshot)
+
+
+def _filled_in(run: Listed, snapshot: Snapshot) -> Listed:
+    seen = snapshot.run
+    if seen is None or snapshot.link.state != "live":
+        return msgspec.structs.replace(run, trouble=snapshot.link.message[:1024])
+    return msgspec.structs.replace(
+        run,
+        name=seen.name,
+        state=seen.state,
+        world_size=seen.world_size,
+        hosts=list(seen.nodes),
+        step=seen.step,
+        step_ms=_rounded(snapshot.job.step_ms),
+        elapsed_s=_rounded(seen.elapsed_s),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,100 @@
+"""`ddpmon ls`: the runs that can be reached from here, and how to watch each."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddpmon.commands.elsewhere import runs_over_ssh
+from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of
+from ddpmon.commands.plain import complain, plain
+from ddpmon.store.base import StoreUnavailable, TargetError
+
+OK, USAGE, NO_RUN = 0, 2, 3
+HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "to watch it")
+RIGHT = (2, 4, 5, 6)  # columns of numbers
+HOSTS_NAMED = 2
+UNKNOWN = "-"
+
+
+def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
+    """Print the runs on this host, in a store or on an ssh host; returns the exit code."""
+    try:
+        runs = _runs(target, ssh, brief)
+    except TargetError as error:
+        complain(str(error))
+        return USAGE
+    except StoreUnavailable as error:
+        complain(str(error))
+        return NO_RUN
+    commands = [_to_watch(run, target, ssh) for run in runs]
+    if as_json:
+        print(_as_json(runs, commands))
+    elif runs:
+        print("\n".join(table(runs, commands)))
+    if not runs:
+        complain(f"no run {f'on {ssh}' if ssh else f'in {target}' if target else 'on this host'}")
+    return OK if runs else NO_RUN
+
+
+def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
+    if ssh is not None and target is not None:
+        raise TargetError(
+            "a TARGET and --ssh exclude each other: the one is a store, the other a host with its own runs"
+        )
+    if ssh is not None:
+        return runs_over_ssh(ssh, *(["--brief"] if brief else []))
+    runs = runs_here() if target is None else runs_of(target)
+    return runs if brief else looked_at(runs)
+
+
+def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:
+    """The lines to print: aligned columns, then why a run could not be read."""
+    rows = [HEAD, *((*_cells(run), plain(command)) for run, command in zip(runs, commands, strict=True))]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(HEAD) - 1)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if place in RIGHT else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row[:-1], widths, strict=True))
+        ]
+        yield "  ".join([*cells, row[-1]])
+    yield from (f"note: {plain(run.id)}: {plain(run.trouble)}" for run in runs if run.trouble)
+
+
+def _cells(run: Listed) -> tuple[str, ...]:
+    return (
+        plain(run.name or UNKNOWN),
+        plain(run.state or UNKNOWN),
+        UNKNOWN if run.world_size is None else str(run.world_size),
+        _hosts(run),
+        UNKNOWN if run.step is None else f"{run.step:,}",
+        UNKNOWN if run.step_ms is None else f"{run.step_ms:.1f}",
+        UNKNOWN if run.elapsed_s is None else _age(run.elapsed_s),
+    )
+
+
+def _hosts(run: Listed) -> str:
+    if run.hosts is None:
+        return plain(run.host or UNKNOWN)
+    return plain(", ".join(run.hosts)) if len(run.hosts) <= HOSTS_NAMED else f"{len(run.hosts)} hosts"
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(max(seconds, 0))} s"
+
+
+def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
+    there = ["--ssh", ssh] if ssh else []
+    return shlex.join(["ddpmon", "watch", *there, run.target if target else run.id])
+
+
+def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
+    """One line of ASCII, whatever a run calls itself."""
+    rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
+    return json.dumps({"schema_version": SCHEMA_VERSION, "runs": rows}, allow_nan=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,123 @@
+"""Runs that can be reached from here: listed, and meant by their names."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.commands.ls import ls
+from ddpmon.commands.status import status
+from ddpmon.store.discovery import Announcement, announce
+from tests.commands.served_runs import host_with_runs
+
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The stores of the runs gpt, gpt-large and bert, which are on this host."""
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch, host_with_runs(folder, "gpt", "gpt-large", "bert") as urls:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.setattr("tempfile.tempdir", str(folder))
+        yield urls
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without a run."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def test_the_runs_here_are_listed_with_how_they_are_and_how_to_watch_them(urls: list[str], capsys: Printed) -> None:
+    assert ls(None, None, True, False) == 0
+    listing = json.loads(capsys.readouterr().out)
+    runs = {run["name"]: run for run in listing["runs"]}
+    assert listing["schema_version"] == 1
+    assert {name: run["url"] for name, run in runs.items()} == dict(
+        zip(["gpt", "gpt-large", "bert"], urls, strict=True)
+    )
+    gpt = runs["gpt"]
+    assert (gpt["state"], gpt["world_size"], gpt["hosts"], gpt["step"]) == ("running", 2, ["node0"], 119)
+    assert gpt["step_ms"] == pytest.approx(160, rel=0.1)
+    assert gpt["elapsed_s"] >= 3600
+    assert gpt["watch"] == f"ddpmon watch {gpt['id']}"
+
+
+def test_the_run_in_a_store_is_listed(urls: list[str], capsys: Printed) -> None:
+    assert ls(urls[2], None, False, False) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "state", "ranks", "hosts", "step", "ms/step", "age", "to", "watch", "it"]
+    assert row.split()[:5] == ["bert", "running", "2", "node0", "119"]
+    assert f"ddpmon watch {urls[2]}/bert-2026" in row
+
+
+@pytest.mark.usefixtures("empty")
+def test_no_run_here_and_no_store_there_are_3(capsys: Printed) -> None:
+    assert ls(None, None, True, False) == 3
+    assert json.loads(capsys.readouterr().out)["runs"] == []
+    assert ls("tcp://127.0.0.1:1", None, True, False) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no store at 127.0.0.1:1" in said.err
+
+
+@pytest.mark.parametrize(("target", "ssh"), [("http://node0:1", None), ("gpt", None), ("tcp://node0:1", "node0")])
+def test_words_that_make_no_sense_are_usage(target: str, ssh: str | None, capsys: Printed) -> None:
+    assert ls(target, ssh, False, False) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason_and_as_plain_text(capsys: Printed) -> None:
+    announcement = Announcement(
+        run_id="a-1",
+        name="\x1b[31m[red]",
+        url="tcp://127.0.0.1:1",
+        pid=os.getpid(),
+        host="node0",
+        world_size=4,
+        started_at=0.0,
+    )
+    announce(announcement)
+    assert ls(None, None, False, False) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "[31m[red]" in printed
+    assert "note: a-1: no store at 127.0.0.1:1" in printed
+
+
+@pytest.mark.usefixtures("urls")
+@pytest.mark.parametrize(
+    ("target", "name"), [("bert", "bert"), ("be", "bert"), ("bert-20260101-000000-ab12", "bert"), ("gpt", "gpt")]
+)
+def test_a_name_an_id_or_its_beginning_means_a_run(target: str, name: str, capsys: Printed) -> None:
+    assert status(target, True, None) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["name"] == name
+
+
+@pytest.mark.usefixtures("urls")
+def test_a_run_is_meant_before_a_file_of_its_name(
+    capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bert").mkdir()
+    assert status("bert", True, None) == 0
+    (tmp_path / "be").touch()
+    assert status("be", True, None) == 2, "a file goes before the mere beginning of a name"
+    assert "recording" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("urls")
+def test_a_beginning_of_several_names_is_usage_and_lists_them(capsys: Printed) -> None:
+    assert status("gp", True, None) == 2
+    said = capsys.readouterr().err
+    assert "  gpt-2026" in said
+    assert "  gpt-large-2026" in said
+    assert "bert" not in said

@@ -1,0 +1,91 @@
+"""Hosts with a network between them: network namespaces on a bridge that has a namespace of its own (needs root)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+INTERFACE = "data0"
+_RATE = "rate 50mbit burst 64kb latency 200ms"
+
+
+def why_not() -> str:
+    """Why this machine cannot have such a network, empty if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    if missing:
+        return f"needs {' and '.join(missing)} (iproute2)"
+    with contextlib.suppress(subprocess.CalledProcessError), network(1):
+        return ""
+    return "this kernel lets nobody make network namespaces"
+
+
+class Network:
+    """So many hosts on one bridge; `address(i)` is host i's on its only interface, beside loopback."""
+
+    def __init__(self, hosts: int) -> None:
+        self._mark = secrets.token_hex(3)
+        self.hosts = hosts
+
+    def address(self, host: int) -> str:
+        return f"10.77.32.{host + 1}"
+
+    def enter(self, host: int) -> list[str]:
+        """The command that runs another one on a host."""
+        return ["ip", "netns", "exec", self._space(host)]
+
+    def make(self) -> None:
+        switch = self._space("sw")
+        _do(f"ip netns add {switch}")
+        _do(f"ip -n {switch} link add br0 type bridge")
+        _do(f"ip -n {switch} link set br0 up")
+        for host in range(self.hosts):
+            space = self._space(host)
+            _do(f"ip netns add {space}")
+            _do(f"ip -n {switch} link add port{host} type veth peer name {INTERFACE} netns {space}")
+            _do(f"ip -n {switch} link set port{host} master br0 up")
+            _do(f"ip -n {space} addr add {self.address(host)}/24 dev {INTERFACE}")
+            _do(f"ip -n {space} link set {INTERFACE} up")
+            _do(f"ip -n {space} link set lo up")
+
+    def remove(self) -> None:
+        """Everything lies in the namespaces, so it goes with them."""
+        for name in (*range(self.hosts), "sw"):
+            subprocess.run(["ip", "netns", "del", self._space(name)], check=False, capture_output=True)
+
+    def throttle(self, host: int) -> None:
+        """Slow one host's link down, in both directions."""
+        _do(f"tc -n {self._space('sw')} qdisc add dev port{host} root tbf {_RATE}")
+        _do(f"tc -n {self._space(host)} qdisc add dev {INTERFACE} root tbf {_RATE}")
+
+    def release(self, host: int) -> None:
+        """Let the link run free again."""
+        _do(f"tc -n {self._space('sw')} qdisc del dev port{host} root")
+        _do(f"tc -n {self._space(host)} qdisc del dev {INTERFACE} root")
+
+    def _space(self, name: int | str) -> str:
+        return f"ddpmon-{self._mark}-{name}"
+
+
+@contextlib.contextmanager
+def network(hosts: int) -> Iterator[Network]:
+    """So many hosts, gone at the end.
+
+    Raises:
+        subprocess.CalledProcessError: the kernel refused.
+    """
+    made = Network(hosts)
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+def _do(command: str) -> None:
+    subprocess.run(command.split(), check=True, capture_output=True, text=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -49,7 +50,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     @property
     def target(self) -> str:
         """The TARGET that means this run and no other, where it is listed."""
-        return self.url if self.id in self.url else f"{self.url}/{self.id}"
+        return run_address(self.url, self.id)
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -100,10 +101,24 @@ def runs_of(url: str) -> list[Listed]:
     return [Listed(id=run_id, url=target.url) for run_id in ids if len(run_id) <= 256]
 
 
-def looked_at(runs: Sequence[Listed]) -> list[Listed]:
-    """The runs with how they are doing, read from their stores; a run that cannot be read says why."""
+def looked_at(runs: Sequence[Listed], store: str | None = None) -> list[Listed]:
+    """The runs with how they are doing, read from `store` or each from its own; a run that cannot be read says why."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(_looked_at, runs))
+        return list(pool.map(lambda run: _looked_at(run, store or run.url), runs))
+
+
+def run_address(store: str, run_id: str) -> str:
+    """The address of one run in the store at an address, in which the run may stand already.
+
+    Raises:
+        TargetError: the address makes no sense.
+    """
+    target = parse_target(store)
+    if target.run_id is not None:
+        return store
+    if target.redis is None:
+        return f"{target.url}/{run_id}"
+    return f"{store}{'&' if '?' in store else '?'}run={quote(run_id)}"
 
 
 def _announced(run: Announcement) -> Listed:
@@ -117,9 +132,9 @@ def _announced(run: Announcement) -> Listed:
     )
 
 
-def _looked_at(run: Listed) -> Listed:
+def _looked_at(run: Listed, store: str) -> Listed:
     try:
-        snapshot = look_once(run.target)
+        snapshot = look_once(run_address(store, run.id))
     except (StoreUnavailable, TargetError) as error:
         return msgspec.structs.replace(run, trouble=str(error)[:1024])
     return _filled_in(run, snapshot)
@@ -127,7 +142,7 @@ def _looked_at(run: Listed) -> Listed:
 
 def _filled_in(run: Listed, snapshot: Snapshot) -> Listed:
     seen = snapshot.run
-    if seen is None or snapshot.link.state != "live":
+    if seen is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
         return msgspec.structs.replace(run, trouble=snapshot.link.message[:1024])
     return msgspec.structs.replace(
         run,

@@ -12,6 +12,7 @@ from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of
 from ddpmon.commands.plain import complain, plain
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.redis_url import redacted
 
 OK, USAGE, NO_RUN = 0, 2, 3
 HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "to watch it")
@@ -36,7 +37,7 @@ def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
     elif runs:
         print("\n".join(table(runs, commands)))
     if not runs:
-        complain(f"no run {f'on {ssh}' if ssh else f'in {target}' if target else 'on this host'}")
+        complain(f"no run {f'on {ssh}' if ssh else f'in {redacted(target)}' if target else 'on this host'}")
     return OK if runs else NO_RUN
 
 
@@ -48,7 +49,7 @@ def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
     if ssh is not None:
         return runs_over_ssh(ssh, *(["--brief"] if brief else []))
     runs = runs_here() if target is None else runs_of(target)
-    return runs if brief else looked_at(runs)
+    return runs if brief else looked_at(runs, target)
 
 
 def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:

@@ -38,9 +38,8 @@ def reached(target: str | None, ssh: str | None = None, slurm: str | None = None
     if ssh is not None and slurm is not None:
         raise TargetError("--ssh and --slurm exclude each other: a job's nodes are reached through Slurm")
     if ssh is not None:
-        with closing(Tunnel(ssh, parse_target(_on_host(target, ssh)))) as tunnel:
-            tunnel.open()
-            yield tunnel.url
+        with _through(ssh, _on_host(target, ssh)) as address:
+            yield address
     elif slurm is not None:
         job = find_job(slurm)
         run = _chosen(runs_of_job(job), target, f"the nodes of job {slurm}", f"--slurm {slurm} ")
@@ -69,6 +68,18 @@ def here(target: str | None) -> str | None:
     if found is None:
         raise TargetError(f"{target!r} is neither an address nor a file nor a run on this host: `ddpmon ls` lists runs")
     return found.target
+
+
+@contextmanager
+def _through(host: str, address: str) -> Iterator[str]:
+    """A tunnel to a run's own store; a Redis server is reached as it is, with the login that belongs to its address."""
+    there = parse_target(address)
+    if there.redis is not None:
+        yield address
+        return
+    with closing(Tunnel(host, there)) as tunnel:
+        tunnel.open()
+        yield tunnel.url
 
 
 def _on_host(target: str | None, host: str) -> str:
@@ -120,7 +131,7 @@ def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | Non
 def _way_to(job: Job, run: Listed) -> Iterator[str]:
     """The run's own address where it can be reached from here, or a tunnel through its node."""
     target = parse_target(run.target)
-    if _reachable(target, run):
+    if target.redis is not None or _reachable(target, run):
         yield run.target
         return
     node = run.host or job.nodes[0]

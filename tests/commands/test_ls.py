@@ -12,8 +12,12 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.commands.ls import ls
 from ddpmon.commands.status import status
+from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import Announcement, announce
+from ddpmon.store.redis import RedisStore
 from tests.commands.served_runs import host_with_runs
+from tests.engine_runs import MadeRun
+from tests.store.redis_server import needs_redis, redis_server
 
 Printed = pytest.CaptureFixture[str]
 
@@ -121,3 +125,25 @@ def test_a_beginning_of_several_names_is_usage_and_lists_them(capsys: Printed) -
     assert "  gpt-2026" in said
     assert "  gpt-large-2026" in said
     assert "bert" not in said
+
+
+@needs_redis
+@pytest.mark.usefixtures("empty")
+def test_the_runs_in_redis_are_listed_and_no_password_is_printed(tmp_path: Path, capsys: Printed) -> None:
+    with redis_server(tmp_path / "redis", "requirepass secret") as server:
+        url = server.url(":secret@")
+        address = parse_target(url).redis
+        assert address is not None
+        store = RedisStore(address, ttl_s=600)
+        for run_id in ("gpt-1", "bert-1"):
+            MadeRun(store, run_id).speak()
+        store.close()
+        assert ls(url, None, True, False) == 0
+    said = capsys.readouterr()
+    runs = {run["id"]: run for run in json.loads(said.out)["runs"]}
+    assert {run_id: (run["state"], run["world_size"], run["trouble"]) for run_id, run in runs.items()} == {
+        "gpt-1": ("running", 4, ""),
+        "bert-1": ("running", 4, ""),
+    }
+    assert runs["gpt-1"]["watch"] == f"ddpmon watch '{server.url()}?run=gpt-1'"
+    assert "secret" not in said.out + said.err

@@ -63,7 +63,10 @@ class Plan:
     def _complaints(self) -> list[tuple[bool, str]]:
         return [
             (not 1 <= self.ranks <= MAX_RANKS, f"{self.ranks:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"),
-            (not 1 <= self.hosts <= self.ranks, f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds one or more"),
+            (
+                not 1 <= self.hosts <= self.ranks,
+                f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds one or more",
+            ),
             (self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"),
             (
                 self.scenario in NEEDS_HOSTS and len({self.host_of(0), self.host_of(self.ranks - 1)}) < 2,

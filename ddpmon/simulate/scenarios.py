@@ -82,9 +82,7 @@ def scenario_of(plan: Plan) -> Scenario:
         "hang": Scenario(hung=n // 3),
         "churn": Scenario(churn=_groups(plan)),
         "clash": Scenario(clash, shared_gpu=2 * n // 3, hogged=plan.nodes // 4),
-        "mixed": Scenario(
-            (straggler, sometimes, slow_node, clash[0]), shared_gpu=2 * n // 3, churn=_groups(plan)[-1:]
-        ),
+        "mixed": Scenario((straggler, sometimes, slow_node, clash[0]), shared_gpu=2 * n // 3, churn=_groups(plan)[-1:]),
     }
     return named[plan.scenario]
 

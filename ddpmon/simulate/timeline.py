@@ -98,4 +98,3 @@ class Timeline:
             table[name] = np.zeros_like(table["exposed"])
         table["work"] = work[own]
         return table, ends
-

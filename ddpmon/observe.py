@@ -136,6 +136,8 @@ class Observer:
         if target is None:
             if self._run is None:
                 self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
+            elif self._ended is None:  # when its store fell silent, its process was still there
+                raise StoreUnavailable("the run is not announced on this host any more")
             return
         store = connect(target, checks=self._checks)
         try:

@@ -87,6 +87,7 @@ def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
 
 
 def _serve() -> tuple[Store, Target]:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # whatever knocks at the port, it is not told here
     from ddpmon.store.tcp import serve
 
     try:

@@ -217,7 +217,7 @@ def decode(key: str, data: bytes, kind: type[F]) -> F:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _check_version(key, data)
         raise FrameError(f"{key}: not a {kind.__name__}: {error}") from None
-    if frame.schema_version != SCHEMA_VERSION:
+    if getattr(frame, "schema_version", None) != SCHEMA_VERSION:
         _check_version(key, data)
     _check_columns(key, frame)
     return frame  # type: ignore[return-value]  # the table above maps each kind to its own decoder

@@ -30,7 +30,7 @@ RUN = "fuzzed"
 RANKS = 64
 _HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 1 << 62, (1 << 64) - 1, -(1 << 63), 1e308, float("nan"), float("inf"), "", "\x1b[2J\x07[red]",
-    "‮" + "x" * 300, "x" * 5000, b"", b"\xff" * 7, b"\x00" * 8192, [], {}, [[[[]]]] * 50, {"a": {"b": {"c": {}}}},
+    "\u202e" + "x" * 300, "x" * 5000, b"", b"\xff" * 7, b"\x00" * 8192, [], {}, [[[[]]]] * 50, {"a": {"b": {"c": {}}}},
     list(range(3000)), {str(n): n for n in range(300)}, struct.pack("<4q", 3, 2, 1 << 60, -5), b"\x7f" * 64,
 )  # fmt: skip
 

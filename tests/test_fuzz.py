@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 import time
@@ -15,8 +14,8 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, verdict_lines
 from ddpmon.tui.draw.heat import heat_lines
-from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import Picture
 from tests.fuzzing import Fuzz, besiege, feed, wait_for
@@ -58,8 +57,12 @@ def test_a_besieged_store_goes_on_serving_its_watcher(tmp_path: Path, monkeypatc
         observer = Observer(url)
         try:
             assert wait_for(lambda: _step(observer.tick()) > 0, 60.0)
+
+            def look() -> None:
+                observer.tick()
+
             host, port = url.removeprefix("tcp://").split(":")
-            taken = besiege((host, int(port)), CONNECTIONS, 5, lambda: dataclasses.astuple(observer.tick().link))
+            taken = besiege((host, int(port)), CONNECTIONS, 5, look)
             assert taken == CONNECTIONS
             reached = _step(observer.tick())
             time.sleep(0.5)

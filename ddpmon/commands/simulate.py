@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import signal
 from typing import NoReturn
@@ -42,10 +43,8 @@ def _publish(plan: Plan, target: Target | None) -> int:
             f"to see them: ddpmon watch {simulation.url}",
             flush=True,
         )
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             simulation.wait(plan.seconds)
-        except KeyboardInterrupt:
-            pass
         done = simulation.end()
     print(
         f"published {done.rank_frames:,} rank frames, {done.history_frames:,} histories, {done.node_frames:,} host "

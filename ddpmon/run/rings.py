@@ -94,9 +94,7 @@ class Rings:
             self.changed_from = min(self.changed_from, int(steps.min()))
 
     def _write(self, cells: I64, values: dict[str, F32]) -> None:
-        """Measured and logged columns, and `work = duration - exposed - barrier`, `wait = exposed + barrier`, `other`
-        the rest (DESIGN section 3).
-        """
+        """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (DESIGN section 3)."""
         for name in (*MEASURED, *LOGGED):
             self.column[name].reshape(-1)[cells] = values.get(name, np.nan)
         unknown = np.full_like(values["duration"], np.nan)
@@ -143,7 +141,8 @@ def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
         if record[1].step:
             groups.setdefault(tuple(record[1].values), []).append(record)
     for names, group in groups.items():
-        many = max(1, _ROWS_AT_ONCE // max(1, max(len(columns) for _, columns in group)))
+        longest = max(len(columns) for _, columns in group)
+        many = max(1, _ROWS_AT_ONCE // max(1, longest))
         for start in range(0, len(group), many):
             yield names, group[start : start + many]
 

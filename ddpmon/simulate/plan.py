@@ -65,7 +65,7 @@ class Plan:
             (not 1 <= self.ranks <= MAX_RANKS, f"{self.ranks:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"),
             (
                 not 1 <= self.hosts <= self.ranks,
-                f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds one or more",
+                f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds some",
             ),
             (self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"),
             (

@@ -92,7 +92,7 @@ def _on(plan: Plan, node: int) -> I64:
 
 
 def _groups(plan: Plan) -> tuple[I64, ...]:
-    """Who goes away together: a host's ranks; on a single host one rank at a time. Rank 0 stays: it tells of the run."""
+    """Who goes away together: a host's ranks, or on one host one rank at a time. Rank 0 stays."""
     if plan.nodes > 1:
         return tuple(_on(plan, node) for node in range(1, min(plan.nodes, 9)))
     return tuple(np.array([rank]) for rank in range(min(1, plan.ranks - 1), min(plan.ranks, 9)))

@@ -82,7 +82,7 @@ class Timeline:
         phases["backward"] -= mean * shift
         for name, extra in self._scenario.extra(plan, steps, mean).items():
             phases[name] += extra
-        work = np.sum([phases[name] for name in PHASES], axis=0, dtype=np.float32)
+        work: F32 = np.sum([phases[name] for name in PHASES], axis=0, dtype=np.float32)
         duration = work.max(axis=0) + np.maximum(transfer, 0.1)
         ends = np.cumsum(duration, dtype=np.float64) / 1e3
         if self._scenario.hung is not None:

@@ -10,12 +10,12 @@ import pytest
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import ProcessFigures
 from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
+from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.fold import fold
 from ddpmon.tui.draw.footer import footer_line
 from ddpmon.tui.draw.header import header_line, verdict_lines
-from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.heat import MISSING, heat_lines, quantise
 from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.layout import plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,6 +63,7 @@ def _by_node(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     order = np.argsort(node, kind="stable")
     folding = fold(len(nodes), room, halves=halves)
     first = np.arange(folding.bands) * folding.size
-    common = len(os.path.commonprefix(nodes))
+    low, high = min(nodes), max(nodes)
+    common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     labels = tuple((nodes[number][common:] or nodes[number])[-LABEL:] for number in first.tolist())
     return Bands(chosen[order], np.searchsorted(node[order], first), labels, "node", folding.size, folding.halves)

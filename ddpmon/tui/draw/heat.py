@@ -43,9 +43,7 @@ class Grid:
     clipped: bool  # some work is longer than `high`
 
 
-def heat_lines(
-    picture: Picture, width: int, height: int, wanted: str = "", cursor: int | None = None
-) -> list[Line]:
+def heat_lines(picture: Picture, width: int, height: int, wanted: str = "", cursor: int | None = None) -> list[Line]:
     """Title, the map, and the axis of steps with the onset of the headline's finding.
 
     Args:

@@ -156,16 +156,10 @@ def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         backward_ms=recent["backward"],
         optimizer_ms=recent["optimizer"],
         other_ms=recent["other"],
-        cpu_pct=_of_process(run, "cpu_pct"),
-        rss_bytes=_of_process(run, "rss_bytes"),
-        threads=_of_process(run, "threads"),
+        cpu_pct=standing.cpu_pct.copy(),
+        rss_bytes=standing.rss_bytes.copy(),
+        threads=standing.threads.copy(),
     )
-
-
-def _of_process(run: Run, name: str) -> Floats:
-    """[world] one figure of every rank's process."""
-    read = [None if process is None else getattr(process, name) for process in run.standing.process]
-    return np.array([math.nan if value is None else value for value in read])
 
 
 def _newest(values: Floats) -> float | None:

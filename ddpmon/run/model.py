@@ -151,7 +151,10 @@ class Run:
         """[world] every rank's GPU."""
         if not self._gpus:
             return (None,) * len(self.ranks)
-        return tuple(self.gpu_of(rank) for rank in range(len(self.ranks)))
+        known, standing = self._gpus.get, self.standing
+        told = [None if uuid is None else known(uuid) for uuid in standing.gpu_uuid]
+        heard = standing.heard_at.tolist()
+        return tuple(None if t is None or h - t[1] > LOST_S else t[0] for t, h in zip(told, heard, strict=True))
 
     def reject(self, reason: str) -> None:
         """Count a frame that could not be accepted."""

@@ -77,9 +77,10 @@ class Rings:
         who = np.repeat([rank for rank, _ in records], [len(columns) for _, columns in records])
         cells = who * self.capacity + steps % self.capacity
         new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
-        values: dict[str, F32] = {}
-        for name in names:
-            values[name] = np.frombuffer(b"".join([columns.values[name] for _, columns in records]), "<f4")[new]
+        tables = zip(*[columns.values.values() for _, columns in records], strict=True)  # all in the order of `names`
+        values: dict[str, F32] = {
+            name: np.frombuffer(b"".join(parts), "<f4")[new] for name, parts in zip(names, tables, strict=True)
+        }
         steps, who, cells = steps[new], who[new], cells[new]
         good = _believable(steps, values)
         if not good.all():

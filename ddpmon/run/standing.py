@@ -23,9 +23,9 @@ class Standing:
     Attributes:
         heard_at: when its newest frame came, NaN for a rank never heard of.
         step, seq, phase_s, dropped_steps, dropped_frames: of that frame; step and seq are -1 before the first.
-        cost_us: NaN where unknown.
+        cost_us, cpu_pct, rss_bytes, threads: NaN where unknown.
         finished, failed, stalled, thinned, noted: what the frame says of itself; `noted` where it has notes.
-        host, state, phase, process, stall, failure, bad_loss: empty, "unknown" or None before the first frame.
+        host, state, phase, gpu_uuid, process, stall, failure, bad_loss: empty, "unknown" or None before the first frame.
         node, local_rank, pid: -1 before the first.
     """
 
@@ -47,6 +47,8 @@ class Standing:
         self.state: list[str] = ["unknown"] * world_size
         self.phase: list[str] = [""] * world_size
         self.process: list[ProcessFigures | None] = [None] * world_size
+        self.cpu_pct, self.rss_bytes, self.threads = (np.full(world_size, np.nan) for _ in range(3))
+        self.gpu_uuid: list[str | None] = [None] * world_size
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
         self.bad_loss: dict[int, BadLoss] = {}
@@ -59,6 +61,7 @@ class Standing:
             self.host[rank], self.state[rank], self.phase[rank] = frame.host, frame.state, frame.phase
             self.node[rank], self.local_rank[rank], self.pid[rank] = frame.node, frame.local_rank, frame.pid
             self.process[rank], self.stall[rank], self.failure[rank] = frame.process, frame.stall, frame.failure
+            self.gpu_uuid[rank] = frame.gpu_uuid
             if frame.bad_loss is not None:
                 self.bad_loss[rank] = frame.bad_loss
             elif rank in self.bad_loss:
@@ -67,11 +70,15 @@ class Standing:
         self.step[ranks] = [frame.step for frame in frames]
         self.seq[ranks] = [frame.seq for frame in frames]
         self.phase_s[ranks] = [frame.phase_s for frame in frames]
-        self.cost_us[ranks] = [np.nan if frame.cost_us is None else frame.cost_us for frame in frames]
+        self.cost_us[ranks] = [_nan if frame.cost_us is None else frame.cost_us for frame in frames]
         self.dropped_steps[ranks] = [frame.dropped_steps for frame in frames]
         self.dropped_frames[ranks] = [frame.dropped_frames for frame in frames]
         self.thinned[ranks] = [frame.thinned > 0 for frame in frames]
         self.noted[ranks] = [bool(frame.notes) for frame in frames]
+        processes = [frame.process or _UNKNOWN for frame in frames]
+        self.cpu_pct[ranks] = [_nan if process.cpu_pct is None else process.cpu_pct for process in processes]
+        self.rss_bytes[ranks] = [_nan if process.rss_bytes is None else process.rss_bytes for process in processes]
+        self.threads[ranks] = [_nan if process.threads is None else process.threads for process in processes]
         states = np.array([_STATES.index(frame.state) for frame in frames])
         for flags, state in ((self.finished, "finished"), (self.failed, "failed"), (self.stalled, "stalled")):
             flags[ranks] = states == _STATES.index(state)
@@ -93,4 +100,6 @@ class Standing:
         return {*self.state} - {"unknown"}
 
 
+_nan = float("nan")
+_UNKNOWN = ProcessFigures()
 _STATES = ("running", "stalled", "finished", "failed")

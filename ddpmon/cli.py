@@ -213,6 +213,39 @@ def demo(
     leave(command(nproc, fault.value, steps, fake_gpus))
 
 
+@app.command()
+def simulate(
+    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 64,
+    hosts: Annotated[int | None, typer.Option(help="On how many hosts; without it, 8 ranks a host.")] = None,
+    scenario: Annotated[
+        str,
+        typer.Option(help="healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."),
+    ] = "mixed",
+    store: Annotated[str | None, typer.Option(help="Publish into this store; without it, host one.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="End after so long; without it, on Ctrl-C.")] = None,
+    step_ms: Annotated[float, typer.Option(help="What a step takes.")] = 500.0,
+    history_hours: Annotated[float, typer.Option(help="Pretend that the run has gone on for so long.")] = 0.0,
+    processes: Annotated[int | None, typer.Option(help="How many processes publish; without it, 2.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+) -> None:
+    """Publish a simulated run, to try the dashboard at any size; it is labelled as simulated."""
+    from ddpmon.commands.simulate import simulate as command
+
+    leave(
+        command(
+            store,
+            ranks=ranks,
+            hosts=-(-ranks // 8) if hosts is None else hosts,
+            scenario=scenario,
+            seconds=seconds,
+            step_ms=step_ms,
+            hours=history_hours,
+            processes=min(2, max(ranks, 1)) if processes is None else processes,
+            seed=seed,
+        )
+    )
+
+
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):

@@ -29,8 +29,7 @@ def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
 def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
     """Whether nobody speaks any more: every rank that was heard of has said that it ends, or has been lost."""
     heard = ~np.isnan(ages)
-    ended = np.array([state is not None and state.frame.state in ("finished", "failed") for state in run.ranks])
-    return bool(heard.any() and (ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
+    return bool(heard.any() and (run.standing.ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
 
 
 def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:

@@ -12,6 +12,8 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
+from ddpmon.run.recent import RECENT
+from ddpmon.run.workmap import STEPS as HEAT_STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import (
     Coverage,
@@ -27,16 +29,13 @@ from ddpmon.snapshot import (
     Series,
 )
 
-RECENT = 20  # steps behind every median on the screen
-HEAT_STEPS = 512
 WAITED_FOR = ("straggler", "intermittent_straggler", "slow_node", "hang")  # kinds whose ranks the others wait for
 
 
 def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has gone."""
     info = run.info
-    states = [state.frame for state in run.ranks if state is not None]
-    first = run.ranks[0]
+    newest, first = int(run.standing.step.max()), run.ranks[0]
     return RunView(
         id=info.run_id,
         name=info.name,
@@ -45,7 +44,7 @@ def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> 
         nodes=_hosts(run),
         backend=info.backend,
         device=info.device,
-        step=max((frame.step for frame in states if frame.step >= 0), default=None),
+        step=newest if newest >= 0 else None,
         elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
         source=source,
         bucket_detail=info.bucket_detail,
@@ -56,23 +55,22 @@ def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> 
 
 
 def _run_state(run: Run, lost: Ints) -> RunState:
-    states = {state.frame.state for state in run.ranks if state is not None}
+    states = run.standing.states
     if "failed" in states:
         return "failed"
-    if states == {"finished"} and all(state is not None for state in run.ranks):
+    if states == {"finished"} and len(run.states) == run.info.world_size:
         return "finished"
-    if lost.size and lost.size == sum(state is not None for state in run.ranks):
+    if lost.size and lost.size == len(run.states):
         return "lost"
     return "stalled" if "stalled" in states else "running"
 
 
 def _hosts(run: Run) -> tuple[str, ...]:
     """Host names in node order."""
-    hosts: dict[str, int] = {}
-    for state in run.ranks:
-        if state is not None:
-            hosts.setdefault(state.frame.host, state.frame.node)
-    return tuple(sorted(hosts, key=lambda host: hosts[host]))
+    standing = run.standing
+    hosts = dict(zip(reversed(standing.host), reversed(standing.node), strict=True))  # a host's first rank counts
+    order = [host for host in dict.fromkeys(standing.host) if host]
+    return tuple(sorted(order, key=lambda host: hosts[host]))
 
 
 def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
@@ -98,7 +96,6 @@ def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Seque
     logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
     samples = median(np.nansum(logged, axis=0)) if logged.size else math.nan
     step_ms = median(duration)
-    frames = [state.frame for state in run.ranks if state is not None]
     return JobView(
         step_ms=known(step_ms),
         throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
@@ -111,8 +108,8 @@ def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Seque
         exposed_ms=known(median(ranks.exposed_ms)),
         transfer_ms=known(transfer),
         busbw_gb_s=known(_busbw(run, transfer)) if detailed else None,
-        monitor_us=known(median(np.array([math.nan if f.cost_us is None else f.cost_us for f in frames]))),
-        dropped=sum(frame.dropped_steps + frame.dropped_frames for frame in frames),
+        monitor_us=known(median(run.standing.cost_us)),
+        dropped=int((run.standing.dropped_steps + run.standing.dropped_frames).sum()),
     )
 
 
@@ -128,69 +125,47 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 
 def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
-    frames = [None if state is None else state.frame for state in run.ranks]
-    silent = set(lost.tolist())
-    history = _newest_slots(run, run.rings.capacity)
-    slots = history[:, -RECENT:]
-    columns = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
-    recent = {name: row_medians(_recent(run, name, slots)) for name in columns}
-    process = [None if frame is None else frame.process for frame in frames]
+    standing = run.standing
+    state = [*standing.state]
+    for rank in lost.tolist():
+        state[rank] = "lost"
+    recent = run.recent.figures()
     return Ranks(
-        host=tuple("" if f is None else f.host for f in frames),
-        state=tuple("unknown" if f is None else "lost" if r in silent else f.state for r, f in enumerate(frames)),
-        phase=tuple("" if f is None else f.phase for f in frames),
-        gpu=tuple(run.gpu_of(rank) for rank in range(len(frames))),
-        process=tuple(process),
-        stall=tuple(None if f is None else f.stall for f in frames),
-        failure=tuple(None if f is None else f.failure for f in frames),
-        node=np.array([-1 if f is None else f.node for f in frames]),
-        local_rank=np.array([-1 if f is None else f.local_rank for f in frames]),
-        pid=np.array([-1 if f is None else f.pid for f in frames]),
-        step=np.array([-1 if f is None else f.step for f in frames]),
+        host=tuple(standing.host),
+        state=tuple(state),
+        phase=tuple(standing.phase),
+        gpu=run.gpus(),
+        process=tuple(standing.process),
+        stall=tuple(standing.stall),
+        failure=tuple(standing.failure),
+        node=np.array(standing.node),
+        local_rank=np.array(standing.local_rank),
+        pid=np.array(standing.pid),
+        step=standing.step.copy(),
         age_s=ages,
-        loss=_last_known(_recent(run, "loss", slots)),
+        loss=recent["loss"],
         step_ms=recent["duration"],
         work_ms=recent["work"],
         exposed_ms=recent["exposed"],
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
-        allreduce_ms=_last_known(_recent(run, "allreduce", history)),
+        allreduce_ms=recent["allreduce"],
         lateness_ms=_lateness(run),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],
         optimizer_ms=recent["optimizer"],
         other_ms=recent["other"],
-        cpu_pct=np.array([math.nan if p is None or p.cpu_pct is None else p.cpu_pct for p in process]),
-        rss_bytes=np.array([math.nan if p is None or p.rss_bytes is None else p.rss_bytes for p in process]),
-        threads=np.array([math.nan if p is None or p.threads is None else p.threads for p in process]),
+        cpu_pct=standing.cpu_pct.copy(),
+        rss_bytes=standing.rss_bytes.copy(),
+        threads=standing.threads.copy(),
     )
-
-
-def _newest_slots(run: Run, count: int) -> Ints:
-    """[world, count] the slots of each rank's own newest steps on record, oldest first; thinned steps are not there."""
-    slots: Ints = np.argsort(run.rings.step, axis=1)[:, -count:]
-    return slots
-
-
-def _recent(run: Run, name: str, slots: Ints) -> Floats:
-    """[world, count] of a column at `_newest_slots`, NaN where there are fewer."""
-    rows = np.arange(len(slots))[:, None]
-    good = run.rings.step[rows, slots] >= 0
-    return np.where(good, run.rings.column[name][rows, slots], np.nan).astype(np.float64)
 
 
 def _newest(values: Floats) -> float | None:
     """The newest known of some values."""
     given = values[~np.isnan(values)]
     return known(float(given[-1])) if given.size else None
-
-
-def _last_known(values: Floats) -> Floats:
-    """[world] the newest known of each rank's values, which stand in order of steps."""
-    known_at = ~np.isnan(values)
-    newest = values.shape[1] - 1 - np.argmax(known_at[:, ::-1], axis=1)
-    return np.where(known_at.any(axis=1), values[np.arange(len(values)), newest], np.nan)
 
 
 def _lateness(run: Run) -> Floats:
@@ -204,10 +179,8 @@ def _lateness(run: Run) -> Floats:
 
 def freeze_heat(run: Run) -> Heat:
     """Work by rank and step over the newest steps."""
-    newest = int(run.rings.last.max(initial=-1))
-    steps = np.arange(max(0, newest + 1 - min(HEAT_STEPS, run.rings.capacity)), newest + 1)
-    marked = np.nan_to_num(run.rings.take("marked", steps)).max(axis=0, initial=0) > 0
-    return Heat(steps, run.rings.take("work", steps), (steps >= WARM_UP) & ~marked)
+    steps, work, marked = run.work_map.read()
+    return Heat(steps, work, (steps >= WARM_UP) & ~marked)
 
 
 def freeze_series(run: Run) -> Series:
@@ -219,9 +192,8 @@ def freeze_series(run: Run) -> Series:
 def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
     """Every host that has been heard of, with its ranks."""
     members: dict[str, list[int]] = {}
-    for rank, state in enumerate(run.ranks):
-        if state is not None:
-            members.setdefault(state.frame.host, []).append(rank)
+    for rank, host in enumerate(run.standing.host):
+        members.setdefault(host, []).append(rank)
     views = []
     for key, (frame, heard_at) in sorted(run.nodes.items()):
         views.append(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,16 @@ from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_k
 from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
+from ddpmon.turns import AT_ONCE, HOST_TURNS, HOSTS_AT_ONCE, RANK_TURNS, Turns
 
 _REOPEN_S = 15.0
 _SANE_OFFSET_S = (-2.0, 5.0)
 _NEWS_S = 60.0
 _SUCCESSOR_S = 2.0
 _MOST_TRIED = 20
+_HISTORIES_AT_ONCE = 256
+_NAMED = 16
+_BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
 
 
 class Observer:
@@ -61,6 +65,8 @@ class Observer:
         self._next_look = 0.0
         self._passed_over = 0  # runs that are newer and were not believed
         self._findings: tuple[Finding, ...] = ()
+        self._rank_turns, self._host_turns = Turns((), AT_ONCE, 1), Turns((), HOSTS_AT_ONCE, 1)
+        self._seen: dict[str, bytes] = {}
         self._news, self._news_until = "", 0.0
 
     def tick(self) -> Snapshot:
@@ -130,6 +136,8 @@ class Observer:
         if target is None:
             if self._run is None:
                 self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
+            elif self._ended is None:  # when its store fell silent, its process was still there
+                raise StoreUnavailable("the run is not announced on this host any more")
             return
         store = connect(target, checks=self._checks)
         try:
@@ -153,7 +161,22 @@ class Observer:
                 self._news = f"another run has started here: {info.name}; the one before it is over"
                 self._news_until = time.monotonic() + _NEWS_S
             self._run, self._judge = Run(info), Judge()
-            self._run.add_history(self._all(store, history_key, range(info.world_size), HistoryFrame))
+            self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)
+            self._host_turns = Turns(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
+            self._seen.clear()
+            self._run.add_history(self._histories(store, info.world_size))
+
+    def _histories(self, store: CheckedStore, ranks: int) -> Iterator[HistoryFrame]:
+        """What all ranks remember, read in parts: together it may be a hundred megabytes."""
+        for start in range(0, ranks, _HISTORIES_AT_ONCE):
+            part = range(start, min(ranks, start + _HISTORIES_AT_ONCE))
+            yield from self._all(store, history_key, part, HistoryFrame)
+
+    def _in_question(self, run: Run) -> set[int]:
+        """The ranks that are read at every tick: the reader's, and some of those that the findings name."""
+        named = {rank for finding in self._findings[:_NAMED] for rank in finding.ranks[:_NAMED]}
+        named |= {self.focus} if self.focus is not None else set()
+        return {rank for rank in named if 0 <= rank < run.info.world_size}
 
     def _info(self, store: CheckedStore, target: Target) -> RunInfo:
         """The run that is asked for, or the newest that is believed; one that we follow and that lives is kept to."""
@@ -176,13 +199,12 @@ class Observer:
     def _read(self, store: CheckedStore) -> None:
         run = self._run
         assert run is not None  # a store is only kept once its run has been read
-        frames = self._all(store, rank_key, range(run.info.world_size), RankFrame)
-        nodes = self._all(store, node_key, run.info.node_keys, NodeFrame)
+        frames = self._all(store, rank_key, self._rank_turns.next(self._in_question(run)), RankFrame)
+        nodes = self._all(store, node_key, self._host_turns.next(), NodeFrame)
         self._read_at = now = time.monotonic()
         ages = _first_ages(run, frames, time.time())
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
-        for frame in frames:
-            run.add_rank(frame, now, ages.get(frame.rank, 0.0))
+        run.add_ranks(frames, now, ages)
         hosts = self._told_ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
         for node in nodes:
             run.add_node(node, now - hosts.get(node.node, 0.0))
@@ -200,19 +222,26 @@ class Observer:
         return {number: age for number, age in zip(numbers, ages, strict=True) if age is not None}
 
     def _all(
-        self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: range | list[int], kind: type[F]
+        self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int], kind: type[F]
     ) -> list[F]:
-        """The frames of one kind that can be read; the others are counted with the reason."""
+        """The new frames of one kind that can be read; those that cannot are counted with the reason.
+
+        A frame is new if its beginning, which holds its number and the time when it was sent, is not that of the last.
+        """
         run = self._run
         assert run is not None
-        keys = [key_of(run.info.run_id, number) for number in numbers]
+        run_id, seen = run.info.run_id, self._seen
+        keys = [key_of(run_id, number) for number in numbers]
         frames: list[F] = []
         for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
+            if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
+                continue
             try:
-                if data is not None:
-                    frames.append(_of_key(decode(key, data, kind), key, number, run.info.run_id))
+                frames.append(_of_key(decode(key, data, kind), key, number, run_id))
             except FrameError as error:
                 run.reject(str(error)[:200])
+            else:
+                seen[key] = beginning
         return frames
 
     def _lose(self, reason: str, *, silent: bool) -> None:
@@ -257,7 +286,9 @@ def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, flo
     Later ages are counted on the watcher's own clock. Here a rank is compared with the newest word from its own host,
     and with our wall clock only where that host's clock is plainly ours.
     """
-    first = [frame for frame in frames if run.ranks[frame.rank] is None] if len(frames) <= len(run.ranks) else []
+    if len(run.states) == len(run.ranks):
+        return {}
+    first = [frame for frame in frames if run.ranks[frame.rank] is None]
     newest: dict[str, float] = {}
     for frame in first:
         newest[frame.host] = max(newest.get(frame.host, -np.inf), frame.sent_at)
@@ -300,9 +331,9 @@ def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     if passed_over:
         said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
     said += [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
-    frames = [state.frame for state in run.ranks if state is not None]
-    said += [f"rank {frame.rank}: {frame.notes[-1]}" for frame in frames if frame.notes][:5]
-    if any(frame.thinned for frame in frames):
+    noted = np.flatnonzero(run.standing.noted)[:5].tolist()
+    said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
+    if run.standing.thinned.any():
         said.append("steps come faster than they can be sent: every second, fourth, ... is kept")
     if run.rings.set_aside:
         said.append(f"{run.rings.set_aside} step records set aside: their durations cannot be true")

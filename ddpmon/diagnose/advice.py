@@ -73,7 +73,7 @@ class Advice:
     def update(self, run: Run, ledger: Ledger) -> list[Finding]:
         """Look again every ten steps, once all ranks are seen and heard."""
         steps = ledger.steps
-        if len(steps) < WINDOW or len(ledger.who) < run.info.world_size or None in run.ranks:
+        if len(steps) < WINDOW or len(ledger.who) < run.info.world_size or len(run.states) < run.info.world_size:
             return []
         if int(steps[-1]) >= self._judged + _EVERY:
             self._judged = int(steps[-1])

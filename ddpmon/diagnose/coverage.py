@@ -36,37 +36,31 @@ class CoverageRule:
 
     def update(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         """One finding if the picture has holes, none for a run that has just started or has ended."""
-        heard = [(rank, state) for rank, state in enumerate(run.ranks) if state is not None]
-        if not heard:
+        standing = run.standing
+        if not run.states:
             return []
-        rank, newest = heard[0]
-        lost = self._lately(run, newest.heard_at + float(ages[rank]))
-        states = {state.frame.state for _, state in heard}
-        if "failed" in states or states == {"finished"}:
+        rank = int(standing.known.argmax())
+        lost = self._lately(run, float(standing.heard_at[rank] + ages[rank]))
+        if standing.failed.any() or standing.states == {"finished"}:
             return []
-        age = ages.tolist()
-        silent = [
-            rank
-            for rank, state in heard
-            if SILENT_S < age[rank] <= LOST_S and state.frame.state not in ("finished", "failed")
-        ]
-        missing = []
-        if len(heard) < len(run.ranks) and max(state.frame.seq for _, state in heard) >= _FIRST_FRAMES:
-            missing = [rank for rank, state in enumerate(run.ranks) if state is None]
-        apart = [rank for rank in np.flatnonzero(run.apart()).tolist() if age[rank] <= SILENT_S]
+        with np.errstate(invalid="ignore"):
+            silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
+            apart: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
+        missing: list[int] = []
+        if int(standing.seq.max()) >= _FIRST_FRAMES:
+            missing = np.flatnonzero(~standing.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.set_aside))
         if not silent and not missing and not apart and not some_lost:
             return []
-        oldest_s = max((age[rank] for rank in silent), default=0.0)
+        oldest_s = float(ages[silent].max(initial=0.0))
         return [_finding(run, (silent, missing, apart), lost, oldest_s)]
 
     def _lately(self, run: Run, now: float) -> _Losses:
         """What was lost within the last minute that this watcher has seen."""
-        frames = [state.frame for state in run.ranks if state is not None]
         total = _Losses(
             now,
-            sum(frame.dropped_steps for frame in frames),
-            sum(frame.dropped_frames for frame in frames),
+            int(run.standing.dropped_steps.sum()),
+            int(run.standing.dropped_frames.sum()),
             run.rejected.total(),
             run.rings.set_aside,
         )
@@ -87,7 +81,7 @@ def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Los
     silent, missing, apart = holes
     world = run.info.world_size
     absent = sorted([*silent, *missing])
-    thinned = sum(state.frame.thinned > 0 for state in run.ranks if state is not None)
+    thinned = int(run.standing.thinned.sum())
     said = []
     if silent:
         said.append(f"{does(silent, 'have')} not reported for {span(oldest_s)}")

@@ -23,9 +23,7 @@ _ADVICE: dict[Role, str] = {
 
 def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     """One finding for all ranks that have failed: the first cause by step, then rank; the echoes as its consequence."""
-    failed = {
-        rank: state.frame for rank, state in enumerate(run.ranks) if state is not None and state.frame.state == "failed"
-    }
+    failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.standing.failed).tolist()}
     if not failed:
         return []
     order = sorted(failed, key=lambda rank: (step_of(failed[rank]), rank))
@@ -46,9 +44,9 @@ def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
 
 def _vanished(run: Run, ages: NDArray[np.float64]) -> list[int]:
     """Ranks that were heard of once, are silent now, and never said that they end."""
-    states = enumerate(run.ranks)
-    ended = ("finished", "failed")
-    return [r for r, s in states if s is not None and s.frame.state not in ended and ages[r] > SILENT_S]
+    with np.errstate(invalid="ignore"):
+        vanished: list[int] = np.flatnonzero(~run.standing.ended & (ages > SILENT_S)).tolist()
+    return vanished
 
 
 def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) -> Finding:

@@ -94,8 +94,7 @@ class Ledger:
             self._append(run, steps[start : start + _CHUNK])
 
     def _restart(self, run: Run, who: I64) -> None:
-        states = [run.ranks[rank] for rank in who.tolist()]
-        names = ["" if state is None else state.frame.host for state in states]
+        names = [run.standing.host[rank] for rank in who.tolist()]
         places = {name: place for place, name in enumerate(dict.fromkeys(names))}
         self.who, self.hosts = who, tuple(places)
         self.host_of = np.array([places[name] for name in names], np.int64)
@@ -131,8 +130,13 @@ class Ledger:
     def _by_host(self, work: F32) -> F32:
         if len(self.hosts) < 2:
             return np.full((len(self.hosts), work.shape[1]), np.nan, np.float32)
-        hosts = range(len(self.hosts))
-        return work_ratios(np.array([np.median(work[self.host_of == host], axis=0) for host in hosts], np.float32))
+        counts = np.bincount(self.host_of, minlength=len(self.hosts))
+        order, starts = np.argsort(self.host_of, kind="stable"), np.cumsum(counts) - counts
+        medians = np.empty((len(self.hosts), work.shape[1]), np.float32)
+        for count in np.unique(counts).tolist():  # hosts of one size together
+            alike = np.flatnonzero(counts == count)
+            medians[alike] = np.median(work[order[starts[alike][:, None] + np.arange(count)]], axis=1)
+        return work_ratios(medians)
 
 
 def _figures(take: dict[str, F32]) -> Array:

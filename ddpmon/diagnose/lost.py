@@ -11,9 +11,8 @@ from ddpmon.run.model import LOST_S, Run
 
 def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ranks that were heard of once and have been silent too long without having said that they end."""
-    ended = np.array([state is not None and state.frame.state in ("finished", "failed") for state in run.ranks])
     with np.errstate(invalid="ignore"):
-        return np.flatnonzero((ages > LOST_S) & ~ended)
+        return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
 
 
 def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Finding]:

@@ -26,18 +26,14 @@ def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
     steps information.
     """
-    bad = {
-        rank: state.frame.bad_loss
-        for rank, state in enumerate(run.ranks)
-        if state is not None and state.frame.bad_loss is not None and state.frame.bad_loss.count
-    }
+    bad = {rank: loss for rank, loss in sorted(run.standing.bad_loss.items()) if loss.count}
     if not bad:
         return []
     since = min(loss.first_step for loss in bad.values())
     if _is_awaited(run, ages, since):
         return []
     first = [rank for rank, loss in bad.items() if loss.first_step == since]
-    heard = sum(state is not None for state in run.ranks)
+    heard = len(run.states)
     named = first if 2 * len(first) < heard or len(first) == heard == 1 or (heard == 2 and len(first) == 1) else []
     last = max(loss.last_step for loss in bad.values())
     since_then = _finite_since(run, [rank for rank, loss in bad.items() if loss.last_step == last][:_ASKED], last)
@@ -62,7 +58,7 @@ def _finding(
     run: Run, bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None
 ) -> Finding:
     since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
-    newest = max(state.frame.step for state in run.ranks if state is not None)
+    newest = int(run.standing.step.max())
     fading = finite_since is not None and newest - last > _FRESH_STEPS
     count = sum(loss.count for loss in bad.values())
     hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}

@@ -72,9 +72,9 @@ def in_named_phase(frame: RankFrame) -> bool:
 
 def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
     """The scene of a job without progress; None while it makes some, or nothing tells."""
-    frames = [(rank, state.frame) for rank, state in enumerate(run.ranks) if state is not None]
-    if not any(frame.state == "stalled" or frame.phase_s >= PATIENCE_S for _, frame in frames):
+    if not (run.standing.stalled | (run.standing.phase_s >= PATIENCE_S)).any():
         return None
+    frames = [(rank, state.frame) for rank, state in enumerate(run.ranks) if state is not None]
     age = ages.tolist()
     stopped = _stopped(run, [(rank, frame) for rank, frame in frames if age[rank] <= SILENT_S])
     if not stopped:

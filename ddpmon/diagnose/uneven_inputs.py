@@ -52,10 +52,10 @@ def _dry(scene: Scene) -> list[int]:
 
 def find_left_behind(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     """Ranks that have finished while the others go on without them (`Join`, or a rank that left on purpose)."""
+    if not run.standing.finished.any():
+        return []
     frames = {rank: state.frame for rank, state in enumerate(run.ranks) if state is not None}
     finished = {rank: frame.step for rank, frame in frames.items() if frame.state == "finished"}
-    if not finished:
-        return []
     front = [frame.step for rank, frame in frames.items() if frame.state == "running" and ages[rank] <= SILENT_S]
     behind = [rank for rank, step in finished.items() if step + 1 < max(front, default=0)]
     if not behind:

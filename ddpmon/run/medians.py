@@ -14,6 +14,12 @@ def row_medians(values: Array) -> Array:
     """Median of each row of [n, m], NaN left out; NaN for a row without values."""
     if not values.shape[1]:
         return np.full(len(values), np.nan)
+    if not np.isnan(values).any():  # the usual case: nothing is missing
+        middle = values.shape[1] // 2
+        below = middle - 1 + values.shape[1] % 2
+        ordered = np.partition(values, sorted({below, middle}), axis=1)
+        with np.errstate(invalid="ignore"):
+            return ordered[:, below] / 2 + ordered[:, middle] / 2
     ordered = np.sort(values, axis=1)  # NaN sorts last
     counts = (~np.isnan(values)).sum(axis=1)
     rows = np.arange(len(values))

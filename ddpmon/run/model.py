@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from ddpmon.machine import GpuFigures
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
+from ddpmon.run.recent import Recent
 from ddpmon.run.rings import I64, Rings
-from ddpmon.run.series import RunSeries
-from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo
+from ddpmon.run.series import RunSeries, seeds
+from ddpmon.run.standing import Standing
+from ddpmon.run.workmap import WorkMap
+from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
@@ -22,6 +26,8 @@ _BUCKET_STEPS = 64
 _REASONS = 50
 _RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
 _ALL_POINTS = 1 << 18
+_RANKS_EVERY_SECOND = 1024  # of so many ranks the resources are taken down with every frame, of more less often
+_HISTORIES_AT_ONCE = 256
 RESOURCES = 7  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
 
 
@@ -43,8 +49,10 @@ class Run:
     """All ranks' history and newest frames.
 
     Attributes:
-        rings: the last steps of every rank. series: the job over all its steps.
-        ranks: [world] each rank's newest frame, None before the first.
+        rings: the last steps of every rank; recent and work_map are what is drawn of them.
+        series: the job over all its steps.
+        ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
+        standing: what these say, as columns.
         nodes: node number -> its newest frame and when it came.
         rejected: why frames could not be accepted, and how often.
         restarts: how many times a rank came back as another process.
@@ -53,46 +61,75 @@ class Run:
     def __init__(self, info: RunInfo) -> None:
         self.info = info
         self.rings = Rings(info.world_size)
+        self.recent = Recent(self.rings)
+        self.work_map = WorkMap(self.rings)
         self.series = RunSeries()
         self.marks = Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
+        self.states: dict[int, RankState] = {}
+        self.standing = Standing(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.restarts = 0
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
+        self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
 
     def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
-        """Take a rank's frame in; `age_s` is how old it was when it was read at `now`."""
-        if not self._belongs(frame.run_id, frame.rank):
+        """Take one rank's frame in; `age_s` is how old it was when it was read at `now`."""
+        self.add_ranks([frame], now, {frame.rank: age_s})
+
+    def add_ranks(self, frames: Sequence[RankFrame], now: float, ages: Mapping[int, float]) -> None:
+        """Take in frames of different ranks that were read at `now`; `ages` tells of those that were old by then."""
+        fresh = [frame for frame in frames if self._belongs(frame.run_id, frame.rank) and self._take(frame)]
+        if not fresh:
             return
-        known = self.ranks[frame.rank]
-        anew = known is not None and _is_another_process(known.frame, frame)
-        if known is not None and not anew and frame.seq <= known.frame.seq:
-            return  # the same frame, or one that was overtaken
-        if known is not None and anew:
+        heard_at = [now - ages.get(frame.rank, 0.0) for frame in fresh]
+        for frame, at in zip(fresh, heard_at, strict=True):
+            self.states[frame.rank].heard_at = at
+        self.standing.take(fresh, heard_at)
+        self.rings.add([(frame.rank, frame.steps) for frame in fresh])
+
+    def _take(self, frame: RankFrame) -> bool:
+        """Keep a frame, its phases and resources; False for one that is known already, or was overtaken."""
+        state = self.states.get(frame.rank)
+        if state is None:
+            state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, 0.0)
+        elif _is_another_process(state.frame, frame):
             self.rings.clear(frame.rank)
             self.restarts += 1
-            known.marked, known.life = -1, known.life + 1
-        state = known or RankState(frame, now - age_s)
-        state.frame, state.heard_at = frame, now - age_s
-        self.ranks[frame.rank] = state
+            state.marked, state.life = -1, state.life + 1
+        elif frame.seq <= state.frame.seq:
+            return False
+        due = not state.resources or frame.seq // self._resource_every != state.frame.seq // self._resource_every
+        state.frame = frame
         if frame.marks:
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
-        state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame, self.gpu_of(frame.rank))))
-        if len(state.resources) > self._resource_points:
-            state.resources.popleft()
-        self.rings.add(frame.rank, frame.steps)
+        if due:
+            state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame, self.gpu_of(frame.rank))))
+            if len(state.resources) > self._resource_points:
+                state.resources.popleft()
         if frame.buckets is not None:
             self._add_buckets(frame.rank, frame.buckets)
+        return True
 
-    def add_history(self, frames: list[HistoryFrame]) -> None:
-        """Take in what the ranks remember; called once, when this watcher attaches."""
-        mine = [frame for frame in frames if self._belongs(frame.run_id, frame.rank)]
-        self.series.seed(mine)
-        for frame in mine:
-            self.rings.add(frame.rank, frame.recent)
+    def add_history(self, frames: Iterable[HistoryFrame]) -> None:
+        """Take in what the ranks remember; called once, when this watcher attaches.
+
+        Of each frame only what is drawn is kept for longer than it takes to read it.
+        """
+        older: list[StepColumns] = []
+        part: list[tuple[int, StepColumns]] = []
+        for frame in frames:
+            if self._belongs(frame.run_id, frame.rank):
+                older.append(seeds(frame.older))
+                part.append((frame.rank, frame.recent))
+            if len(part) >= _HISTORIES_AT_ONCE:
+                self.rings.add(part)
+                part = []
+        self.rings.add(part)
+        self.series.seed(older)
 
     def add_node(self, frame: NodeFrame, now: float) -> None:
         """Take a host's frame in."""
@@ -110,6 +147,15 @@ class Run:
             return None
         return found[0]
 
+    def gpus(self) -> tuple[GpuFigures | None, ...]:
+        """[world] every rank's GPU."""
+        if not self._gpus:
+            return (None,) * len(self.ranks)
+        known, standing = self._gpus.get, self.standing
+        told = [None if uuid is None else known(uuid) for uuid in standing.gpu_uuid]
+        heard = standing.heard_at.tolist()
+        return tuple(None if t is None or h - t[1] > LOST_S else t[0] for t, h in zip(told, heard, strict=True))
+
     def reject(self, reason: str) -> None:
         """Count a frame that could not be accepted."""
         known = reason in self.rejected or len(self.rejected) < _REASONS
@@ -117,30 +163,33 @@ class Run:
 
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
-        steps = self.finished_steps(self.rings.capacity, self.taking_part() & self.reporting(now))
-        steps = steps[steps > self.series.newest]
+        ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
+        ranks = ranks if ranks.any() else self.taking_part()
+        if not ranks.any():
+            return
+        steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             take = self.rings.take
             self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps))
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""
-        return np.array([np.nan if state is None else now - state.heard_at for state in self.ranks])
+        ages: NDArray[np.float64] = now - self.standing.heard_at
+        return ages
 
     def reporting(self, now: float) -> NDArray[np.bool_]:
         """[world] whether each rank was heard of lately, or has said that it is done."""
-        ended = np.array([state is not None and state.frame.state == "finished" for state in self.ranks])
         with np.errstate(invalid="ignore"):
-            return ended | (self.ages(now) <= SILENT_S)
+            found: NDArray[np.bool_] = self.standing.finished | (self.ages(now) <= SILENT_S)
+        return found
 
     def taking_part(self) -> NDArray[np.bool_]:
         """[world] the ranks whose steps are compared: those that have not ended, or all once all have.
 
         A rank that has started anew counts its steps from 0, so it is compared only once most others have, too.
         """
-        ended = [state is not None and state.frame.state in ("finished", "failed") for state in self.ranks]
         known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.apart()
-        going_on = known & ~np.array(ended)
+        going_on = known & ~self.standing.ended
         return going_on if going_on.any() else known
 
     def apart(self) -> NDArray[np.bool_]:
@@ -148,7 +197,7 @@ class Run:
         if not self.restarts:
             return np.zeros(self.info.world_size, np.bool_)
         lives = np.array([-1 if state is None else state.life for state in self.ranks])
-        steps = np.array([-1 if state is None else state.frame.step for state in self.ranks])
+        steps = self.standing.step
         known = Counter(lives[lives >= 0].tolist())
         most = lives == max(known, key=lambda life: (known[life], life))
         gone_s = np.abs(steps - np.median(steps[most])) * median(self.rings.column["duration"][most]) / 1e3
@@ -165,9 +214,13 @@ class Run:
         if not chosen.any():
             return np.empty(0, np.int64)
         newest = int(self.rings.last[chosen].min())
-        steps = np.arange(max(0, newest - self.rings.capacity + 1), newest + 1)
-        complete = self.rings.present(steps)[chosen].all(axis=0)
-        return steps[complete][-count:]
+        span = min(max(2 * count, 32), self.rings.capacity)
+        while True:  # they nearly always follow on each other: look further back only where some are missing
+            steps = np.arange(max(0, newest - span + 1), newest + 1)
+            found = steps[self.rings.present(steps)[chosen].all(axis=0)]
+            if len(found) >= count or span >= self.rings.capacity or steps[0] == 0:
+                return found[-count:]
+            span = self.rings.capacity
 
     def finished_after(self, step: int, who: I64) -> I64:
         """The steps (ascending) behind `step`, as far as they are kept, that all ranks in `who` have a record of."""

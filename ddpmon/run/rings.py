@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +12,7 @@ from ddpmon.schema import StepColumns
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
 
 MEASURED = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
 LOGGED = ("loss", "samples")
@@ -17,6 +21,8 @@ _LARGEST_MS = 1e9
 _LONGEST_WAIT = 1.5  # of the step's duration: the two are measured by different clocks on a GPU
 _LARGEST_STEP = 1 << 48
 _CELLS = 1 << 20
+_ROWS_AT_ONCE = 1 << 17  # of records taken in together, so that many long ones do not take much memory at a time
+Records = Sequence[tuple[int, StepColumns]]
 
 
 def capacity_for(world_size: int) -> int:
@@ -33,7 +39,11 @@ class Rings:
         last: [world] the newest step on record, -1 where there is none.
         set_aside: records that could not be true (a duration that is 0, negative or infinite, waits far longer than
             the step) and were left out.
+        touched: [world] the ranks whose records have changed since somebody last cleared this.
+        changed_from: the lowest step that was written since somebody last set this to `NOTHING`.
     """
+
+    NOTHING = 1 << 62
 
     def __init__(self, world_size: int) -> None:
         self.capacity = capacity_for(world_size)
@@ -44,64 +54,98 @@ class Rings:
         }
         self.last: I64 = np.full(world_size, -1, np.int64)
         self.set_aside = 0
+        self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
+        self.changed_from = 0
 
     def clear(self, rank: int) -> None:
         """Forget a rank that has started anew."""
         self.step[rank] = -1
         self.last[rank] = -1
+        self.touched[rank] = True
+        self.changed_from = 0
 
-    def add(self, rank: int, columns: StepColumns) -> None:
-        """Take step records in; a record never replaces one of a later step."""
-        steps = np.frombuffer(columns.step, "<i8").astype(np.int64)
-        values: dict[str, F32] = {name: np.frombuffer(data, "<f4") for name, data in columns.values.items()}
+    def add(self, records: Records) -> None:
+        """Take step records in, at most one set of columns a rank; a record never replaces one of a later step.
+
+        What is on record already is left alone: a frame repeats the steps of some seconds.
+        """
+        for names, part in _alike(records):
+            self._add(names, part)
+
+    def _add(self, names: tuple[str, ...], records: Records) -> None:
+        steps = np.frombuffer(b"".join([columns.step for _, columns in records]), "<i8").astype(np.int64)
+        who = np.repeat([rank for rank, _ in records], [len(columns) for _, columns in records])
+        cells = who * self.capacity + steps % self.capacity
+        new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
+        tables = zip(*[columns.values.values() for _, columns in records], strict=True)  # all in the order of `names`
+        values: dict[str, F32] = {
+            name: np.frombuffer(b"".join(parts), "<f4")[new] for name, parts in zip(names, tables, strict=True)
+        }
+        steps, who, cells = steps[new], who[new], cells[new]
         good = _believable(steps, values)
-        self.set_aside += len(good) - int(np.count_nonzero(good))
-        kept = good & (steps >= self.step[rank, steps % self.capacity])
-        if not kept.all():
-            steps, values = steps[kept], {name: column[kept] for name, column in values.items()}
-        if not steps.size:
-            return
-        at = self._slots(steps)
-        self.step[rank, at] = steps
+        if not good.all():
+            self.set_aside += len(good) - int(np.count_nonzero(good))
+            steps, who, cells = steps[good], who[good], cells[good]
+            values = {name: column[good] for name, column in values.items()}
+        if steps.size:
+            self._write(cells, values)
+            self.step.reshape(-1)[cells] = steps
+            np.maximum.at(self.last, who, steps)
+            self.touched[who] = True
+            self.changed_from = min(self.changed_from, int(steps.min()))
+
+    def _write(self, cells: I64, values: dict[str, F32]) -> None:
+        """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (DESIGN section 3)."""
         for name in (*MEASURED, *LOGGED):
-            self.column[name][rank, at] = values.get(name, np.nan)
-        self._derive(rank, at, values)
-        self.last[rank] = max(int(self.last[rank]), int(steps.max()))
-
-    def _slots(self, steps: I64) -> I64 | slice:
-        """Where steps lie: in one piece, as a slice, where they follow on each other."""
-        slots = steps % self.capacity
-        first, count = int(slots[0]), len(slots)
-        together = first + count <= self.capacity and bool((np.diff(steps) == 1).all())
-        return slice(first, first + count) if together else slots
-
-    def _derive(self, rank: int, at: I64 | slice, values: dict[str, F32]) -> None:
-        """`work = duration - exposed - barrier`, `wait = exposed + barrier`, `other` the rest (DESIGN section 3)."""
+            self.column[name].reshape(-1)[cells] = values.get(name, np.nan)
         unknown = np.full_like(values["duration"], np.nan)
         get = {name: values.get(name, unknown) for name in MEASURED}
         wait = get["exposed"] + np.where(np.isnan(get["barrier"]), np.float32(0), get["barrier"])
         work = get["duration"] - wait
         named = get["input"] + get["forward"] + get["backward"] + get["optimizer"]  # unknown if one of them is
-        self.column["wait"][rank, at] = wait
-        self.column["work"][rank, at] = np.maximum(work, 0)
-        self.column["other"][rank, at] = np.maximum(work - named, 0)
+        self.column["wait"].reshape(-1)[cells] = wait
+        self.column["work"].reshape(-1)[cells] = np.maximum(work, 0)
+        self.column["other"].reshape(-1)[cells] = np.maximum(work - named, 0)
 
     def take(self, name: str, steps: I64, who: I64 | None = None) -> F32:
         """[ranks, len(steps)] of a column at these steps, NaN where a rank has no record of the step.
 
         The ranks are those in `who`, by default all.
         """
-        at = self._at(steps, who)
-        return np.where(self.step[at] == steps, self.column[name][at], np.float32(np.nan))
+        found = self._piece(self.column[name], steps, who)
+        return np.where(self._piece(self.step, steps, who) == steps, found, np.float32(np.nan))
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
         """[ranks, len(steps)] whether the rank has a record of the step."""
-        found: NDArray[np.bool_] = self.step[self._at(steps, who)] == steps
+        found: NDArray[np.bool_] = self._piece(self.step, steps, who) == steps
         return found
 
-    def _at(self, steps: I64, who: I64 | None) -> tuple[slice | I64, I64]:
-        slots = steps % self.capacity
-        return (slice(None), slots) if who is None or len(who) == len(self.last) else (who[:, None], slots)
+    def _piece(self, table: NDArray[T], steps: I64, who: I64 | None) -> NDArray[T]:
+        """[ranks, len(steps)] of the slots of these steps; steps that follow on each other are cut out whole."""
+        rows: slice | I64 = slice(None) if who is None or len(who) == len(self.last) else who
+        first, count = (int(steps[0]), len(steps)) if len(steps) else (0, 0)
+        if not count or int(steps[-1]) - first != count - 1 or not bool((np.diff(steps) == 1).all()):
+            slots = steps % self.capacity
+            return table[rows][:, slots] if isinstance(rows, slice) else table[rows[:, None], slots]
+        start = first % self.capacity
+        if start + count <= self.capacity:
+            return table[rows, start : start + count]
+        if count > self.capacity:
+            return table[rows][:, steps % self.capacity]
+        return np.concatenate([table[rows, start:], table[rows, : start + count - self.capacity]], axis=1)
+
+
+def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
+    """Records that have the same columns, so many at a time that they are not too large together."""
+    groups: dict[tuple[str, ...], list[tuple[int, StepColumns]]] = {}
+    for record in records:
+        if record[1].step:
+            groups.setdefault(tuple(record[1].values), []).append(record)
+    for names, group in groups.items():
+        longest = max(len(columns) for _, columns in group)
+        many = max(1, _ROWS_AT_ONCE // max(1, longest))
+        for start in range(0, len(group), many):
+            yield names, group[start : start + many]
 
 
 def _believable(steps: I64, values: dict[str, F32]) -> NDArray[np.bool_]:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from ddpmon.run.medians import row_medians
 from ddpmon.run.rings import F32, I64
-from ddpmon.schema import HistoryFrame, StepColumns
+from ddpmon.schema import StepColumns
 
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
 QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
+SEEDS = ("loss", "samples", "duration")
 Points = NDArray[np.float64]  # [n, 6], one column a quantity
 
 
@@ -36,19 +37,22 @@ class RunSeries:
         """[n, 6] all points, n at most 2,048."""
         return np.concatenate([self._old, self._fresh])
 
-    def seed(self, histories: Sequence[HistoryFrame]) -> None:
+    def seed(self, older: Sequence[StepColumns]) -> None:
         """Start from what the ranks remember of the time before this watcher came."""
-        older = [frame.older for frame in histories if len(frame.older)]
+        older = [columns for columns in older if len(columns)]
         if not older or self.newest >= 0:
             return
         stride = max(columns.stride for columns in older)
-        aligned = [_by_stride(columns, stride) for columns in older]
+        aligned = [_by_stride(part, stride) for part in _alike(older)]
         steps = np.unique(np.concatenate([steps for steps, _ in aligned]))
-        table = {name: np.full((len(aligned), len(steps)), np.nan) for name in ("loss", "samples", "duration")}
-        for row, (own_steps, columns) in enumerate(aligned):
+        table = {name: np.full((len(older), len(steps)), np.nan, np.float32) for name in SEEDS}
+        row = 0
+        for own_steps, tables in aligned:
             at = np.searchsorted(steps, own_steps)
+            rows = slice(row, row + len(tables["loss"]))
             for name, target in table.items():
-                target[row, at] = columns[name]
+                target[rows, at] = tables[name]
+            row = rows.stop
         self._append(_points(steps, table["loss"], table["samples"], table["duration"]))
 
     def add(self, steps: I64, loss: F32, samples: F32, duration: F32) -> None:
@@ -101,16 +105,32 @@ def _merged(points: Points, stride: int) -> Points:
     return merged
 
 
-def _by_stride(columns: StepColumns, stride: int) -> tuple[I64, dict[str, Points]]:
-    """A rank's decimated past at a coarser stride: (steps, column -> means)."""
-    steps = np.frombuffer(columns.step, "<i8").clip(0, 1 << 48) // stride * stride
-    unique, inverse = np.unique(steps, return_inverse=True)
-    out = {}
-    for name in ("loss", "samples", "duration"):
-        data = columns.values.get(name)
-        values = np.full(len(steps), np.nan) if data is None else np.frombuffer(data, "<f4").astype(np.float64)
+def seeds(older: StepColumns) -> StepColumns:
+    """Of a rank's decimated past what the series is made of."""
+    return StepColumns(older.step, {name: older.values[name] for name in SEEDS if name in older.values}, older.stride)
+
+
+def _alike(older: Sequence[StepColumns]) -> list[list[StepColumns]]:
+    """Pasts of the same steps, together."""
+    groups: dict[tuple[bytes, int], list[StepColumns]] = {}
+    for columns in older:
+        groups.setdefault((columns.step, columns.stride), []).append(columns)
+    return list(groups.values())
+
+
+def _by_stride(alike: Sequence[StepColumns], stride: int) -> tuple[I64, dict[str, F32]]:
+    """Decimated pasts of the same steps at a coarser stride: (steps, column -> [ranks, steps] means)."""
+    steps = np.frombuffer(alike[0].step, "<i8").clip(0, 1 << 48) // stride * stride
+    order = np.argsort(steps, kind="stable")
+    unique, starts = np.unique(steps[order], return_index=True)
+    blank = np.full(len(steps), np.nan, "<f4").tobytes()
+    out: dict[str, F32] = {}
+    for name in SEEDS:
+        data = b"".join([columns.values.get(name, blank) for columns in alike])
+        values = np.frombuffer(data, "<f4").reshape(len(alike), -1)[:, order]
         known = ~np.isnan(values)
-        counts = np.bincount(inverse, known, len(unique))
-        sums = np.bincount(inverse, np.where(known, values, 0), len(unique))
-        out[name] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        counts = np.add.reduceat(known, starts, axis=1, dtype=np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):  # hostile values
+            sums = np.add.reduceat(np.where(known, values, np.float32(0)), starts, axis=1, dtype=np.float64)
+            out[name] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
     return unique.astype(np.int64), out

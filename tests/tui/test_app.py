@@ -365,3 +365,20 @@ def test_a_source_that_breaks_ends_the_app_with_the_error() -> None:
 
     with pytest.raises(ValueError, match="a defect of ours"):
         watch(Broken(STRAGGLER), act)
+
+
+def test_enter_on_a_node_of_the_heat_map_shows_its_ranks_alone() -> None:
+    source = Fixed(snapshot(Made(ranks=128, per_node=8, straggler=43)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("work, node x step")
+        await watched.pilot.press("tab", *["down"] * 5)
+        await watched.until_shown("only these ranks")
+        await watched.pilot.press("enter")
+        await watched.until_shown("8 of 128 ranks")
+        assert sorted(watched.rows()) == list(range(40, 48))
+        await watched.pilot.press("escape")
+        await watched.until_shown("work, node x step")
+        assert len(watched.rows()) == 128
+
+    watch(source, act)

@@ -10,6 +10,7 @@ import pytest
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import ProcessFigures
 from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
+from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.fold import fold
@@ -54,7 +55,7 @@ def test_an_onset_older_than_the_map_is_told_at_its_edge() -> None:
 def test_what_was_not_measured_is_a_gap() -> None:
     work = np.full((2, 10), 50.0, np.float32)
     work[1, 4:] = np.nan
-    grid = quantise(Heat(np.arange(10), work), 20, 4, halves=False)
+    grid = quantise(Heat(np.arange(10), work), 20, share_out(np.arange(2), (), 4, halves=False))
     assert grid.levels[1].tolist() == [0] * 4 + [MISSING] * 6
     assert grid.levels[0].tolist() == [0] * 10
 
@@ -63,9 +64,9 @@ def test_a_group_of_ranks_shows_its_worst_and_noise_stays_calm() -> None:
     rng = np.random.default_rng(1)
     work = (100 * rng.normal(1, 0.01, (4096, 50))).astype(np.float32)
     work[1234, 20:] = 150
-    grid = quantise(Heat(np.arange(50), work), 60, 20, halves=True)
-    row = 1234 // grid.size
-    assert grid.size % 8 == 0
+    grid = quantise(Heat(np.arange(50), work), 60, share_out(np.arange(4096), (), 20, halves=True))
+    row = 1234 // grid.bands.size
+    assert grid.bands.size % 8 == 0
     assert grid.levels[row, 20:].tolist() == [LEVELS - 1] * 30
     assert (np.delete(grid.levels, row, axis=0) <= 1).all()
 
@@ -78,12 +79,12 @@ def test_an_evaluation_does_not_wash_the_map_out() -> None:
     work[:, :20] = 900
     work[:, 200] = 5000
     usual = (step >= 20) & (step != 200)
-    plain = quantise(Heat(step, work, usual), 320, 8, halves=False)
+    plain = quantise(Heat(step, work, usual), 320, share_out(np.arange(8), (), 8, halves=False))
     assert (plain.low, plain.high, plain.clipped) == (100.0, 140.0, True)
     assert plain.levels[5, 100:].tolist() == [LEVELS - 1] * 200
     assert plain.levels[:, 200].tolist() == [LEVELS - 1] * 8
     assert (np.delete(plain.levels[:, 20:], 180, axis=1)[:5] <= 1).all()
-    folded = quantise(Heat(step, work, usual), 60, 8, halves=False)
+    folded = quantise(Heat(step, work, usual), 60, share_out(np.arange(8), (), 8, halves=False))
     assert (folded.low, folded.high, folded.clipped) == (100.0, 140.0, True), "whatever shares a column with them"
 
 
@@ -98,12 +99,31 @@ def test_a_lone_spike_is_cut_off_and_said_to_be() -> None:
 
 def test_a_run_that_is_all_warm_up_still_has_a_scale() -> None:
     heat = Heat(np.arange(15), np.full((2, 15), 50, np.float32), np.zeros(15, dtype=bool))
-    grid = quantise(heat, 40, 4, halves=False)
+    grid = quantise(heat, 40, share_out(np.arange(2), (), 4, halves=False))
     assert (grid.low, grid.high, grid.clipped) == (50.0, 65.0, False)
 
 
 def _map(work: np.ndarray) -> Picture:
     return Picture(replace(snapshot(Made()), heat=Heat(np.arange(work.shape[1]), work)), ASCII)
+
+
+def test_where_ranks_do_not_fit_each_row_is_a_node_and_shows_its_worst() -> None:
+    made = picture(Made(ranks=64, per_node=8, straggler=43, onset=100))
+    lines = text_of(heat_lines(made, 120, 12))
+    assert "work, node x step, the worst rank of each" in lines[0]
+    assert [line[:7].split() for line in lines[1:9]] == [["5!"] if n == 5 else [str(n)] for n in range(8)]
+    many = text_of(heat_lines(picture(Made(ranks=1024, per_node=8)), 120, 12))
+    assert "work, node x step, the worst of 16 nodes a cell" in many[0]
+    zoomed = text_of(heat_lines(made, 120, 12, wanted="40-47"))
+    assert "work, rank x step, 8 of 64 ranks" in zoomed[0]
+    assert [line[:5].strip() for line in zoomed[1:9]] == [str(rank) for rank in range(40, 48)]
+
+
+def test_nodes_whose_ranks_lie_apart_are_kept_together() -> None:
+    hosts = [f"n{rank % 4}" for rank in range(64)]
+    bands = share_out(np.arange(64), hosts, 10, halves=False)
+    assert (bands.unit, bands.labels) == ("node", ("0", "1", "2", "3"))
+    assert bands.ranks(2).tolist() == list(range(2, 64, 4))
 
 
 @pytest.mark.parametrize("halves", [True, False])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.finding import Finding
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.bars import bar, common_scale
 from ddpmon.tui.draw.columns import cell, decimals_for, sheet
@@ -92,12 +93,16 @@ def test_the_blamed_phase_is_in_the_accent() -> None:
         ("nowhere", []),
         ("99999999999999999999", []),
         ("[*(", []),
+        ("straggler", [6]),
+        ("slow-node", [0, 1, 2, 3]),
     ],
 )
 def test_filter(words: str, expected: list[int]) -> None:
-    ranks = snapshot(Made(ranks=8, lost=(2,))).ranks
-    assert ranks is not None
-    assert np.flatnonzero(matching(ranks, words)).tolist() == expected
+    made = snapshot(Made(ranks=8, lost=(2,), straggler=6))
+    slow = Finding(kind="slow_node", severity="warning", summary="", nodes=("node0",))
+    over = Finding(kind="straggler", severity="info", summary="", ranks=(1,), cleared_at_step=7)
+    made = replace(made, findings=(*made.findings, slow, over))
+    assert np.flatnonzero(matching(made, words)).tolist() == expected
 
 
 def test_only_rows_in_sight_are_formatted() -> None:

@@ -81,7 +81,7 @@ class Clashes:
 
     def _gather(self, run: Run) -> None:
         """Who is on which host; it changes when ranks come, or come back."""
-        known = sum(state is not None for state in run.ranks)
+        known = len(run.states)
         counted = (run.restarts, known, len(run.nodes))
         if counted == self._counted:
             return

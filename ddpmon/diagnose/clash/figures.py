@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.run.medians import row_medians
-from ddpmon.run.model import LOST_S, Run
-from ddpmon.schema import NodeFrame, RankFrame
+from ddpmon.run.model import LOST_S, RankState, Run
+from ddpmon.schema import NodeFrame
 
 COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full")
 RECENT = 10
 _LONG, _EVERY = 48, 10
 _APART_S = 0.9  # ranks publish every second, and a watcher may look more often
-_NOBODY = (float("nan"),) * len(COLUMNS)
 _UNKNOWN = ProcessFigures()
 Floats = NDArray[np.float64]
 
@@ -34,6 +33,7 @@ class Figures:
 
     def _begin(self, world: int) -> None:
         shape = (world, len(COLUMNS))
+        self._rows = np.full(shape, np.nan)
         self._recent = np.full((RECENT, *shape), np.nan)
         self._long = np.full((_LONG, *shape), np.nan, np.float32)
         self._began = float("nan")
@@ -51,7 +51,10 @@ class Figures:
         """
         if len(self.now["at"]) != len(run.ranks):
             self._begin(len(run.ranks))
-        table = np.array([_row(state.frame, state.heard_at) if state else _NOBODY for state in run.ranks], np.float64)
+        news = np.flatnonzero(run.standing.known & (run.standing.heard_at != self._rows[:, 0])).tolist()
+        if news:
+            self._rows[news] = np.array([_row(run.states[rank]) for rank in news], np.float64)
+        table = self._rows.copy()
         newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
         if newest < self._last + _APART_S:
             return False
@@ -112,10 +115,11 @@ def free_memory(frame: NodeFrame) -> float:
     return float(max(0, total - used)) if used is not None and total else float("nan")
 
 
-def _row(frame: RankFrame, heard_at: float) -> tuple[float | None, ...]:
+def _row(state: RankState) -> tuple[float | None, ...]:
+    frame = state.frame
     process = frame.process or _UNKNOWN
     return (
-        heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
+        state.heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
         process.rss_bytes, process.memory_limit, process.oom_kills, process.memory_used,
     )  # fmt: skip
 

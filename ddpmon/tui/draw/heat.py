@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from ddpmon.snapshot import Heat, Ints
-from ddpmon.tui.draw.fold import fold
+from ddpmon.tui.draw.bands import Bands, share_out
+from ddpmon.tui.draw.order import matching
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.look import LEVELS, Look, ink
@@ -34,34 +35,60 @@ class Grid:
     """Quantised work, one row a band of ranks and one column a span of steps."""
 
     levels: Levels
-    first_rank: tuple[int, ...]  # of each band
-    size: int  # ranks a band
+    bands: Bands
     steps: tuple[int, ...]  # the first step of each column
     stride: int  # steps a column
     low: float
     high: float
     clipped: bool  # some work is longer than `high`
-    halves: bool  # two bands a character
 
 
-def heat_lines(picture: Picture, width: int, height: int) -> list[Line]:
-    """Title, the map, and the axis of steps with the onset of the headline's finding."""
+def heat_lines(picture: Picture, width: int, height: int, wanted: str = "", cursor: int | None = None) -> list[Line]:
+    """Title, the map, and the axis of steps with the onset of the headline's finding.
+
+    Args:
+        picture: what is known.
+        width: cells.
+        height: lines.
+        wanted: the table's filter; where it matches nobody, all ranks are shown.
+        cursor: the band under the cursor, None without one.
+    """
     look, heat = picture.look, picture.snapshot.heat
     if heat is None or heat.work.size == 0 or height < 3:
         return fit_all([title("work, rank x step", "", width, look), *_nothing(look)], width, height)
-    grid = quantise(heat, max(width - GUTTER - 1, 1), height - 2, look.smooth)
-    lines = [title(_name(grid), _remark(grid, look), width, look)]
-    lines += _rows(grid, picture, width, min((height - 2) // max(len(grid.first_rank), 1), TALLEST))
+    bands = bands_of(picture, height, wanted)
+    grid = quantise(heat, max(width - GUTTER - 1, 1), bands)
+    lines = [title(_name(grid, len(heat.work)), _remark(grid, look), width, look)]
+    lines += _rows(grid, picture, width, min((height - 2) // max(len(bands.starts), 1), TALLEST), cursor)
     lines.append(_axis(grid, picture, width))
     return fit_all(lines, width, height)
+
+
+def bands_of(picture: Picture, height: int, wanted: str = "") -> Bands:
+    """Which ranks share a row of a heat-map of this height."""
+    snapshot = picture.snapshot
+    count = 0 if snapshot.heat is None else len(snapshot.heat.work)
+    hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
+    chosen = np.arange(count)
+    if wanted and hosts:
+        found = np.flatnonzero(matching(snapshot, wanted))
+        chosen = found if found.size else chosen
+    return share_out(chosen, hosts, height - 2, halves=picture.look.smooth)
 
 
 def _nothing(look: Look) -> list[Line]:
     return [[Segment("  no step of any rank has been read yet", look.dim)]]
 
 
-def _name(grid: Grid) -> str:
-    name = "work, rank x step" if grid.size == 1 else f"work, rank x step, the worst of {grid.size} ranks a cell"
+def _name(grid: Grid, world: int) -> str:
+    bands = grid.bands
+    name = f"work, {bands.unit} x step"
+    if bands.unit == "node" and bands.size == 1:
+        name += ", the worst rank of each"
+    elif bands.size > 1:
+        name += f", the worst of {bands.size} {bands.unit}s a cell"
+    if len(bands.order) < world:
+        name += f", {len(bands.order):,} of {world:,} ranks"
     return name if grid.stride == 1 else f"{name}, {grid.stride} steps a column"
 
 
@@ -71,19 +98,19 @@ def _remark(grid: Grid, look: Look) -> str:
     return f"typical {figure(grid.low, look.unknown)} .. {top}{figure(grid.high, look.unknown)} ms"
 
 
-def quantise(heat: Heat, columns: int, rows: int, halves: bool) -> Grid:
+def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
     """Fold ranks and steps to the room there is (taking the worst of each) and quantise to levels."""
-    folding = fold(heat.work.shape[0], rows, halves=halves)
-    bands = np.arange(folding.bands) * folding.size
     stride = _stride(heat.work.shape[1], columns)
     starts = _columns(heat.step, stride, columns)
     work, part = heat.work[:, starts[0] :], slice(int(starts[0]), None)
-    for at, axis_, size in ((bands, 0, folding.size), (starts - starts[0], 1, stride)):
+    if not np.array_equal(bands.order, np.arange(len(work))):
+        work = work[bands.order]
+    for at, axis_, size in ((bands.starts, 0, 2 if bands.folded else 1), (starts - starts[0], 1, stride)):
         work = work if size == 1 else np.fmax.reduceat(work, at, axis=axis_)
     low, high = _range(work[:, _usual_columns(heat, part, starts - starts[0])])
     clipped = bool(np.nanmax(work, initial=0.0) > CLIPPED * high)
-    first_rank, steps = tuple(bands.tolist()), tuple(heat.step[starts].tolist())
-    return Grid(_levels(work, low, high), first_rank, folding.size, steps, stride, low, high, clipped, folding.halves)
+    steps = tuple(heat.step[starts].tolist())
+    return Grid(_levels(work, low, high), bands, steps, stride, low, high, clipped)
 
 
 def _usual_columns(heat: Heat, part: slice, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -133,25 +160,33 @@ def _levels(work: NDArray[np.float32], low: float, high: float) -> Levels:
     return np.where(np.isfinite(work), np.clip(share, 0, LEVELS - 1), MISSING).astype(np.uint8)
 
 
-def _rows(grid: Grid, picture: Picture, width: int, tall: int) -> list[Line]:
-    look = picture.look
-    marked = marked_ranks(picture.snapshot.findings, "warning")
-    step = 2 if grid.halves else 1
+def _rows(grid: Grid, picture: Picture, width: int, tall: int, cursor: int | None) -> list[Line]:
+    look, bands = picture.look, grid.bands
+    named = _named(bands, picture)
+    step = 2 if bands.halves else 1
     lines = []
-    for band in range(0, len(grid.first_rank), step):
-        first = grid.first_rank[band]
-        named = any(first <= rank < first + grid.size * step for rank in marked)
-        cells = [_halves(grid.levels[band : band + 2], look)] if grid.halves else _tall(grid.levels[band], tall, look)
-        gutters = [_gutter(first, named, look), *[[_EMPTY]] * (len(cells) - 1)]
+    for band in range(0, len(bands.starts), step):
+        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid.levels[band], tall, look)
+        here = cursor is not None and band <= cursor < band + step
+        label = bands.labels[cursor if here and cursor is not None else band]
+        gutters = [_gutter(label, bool(named[band : band + step].any()), here, look), *[[_EMPTY]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
     return lines
 
 
-def _gutter(rank: int, named: bool, look: Look) -> Line:
+def _named(bands: Bands, picture: Picture) -> NDArray[np.bool_]:
+    """[bands] whether a finding names one of the band's ranks."""
+    marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.bool_)
+    marked[[r for r in marked_ranks(picture.snapshot.findings, "warning") if 0 <= r < len(marked)]] = True
+    return np.logical_or.reduceat(marked[bands.order], bands.starts)
+
+
+def _gutter(label: str, named: bool, here: bool, look: Look) -> Line:
     sign = look.glyphs.mark if named else " "
+    style = look.strong if here else look.accent if named else look.dim
     return [
-        Segment(f"{rank:>{GUTTER - 2}}"[: GUTTER - 2], look.accent if named else look.dim),
-        Segment(f"{sign} ", look.accent),
+        Segment(f"{look.clean(label):>{GUTTER - 2}}"[: GUTTER - 2], style),
+        Segment(f"{sign}{look.glyphs.cursor if here else ' '}", look.accent),
     ]
 
 

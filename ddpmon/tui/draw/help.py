@@ -17,11 +17,11 @@ KEYS = (
     ("space", "freeze the display; collection goes on"),
     ("enter", "the rank under the cursor in detail, its stack when it hangs;  esc goes back"),
     ("up down j k", "move the cursor; also page up, page down, home, end"),
-    ("/", "show only ranks that match: 3   3-7   node1   lost;  esc shows all"),
+    ("/", "show only ranks that match: 3   3-7   node1   lost   straggler;  esc shows all"),
     ("s  r", "sort by the next column;  reverse"),
     ("1  3  5", "overview;  hosts, their GPUs and who is on them;  all findings with evidence and advice"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s)"),
-    ("tab", "move the focus;  ctrl+p: every command, themes"),
+    ("tab", "move the focus; on the heat-map enter shows a node's ranks;  ctrl+p: every command, themes"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.finding import Finding
 from ddpmon.snapshot import Ints, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
-from ddpmon.tui.verdicts import marked_hosts, marked_ranks
+from ddpmon.tui.verdicts import marked_hosts, marked_ranks, standing
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of a step, so that calm rows do not jump
@@ -23,7 +25,7 @@ def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
     order = _worst(snapshot, ranks) if sort == "worst" else _by_column(ranks, sort)
     if reverse:
         order = order[::-1]
-    return order[matching(ranks, wanted)[order]]
+    return order[matching(snapshot, wanted)[order]]
 
 
 def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool) -> Ints:
@@ -61,14 +63,31 @@ def _by_column(ranks: Ranks, sort: str) -> Ints:
     return np.lexsort((number, -np.nan_to_num(BY_KEY[sort].values(ranks), nan=-np.inf))).astype(np.int64)
 
 
-def matching(ranks: Ranks, wanted: str) -> NDArray[np.bool_]:
-    """Ranks that any of the words match: a number, a range such as 3-7, part of a host name, or a state."""
-    words = wanted.lower().replace(",", " ").split()
-    if not words:
-        return np.ones(len(ranks), dtype=np.bool_)
+def matching(snapshot: Snapshot, wanted: str) -> NDArray[np.bool_]:
+    """Ranks that any of the words match.
+
+    A word is a number, a range such as 3-7, part of a host name, the beginning of a state, or of the kind of a finding
+    that names the rank (or its host, where it names no rank).
+    """
+    ranks, words = snapshot.ranks, wanted.lower().replace(",", " ").split()
+    if ranks is None or not words:
+        return np.ones(0 if ranks is None else len(ranks), dtype=np.bool_)
     mask = np.zeros(len(ranks), dtype=np.bool_)
     for word in words:
-        mask |= _numbered(word, len(ranks)) if re.fullmatch(r"[0-9]+(-[0-9]*)?", word) else _worded(word, ranks)
+        if re.fullmatch(r"[0-9]+(-[0-9]*)?", word):
+            mask |= _numbered(word, len(ranks))
+        else:
+            mask |= _worded(word, ranks) | _found(word, snapshot.findings, ranks)
+    return mask
+
+
+def _found(word: str, findings: Sequence[Finding], ranks: Ranks) -> NDArray[np.bool_]:
+    mask = np.zeros(len(ranks), dtype=np.bool_)
+    for finding in standing(findings):
+        if finding.kind.startswith(word.replace("-", "_")):
+            mask[[rank for rank in finding.ranks if 0 <= rank < len(ranks)]] = True
+            if not finding.ranks and finding.nodes:
+                mask |= np.isin(np.array(ranks.host), finding.nodes)
     return mask
 
 

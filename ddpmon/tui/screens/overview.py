@@ -14,7 +14,6 @@ from ddpmon.tui.draw.curves import plots_beside, plots_stacked
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.footer import Keys
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
-from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.layout import LEAST, Plan, plan
 from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
 from ddpmon.tui.lines import Line
@@ -22,6 +21,7 @@ from ddpmon.tui.picture import notice
 from ddpmon.tui.screens.base import View
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter import Filter
+from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.rank_table import RankTable
 
 
@@ -45,7 +45,7 @@ class Overview(View):
                 yield RankTable()
                 yield Canvas(lambda w, h: finding_lines(self.picture, w, h), id="found")
             yield Canvas(lambda w, h: plots_stacked(self.picture, w, h), id="side")
-        yield Canvas(lambda w, h: heat_lines(self.picture, w, h), id="heat")
+        yield HeatMap()
         yield Canvas(lambda w, h: plots_beside(self.picture, w, h), id="plots")
         yield Filter()
         yield Canvas(self.foot, id="foot")
@@ -59,6 +59,7 @@ class Overview(View):
         """Share out the room, then draw."""
         self._arrange()
         self.table.show(self.picture)
+        self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted)
         super().show()
 
     def on_resize(self, _event: events.Resize) -> None:
@@ -111,6 +112,8 @@ class Overview(View):
             return (("?", "help"), ("q", "quit"))
         if self.query_one(Filter).has_focus:
             return (("enter", "keep the filter"), ("esc", "all ranks"))
+        if self.query_one(HeatMap).has_focus:
+            return (("enter", "only these ranks"), ("j k", "down, up"), ("tab", "table"), ("esc", "all ranks"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
         return (
@@ -128,6 +131,12 @@ class Overview(View):
     @on(Input.Changed, "#filter")
     def _narrow(self, event: Input.Changed) -> None:
         self.table.rearrange(wanted=event.value)
+        self.show()
+
+    @on(HeatMap.Chosen)
+    def _zoom(self, event: HeatMap.Chosen) -> None:
+        self.query_one(Filter).value = event.words
+        self.table.focus()
 
     @on(Filter.Closed)
     def _close_filter(self) -> None:

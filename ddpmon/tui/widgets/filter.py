@@ -18,7 +18,9 @@ class Filter(Input):
         """The reader is done typing."""
 
     def __init__(self) -> None:
-        super().__init__(placeholder="filter ranks: 3  3-7  part of a host name  lost", id="filter", compact=True)
+        super().__init__(
+            placeholder="filter ranks: 3  3-7  part of a host name  lost  straggler", id="filter", compact=True
+        )
         self.max_length = 200
         self.display = False
 

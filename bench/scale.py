@@ -1,0 +1,221 @@
+"""What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal of 160x50.
+
+    python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed]
+
+One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core, resident
+memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the other side:
+CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be sent. CPU times
+are medians and the lower quartile over ticks; others may use this machine too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import pty
+import re
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZE = (160, 50)
+PARTS = ("read", "decode", "take", "judge", "freeze", "rest")
+_SETTLED_S = 12.0
+_FIRST_DATA_S = 180.0
+
+
+class Parts:
+    """CPU time of each tick by part, in ms: the parts of the reader's thread, the rest is drawing and waiting."""
+
+    def __init__(self) -> None:
+        self.now = dict.fromkeys(PARTS, 0.0)
+        self.ticks: list[dict[str, float]] = []
+        self._last = time.process_time()
+
+    def timed(self, owner: Any, name: str, part: str, inner: str = "") -> None:
+        """Count what `owner.name` takes as `part`, but for what counts as `inner` within it."""
+        function: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            began, within = time.process_time(), self.now.get(inner, 0.0)
+            try:
+                return function(*arguments, **options)
+            finally:
+                self.now[part] += (time.process_time() - began) * 1e3 - (self.now.get(inner, 0.0) - within)
+
+        setattr(owner, name, wrapped)
+
+    def tick(self) -> None:
+        """A tick begins: what was counted before is the one before it."""
+        now = time.process_time()
+        total, self._last = (now - self._last) * 1e3, now
+        self.now["rest"] = total - sum(self.now[part] for part in PARTS if part != "rest")
+        self.ticks.append(self.now | {"all": total})
+        self.now = dict.fromkeys(PARTS, 0.0)
+
+
+def watch(url: str) -> None:
+    """Run the dashboard until it is quit, then report on stdout."""
+    sys.path.insert(0, str(ROOT))
+    before = psutil.Process().memory_info().rss
+    from ddpmon.store.tcp import load_torch
+
+    load_torch()
+    torch_bytes = psutil.Process().memory_info().rss - before
+    from ddpmon import observe
+    from ddpmon.diagnose.judge import Judge
+    from ddpmon.run.model import Run
+    from ddpmon.store.patience import PatientStore
+    from ddpmon.tui.app import WatchApp
+
+    parts = Parts()
+    parts.timed(PatientStore, "get_many", "read")
+    parts.timed(observe.Observer, "_all", "decode", inner="read")
+    parts.timed(Run, "add_ranks", "take")
+    parts.timed(Run, "add_node", "take")
+    parts.timed(Run, "settle", "take")
+    parts.timed(Judge, "__call__", "judge")
+    parts.timed(observe, "_freeze", "freeze")
+
+    class Counting(observe.Observer):
+        def tick(self) -> Any:
+            parts.tick()
+            return super().tick()
+
+    WatchApp(Counting(url), interval=1.0).run()
+    steady = parts.ticks[int(_SETTLED_S) :]
+    names = (*PARTS, "all")
+    report = {
+        "parts": {name: float(np.median([tick[name] for tick in steady])) for name in names},
+        "low": float(np.percentile([tick["all"] for tick in steady], 25)),
+        "ticks": len(steady),
+        "rss": psutil.Process().memory_info().rss,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "torch": torch_bytes,
+    }
+    print(json.dumps(report), flush=True)
+
+
+def measure(ranks: int, options: argparse.Namespace) -> None:
+    """One size: publish, watch, print the lines."""
+    command = [sys.executable, "-m", "ddpmon.cli", "simulate", f"--ranks={ranks}", f"--scenario={options.scenario}"]
+    command += [f"--step-ms={options.step_ms}", f"--history-hours={options.hours}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        assert run.stdout is not None
+        url = run.stdout.readline().split()[-1]
+        time.sleep(3.0)
+        host, publishers = psutil.Process(run.pid), psutil.Process(run.pid).children(recursive=True)
+        alone = _share(host, publishers, 5.0)
+        said = _watched(url, options.seconds, host, publishers)
+        run.send_signal(signal.SIGINT)
+        account = run.stdout.read().strip().splitlines()[-1]
+    _print(ranks, said, alone, account)
+
+
+def _share(host: psutil.Process, publishers: list[psutil.Process], seconds: float) -> tuple[float, float]:
+    """Percent of a core that the store's host and the publishers take over the next seconds."""
+    before = _cpu([host]), _cpu(publishers)
+    time.sleep(seconds)
+    return (_cpu([host]) - before[0]) / seconds * 100, (_cpu(publishers) - before[1]) / seconds * 100
+
+
+def _cpu(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes if process.is_running())
+
+
+def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[psutil.Process]) -> dict[str, Any]:
+    """Start a dashboard on a pty, read what it writes for a while, quit it; its report, and ours."""
+    screen, far = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
+    with tempfile.TemporaryFile() as report:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, __file__, "--child", url], stdin=far, stdout=report, stderr=far,
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        first = _until_data(screen, began)
+        _reading(screen, _SETTLED_S)
+        watched = _cpu([psutil.Process(process.pid)]), _cpu([host])
+        written = _reading(screen, seconds)
+        spent = _cpu([psutil.Process(process.pid)]) - watched[0], _cpu([host]) - watched[1]
+        os.write(screen, b"q")
+        while process.poll() is None:
+            _reading(screen, 0.2)
+        report.seek(0)
+        said: dict[str, Any] = json.loads(report.read().splitlines()[0])
+    os.close(screen)
+    os.close(far)
+    memory = host.memory_info().rss, sum(each.memory_info().rss for each in publishers)
+    return said | {"first": first, "kb_s": written / seconds / 1e3, "cpu": spent[0] / seconds * 100,
+                   "host_cpu": spent[1] / seconds * 100, "host_rss": memory[0], "publishers_rss": memory[1]}  # fmt: skip
+
+
+def _until_data(screen: int, began: float) -> float:
+    """Seconds until the first figures of the run are on the screen."""
+    seen = b""
+    while not re.search(rb"step \S*\d", seen):
+        if time.perf_counter() - began > _FIRST_DATA_S:
+            raise SystemExit("the dashboard showed no data")
+        seen = (seen + os.read(screen, 1 << 16))[-200_000:]
+    return time.perf_counter() - began
+
+
+def _reading(screen: int, seconds: float) -> int:
+    """How many bytes are written in the next seconds."""
+    end, total = time.perf_counter() + seconds, 0
+    while (left := end - time.perf_counter()) > 0:
+        if select.select([screen], [], [], left)[0]:
+            total += len(os.read(screen, 1 << 16))
+    return total
+
+
+def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account: str) -> None:
+    parts = " ".join(f"{said['parts'][name]:>6.1f}" for name in PARTS)
+    mb = 1 << 20
+    print(
+        f"{ranks:>6,} {said['parts']['all']:>7.1f} {said['low']:>6.1f} {parts} {said['cpu']:>6.1f} "
+        f"{said['rss'] / mb:>5.0f} {(said['rss'] - said['torch']) / mb:>6.0f} {said['kb_s']:>6.1f} {said['first']:>6.1f} "
+        f"{alone[0]:>6.1f} {said['host_cpu']:>6.1f} {said['host_rss'] / mb:>6.0f} {alone[1]:>6.1f}\n       {account}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--step-ms", type=float, default=500.0)
+    parser.add_argument("--hours", type=float, default=0.0)
+    parser.add_argument("--scenario", default="mixed")
+    parser.add_argument("ranks", type=int, nargs="*", default=[64, 512, 4096])
+    options = parser.parse_args()
+    if options.child:
+        watch(options.child)
+        return
+    print(
+        " ranks   ms/tick       of it                                     %    MB     MB   kB/s  first   "
+        "store's host: %, watched, MB; publishers %"
+    )
+    print("        median    q25 " + " ".join(f"{name:>6}" for name in PARTS) + "   core   all  -torch        s")
+    for ranks in options.ranks:
+        measure(ranks, options)
+
+
+if __name__ == "__main__":
+    main()

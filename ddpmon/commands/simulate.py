@@ -1,0 +1,59 @@
+"""`ddpmon simulate`: ranks that are not there, in a store that is."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import signal
+from typing import NoReturn
+
+from ddpmon.commands.plain import complain
+from ddpmon.simulate.plan import Plan, PlanError
+from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.connect import Target, parse_target
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def simulate(store: str | None, **options: object) -> int:
+    """Publish until the time is over or the user ends it; returns the exit code."""
+    try:
+        plan = Plan(**options)  # type: ignore[arg-type]  # the command line has typed them
+        target = None if store is None else parse_target(store)
+    except (PlanError, TargetError) as error:
+        complain(str(error))
+        return USAGE
+    if target is None and importlib.util.find_spec("torch") is None:
+        complain("hosting a store needs torch, which is not installed: pip install 'ddpmon[torch]', or --store URL")
+        return USAGE
+    try:
+        return _publish(plan, target)
+    except StoreUnavailable as error:
+        complain(str(error))
+        return FAILED
+
+
+def _publish(plan: Plan, target: Target | None) -> int:
+    from ddpmon.simulate import host
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    with host.simulate(plan, target) as simulation:
+        print(
+            f"simulating {plan.ranks:,} ranks on {plan.nodes:,} hosts ({plan.scenario}); "
+            f"to see them: ddpmon watch {simulation.url}",
+            flush=True,
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            simulation.wait(plan.seconds)
+        done = simulation.end()
+    print(
+        f"published {done.rank_frames:,} rank frames, {done.history_frames:,} histories, {done.node_frames:,} host "
+        f"frames: {done.bytes / 1e6:,.1f} MB; {done.missed:,} frames came too late to be sent"
+    )
+    if done.error:
+        complain(done.error)
+    return FAILED if done.error else OK
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,73 @@
+"""Every rank's last 20 steps in one figure a column, worked out anew only for the ranks that have brought some."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import row_medians
+from ddpmon.run.rings import I64, Rings
+from ddpmon.schema import PHASES
+
+RECENT = 20  # steps behind every median on the screen
+MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
+LATEST = ("loss", "allreduce")
+F64 = NDArray[np.float64]
+
+
+class Recent:
+    """Medians of a rank's own last 20 steps on record, and the latest known loss and all-reduce time."""
+
+    def __init__(self, rings: Rings) -> None:
+        self._rings = rings
+        self._figures = {name: np.full(len(rings.last), np.nan) for name in (*MEDIANS, *LATEST)}
+
+    def figures(self) -> dict[str, F64]:
+        """Column -> [world], NaN where unknown; the caller's own."""
+        rows = np.flatnonzero(self._rings.touched)
+        self._rings.touched[rows] = False
+        if rows.size:
+            self._renew(rows)
+        return {name: figures.copy() for name, figures in self._figures.items()}
+
+    def _renew(self, rows: I64) -> None:
+        cells, known = self._newest(rows)
+        for name in MEDIANS:
+            self._figures[name][rows] = row_medians(self._values(name, cells, known).astype(np.float64))
+        for name in LATEST:
+            self._figures[name][rows] = _last_known(self._values(name, cells, known))
+        unseen = rows[np.isnan(self._figures["allreduce"][rows])]  # on a GPU it is sampled once in a hundred steps
+        if unseen.size:
+            self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)
+
+    def _newest(self, rows: I64) -> tuple[I64, NDArray[np.bool_]]:
+        """[rows, 20] the cells of each rank's newest steps on record, oldest first, and which of them hold one."""
+        rings = self._rings
+        steps = rings.last[rows][:, None] - np.arange(RECENT - 1, -1, -1)
+        slots = steps % rings.capacity
+        known: NDArray[np.bool_] = (rings.step[rows[:, None], slots] == steps) & (steps >= 0)
+        holes = np.flatnonzero(~known.all(axis=1))  # steps that were thinned, or a run that has just begun
+        if holes.size:
+            own = rings.step[rows[holes]]
+            newest = np.argsort(own, axis=1)[:, -RECENT:]
+            slots[holes] = newest
+            known[holes] = np.take_along_axis(own, newest, axis=1) >= 0
+        return rows[:, None] * rings.capacity + slots, known
+
+    def _values(self, name: str, cells: I64, known: NDArray[np.bool_]) -> NDArray[np.float32]:
+        values = self._rings.column[name].reshape(-1)[cells]
+        return values if known.all() else np.where(known, values, np.float32(np.nan))
+
+    def _newest_known(self, name: str, rows: I64) -> NDArray[np.float32]:
+        values = self._rings.column[name][rows]
+        steps = np.where(np.isnan(values), -1, self._rings.step[rows])
+        newest = steps.argmax(axis=1)
+        at = np.arange(len(rows))
+        return np.where(steps[at, newest] >= 0, values[at, newest], np.float32(np.nan))
+
+
+def _last_known(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[rows] the newest known of each rank's values, which stand in order of steps."""
+    known = ~np.isnan(values)
+    newest = values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+    return np.where(known.any(axis=1), values[np.arange(len(values)), newest], np.float32(np.nan))

@@ -1,0 +1,240 @@
+"""The frames that simulated ranks and hosts would send."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
+from ddpmon.parts import Flight, Stack, StackFrame, Stall
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, State, StepColumns
+from ddpmon.simulate.plan import RECENT, SHARES, Plan, host_name
+from ddpmon.simulate.scenarios import F32, I64, Scenario
+from ddpmon.simulate.timeline import WINDOW_S, Timeline
+
+STALLED_S = 10.0
+_SENT = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
+COLUMNS = (*_SENT, "loss", "samples")
+_MOST_ROWS = 256
+_GIB = 1 << 30
+_FIRST_PID, _LIFE = 20_000, 100_000
+_SOURCES = {
+    "clock": "simulated",
+    "step": "simulated",
+    "allreduce": "simulated",
+    "buckets": "none",
+    "input": "simulated",
+    "barrier": "simulated",
+    "gc": "simulated",
+}
+
+
+class Frames:
+    """Writes the frames of some ranks and of their hosts.
+
+    Args:
+        plan: the run.
+        scenario: what befalls it.
+        run_id: its id in the store.
+        own: the ranks, ascending.
+    """
+
+    def __init__(self, plan: Plan, scenario: Scenario, run_id: str, own: I64) -> None:
+        self._plan, self._scenario, self._run = plan, scenario, run_id
+        self._own = own
+        self._timeline = Timeline(plan, scenario, own)
+        self._done = 0
+
+    def reach(self, seconds: float) -> None:
+        """Let the run go on until `seconds` after it began."""
+        self._done = self._timeline.trim(self._timeline.reach(seconds))
+
+    def ranks(self, places: I64, seconds: float, state: State = "running") -> Iterator[RankFrame]:
+        """The frames of the ranks at these places of `own`; of those that are away none."""
+        line, done = self._timeline, self._done
+        first = max(0, done - _MOST_ROWS, int(np.searchsorted(line.ends[:done], seconds - WINDOW_S)))
+        lives, since, away = self._scenario.lives(self._plan, seconds)
+        blobs = _Blobs(line.columns, places, first, done)
+        phases, phase_s, standing_s = self._phases(places, seconds)
+        now, one = time.time(), self._plan
+        for i, rank in enumerate(self._own[places].tolist()):
+            if away[rank]:
+                continue
+            began = float(since[rank])
+            skip = int(np.searchsorted(line.ends[:done], began)) if began else 0
+            born = int(line.step[min(skip, done - 1)]) if began and done else 0
+            stall = self._stall(rank, standing_s) if standing_s >= STALLED_S else None
+            yield RankFrame(
+                run_id=self._run,
+                rank=rank,
+                seq=int(seconds - began) + 1,
+                sent_at=now,
+                host=host_name(one.host_of(rank)),
+                node=one.host_of(rank),
+                pid=_FIRST_PID + rank + _LIFE * int(lives[rank]),
+                local_rank=rank % one.per_host,
+                gpu_uuid=f"GPU-simulated-{rank}",
+                state="stalled" if stall is not None and state == "running" else state,
+                phase=phases[i],
+                step=int(line.step[done - 1]) - born if done else -1,
+                phase_s=phase_s[i],
+                steps=blobs.columns(i, line.step[max(first, skip) : done] - born, max(first, skip) - first),
+                bucket_count=12,
+                gradient_bytes=280 << 20,
+                process=_process(rank, int(seconds), self._scenario.hogged == one.host_of(rank)),
+                cost_us=38.0 + rank % 7,
+                stall=stall,
+                sources=_SOURCES,
+            )
+
+    def histories(self, places: I64, seconds: float) -> Iterator[HistoryFrame]:
+        """What the ranks at these places remember."""
+        line, done, older = self._timeline, self._done, self._timeline.older
+        first = max(0, done - RECENT)
+        recent, past = _Blobs(line.columns, places, first, done), _Blobs(older.columns, places, 0, len(older.step))
+        lives = self._scenario.lives(self._plan, seconds)[0]
+        for i, rank in enumerate(self._own[places].tolist()):
+            if not lives[rank]:
+                own_past = past.columns(i, older.step, 0, older.stride)
+                yield HistoryFrame(
+                    run_id=self._run, rank=rank, recent=recent.columns(i, line.step[first:done], 0), older=own_past
+                )
+
+    def nodes(self, places: I64, seconds: float) -> Iterator[NodeFrame]:
+        """The frames of the hosts whose first rank is at one of these places."""
+        for rank in self._own[places].tolist():
+            node = self._plan.host_of(rank)
+            if rank % self._plan.per_host == 0 and not self._scenario.lives(self._plan, seconds)[2][rank]:
+                yield _node(self._plan, self._scenario, self._run, node, seconds)
+
+    def _phases(self, places: I64, seconds: float) -> tuple[list[str], list[float], float]:
+        """Which phase each rank is in and for how long; and how long the job stands still (0: it does not)."""
+        line, done = self._timeline, self._done
+        began = float(line.ends[done - 1]) if done else 0.0
+        into_ms = max(0.0, seconds - began) * 1e3
+        hung = self._scenario.hung
+        if hung is not None and done < len(line.step) and line.ends[done] == np.inf:
+            phases = ["input" if rank == hung else "exposed" for rank in self._own[places].tolist()]
+            return phases, [into_ms / 1e3] * len(phases), into_ms / 1e3
+        work = line.columns["work"][places, min(done, line.columns["work"].shape[1] - 1)]
+        bounds = np.cumsum(list(SHARES.values())).astype(np.float32)
+        names = (*SHARES, "exposed")
+        share = into_ms / np.maximum(work, 1e-3)
+        index = np.searchsorted(bounds, share, side="right")
+        starts = np.concatenate([[0.0], bounds])[index]
+        return [names[i] for i in index.tolist()], (np.maximum(0, share - starts) * work / 1e3).tolist(), 0.0
+
+    def _stall(self, rank: int, seconds: float) -> Stall:
+        culprit = rank == self._scenario.hung
+        line = 88 if culprit else 112
+        own = StackFrame("train.py", line, "__getitem__" if culprit else "train", "sample = read(index)", True)
+        stack = Stack("MainThread", [StackFrame("train.py", 40, "main", "train(model)", True), own])
+        entered = 3 * int(self._timeline.step[self._done - 1]) if self._done else 0
+        flight = Flight("default", entered + (not culprit), entered, "simulated:all_reduce")
+        return Stall(seconds, [stack], [flight])
+
+
+class _Blobs:
+    """Some ranks' columns as bytes, from which each rank's rows are cut."""
+
+    def __init__(self, columns: dict[str, F32], places: I64, first: int, end: int) -> None:
+        self._rows = end - first
+        self._bytes = {name: np.ascontiguousarray(columns[name][places, first:end]).tobytes() for name in COLUMNS}
+
+    def columns(self, place: int, steps: I64, skip: int, stride: int = 1) -> StepColumns:
+        """One rank's rows but for the first few."""
+        rows = self._rows
+        start, stop = 4 * (place * rows + min(skip, rows)), 4 * (place + 1) * rows
+        values = {name: data[start:stop] for name, data in self._bytes.items()} if rows else {}
+        return StepColumns(step=steps.astype("<i8").tobytes(), values=values, stride=stride)
+
+
+@lru_cache(maxsize=512)
+def _figures_of(kind: int, hogged: bool) -> ProcessFigures:
+    return ProcessFigures(
+        cpu_pct=104.0 + kind % 13,
+        rss_bytes=6 * _GIB + (kind << 20),
+        threads=41,
+        runqueue_pct=22.0 + kind % 5 if hogged else 0.2,
+        runqueue_all_pct=40.0 if hogged else 0.9,
+        switches_per_s=180.0 if hogged else 3.0,
+        cpus="0-127",
+        compute_threads=8,
+        workers=4,
+        workers_cpu_pct=88.0,
+        workers_rss_bytes=3 * _GIB,
+        memory_used=40 * _GIB,
+        read_bytes_s=12e6,
+        write_bytes_s=0.0,
+        gpu_memory=61 * _GIB,
+    )
+
+
+def _process(rank: int, second: int, hogged: bool) -> ProcessFigures:
+    return _figures_of((rank * 7 + second) % 200, hogged)
+
+
+def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -> NodeFrame:
+    ranks = range(node * plan.per_host, min((node + 1) * plan.per_host, plan.ranks))
+    return NodeFrame(
+        run_id=run,
+        node=node,
+        seq=int(seconds) + 1,
+        sent_at=time.time(),
+        host=host_name(node),
+        by_rank=ranks[0],
+        figures=_host(plan, scenario, node, seconds),
+        gpus=[_gpu(plan, rank, seconds, scenario.shared_gpu == rank) for rank in ranks[:64]],
+        cost_pct=0.3,
+    )
+
+
+def _host(plan: Plan, scenario: Scenario, node: int, seconds: float) -> HostFigures:
+    wave = (node * 13 + int(seconds)) % 10
+    hog = Process(7777, [1], "other", "stress-ng --cpu 120")
+    hogged = scenario.hogged == node and seconds >= (plan.fault_step - plan.first_step) * plan.step_ms / 1e3
+    return HostFigures(
+        cpu_pct=97.0 if hogged else 11.0 + wave,
+        cpu_count=128,
+        load_1m=140.0 if hogged else 12.0 + wave,
+        steal_pct=0.0,
+        memory_used=310 * _GIB,
+        memory_total=1024 * _GIB,
+        swap_used=0,
+        pressure=Pressure(cpu=62.0 if hogged else 0.4, memory=0.0, memory_full=0.0, io=0.1, io_full=0.0),
+        processes=[HostProcess(hog, cpu_pct=11_800.0, cpus="0-127", rss_bytes=_GIB, nice=0)] if hogged else [],
+        nics=[Nic("eth0", 200_000.0, 2e8 + 1e6 * wave, 2e8, 0, 0)],
+        retransmits_per_1000=0.1,
+        numa=["0-63", "64-127"],
+    )
+
+
+def _gpu(plan: Plan, rank: int, seconds: float, shared: bool) -> GpuFigures:
+    wave = (rank * 11 + int(seconds)) % 8
+    life_pid = _FIRST_PID + rank
+    processes = [GpuProcess(Process(life_pid, [1], "trainer", "python train.py"), 61 * _GIB, 90.0)]
+    if shared and seconds >= (plan.fault_step - plan.first_step) * plan.step_ms / 1e3:
+        processes.append(GpuProcess(Process(4242, [1], "somebody", "python notebook.py"), 9 * _GIB, 38.0))
+    return GpuFigures(
+        index=rank % plan.per_host,
+        uuid=f"GPU-simulated-{rank}",
+        name="simulated",
+        utilization_pct=90.0 + wave,
+        memory_used=63 * _GIB,
+        memory_total=80 * _GIB,
+        temperature_c=58.0 + wave,
+        power_w=610.0 + 5 * wave,
+        power_limit_w=700.0,
+        sm_clock_mhz=1900.0 - 5 * wave,
+        sm_clock_max_mhz=1980.0,
+        clock_reasons=[],
+        pcie_width=16,
+        pcie_width_max=16,
+        ecc_uncorrected=0,
+        xids=[],
+        processes=processes,
+        process_count=len(processes),
+    )

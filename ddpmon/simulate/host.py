@@ -1,0 +1,175 @@
+"""The parent: hosts the store, lays its keys out as rank 0 does, and lets the processes publish."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from secrets import token_hex
+
+from ddpmon.schema import RunInfo, encode
+from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.worker import Account, work
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.connect import Target, connect, list_runs
+from ddpmon.store.discovery import Announcement, announce, withdraw
+
+_LINGER_S = 0.8  # as rank 0 does, so that watchers read the last frames
+_READY_S = 120.0
+
+
+@dataclass(slots=True)
+class Simulation:
+    """A run that is being published.
+
+    Attributes:
+        url: where it can be watched. run_id: which run of that store it is.
+    """
+
+    url: str
+    run_id: str
+    _ending: Event
+    _processes: list[SpawnProcess]
+    _reports: list[Connection]
+    _gone: bool = False
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until it is over, or for so long; returns whether a process has ended by itself."""
+        ended = wait([process.sentinel for process in self._processes], seconds)
+        return bool(ended)
+
+    def end(self) -> Account:
+        """Let every rank say that it has finished; returns what was published."""
+        self._ending.set()
+        total = Account()
+        for report in self._reports:
+            try:
+                total = total + (report.recv() if report.poll(30.0) else Account(error="a process did not end"))
+            except (EOFError, OSError):
+                total = total + Account(error="a process died")
+        for process in self._processes:
+            process.join(5.0)
+        return total
+
+
+@contextmanager
+def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
+    """Publish a run: into the store at `target`, or into one of our own on loopback.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached or hosted.
+    """
+    store, target = (connect(target), target) if target is not None else _serve()
+    run_id = f"simulated-{plan.scenario}-{int(time.time())}-{token_hex(4)}"
+    file: Path | None = None
+    simulation = None
+    try:
+        _lay_out(store, plan, run_id)
+        simulation = _start(plan, target, run_id)
+        file = _announce(plan, target, run_id)
+        yield simulation
+    finally:
+        if simulation is not None:
+            for process in simulation._processes:
+                if process.is_alive():
+                    process.terminate()
+            time.sleep(_LINGER_S)
+        withdraw(file)
+        store.close()
+
+
+def _serve() -> tuple[Store, Target]:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # whatever knocks at the port, it is not told here
+    from ddpmon.store.tcp import serve
+
+    try:
+        store, port = serve("127.0.0.1")
+    except OSError as error:
+        raise StoreUnavailable(f"no store can be hosted here: {error}") from None
+    return store, Target("127.0.0.1", port)
+
+
+def _lay_out(store: Store, plan: Plan, run_id: str) -> None:
+    """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
+    runs = list_runs(store)
+    for rank in range(plan.ranks):
+        store.put(rank_key(run_id, rank), b"")
+        store.put(history_key(run_id, rank), b"")
+    for node in range(plan.nodes):
+        store.put(node_key(run_id, node), b"")
+    store.put(run_key(run_id), encode(_info(plan, run_id)))
+    store.put(RUNS_KEY, "\n".join([*runs, run_id]).encode())
+
+
+def _info(plan: Plan, run_id: str) -> RunInfo:
+    return RunInfo(
+        run_id=run_id,
+        name=f"simulated-{plan.scenario}",
+        world_size=plan.ranks,
+        node_keys=list(range(plan.nodes)),
+        backend="simulated",
+        device="simulated",
+        parameters=70_000_000,
+        gradient_bytes=280 << 20,
+        bucket_cap_bytes=25 << 20,
+        bucket_detail=False,
+        started_at=time.time() - plan.hours * 3600,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        versions={"simulated": "yes"},
+    )
+
+
+def _start(plan: Plan, target: Target, run_id: str) -> Simulation:
+    context = multiprocessing.get_context("spawn")
+    ending, processes, reports = context.Event(), [], []
+    for place in range(plan.processes):
+        mine, its = context.Pipe()
+        process = context.Process(target=work, args=(plan, place, target, run_id, ending, its), daemon=True)
+        process.start()
+        its.close()
+        processes.append(process)
+        reports.append(mine)
+    simulation = Simulation(target.url, run_id, ending, processes, reports)
+    for report in reports:
+        _await_ready(report)
+    began = time.time()
+    for report in reports:
+        report.send(began)
+    return simulation
+
+
+def _await_ready(report: Connection) -> None:
+    """Wait until a process has made its past and has connected.
+
+    Raises:
+        StoreUnavailable: it could not.
+    """
+    try:
+        said = report.recv() if report.poll(_READY_S) else Account(error="a process did not start")
+    except (EOFError, OSError):
+        said = Account(error="a process died while it started")
+    if isinstance(said, Account):
+        raise StoreUnavailable(said.error)
+
+
+def _announce(plan: Plan, target: Target, run_id: str) -> Path | None:
+    return announce(
+        Announcement(
+            run_id=run_id,
+            name=f"simulated-{plan.scenario}",
+            url=target.url,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            world_size=plan.ranks,
+            started_at=time.time(),
+        )
+    )

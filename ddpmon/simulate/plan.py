@@ -1,0 +1,126 @@
+"""What is to be simulated: how many ranks on how many hosts, what befalls them, and how fast they step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.parts import MAX_RANKS
+
+SCENARIOS = ("healthy", "straggler", "intermittent", "slow-node", "hang", "churn", "clash", "mixed")
+NEEDS_HOSTS = ("slow-node", "mixed")
+BLOCK = 32  # steps made at a time
+RECENT = 256  # steps that a history frame holds whole
+SHARES = {"input": 0.05, "forward": 0.32, "backward": 0.56, "optimizer": 0.04, "other": 0.03}  # of a step's work
+WORK_SHARE = 0.9  # of a step; the rest is the transfer that nobody hides
+SAMPLES = 32.0
+_LOSS_END, _LOSS_FALL, _LOSS_STEPS = 2.1, 8.7, 2500.0
+_STEPS_BEFORE_FAULT, _SECONDS_BEFORE_FAULT = 60, 20.0
+_SHORTEST_MS, _LONGEST_MS = 10.0, 60_000.0
+_MOST_PROCESSES = 64
+_LONGEST_HOURS = 24 * 365.0
+
+
+class PlanError(ValueError):
+    """A plan that makes no sense; the message is a sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One simulated run.
+
+    Args:
+        ranks: how many.
+        hosts: on how many hosts, in order.
+        scenario: of `SCENARIOS`.
+        step_ms: what a step takes where nothing goes wrong.
+        hours: how long the run pretends to have gone on before it begins.
+        seed: of all that is random.
+        processes: how many publish.
+        seconds: how long, None until it is told to end.
+
+    Raises:
+        PlanError: some of this makes no sense.
+    """
+
+    ranks: int
+    hosts: int = 1
+    scenario: str = "healthy"
+    step_ms: float = 500.0
+    hours: float = 0.0
+    seed: int = 0
+    processes: int = 2
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for wrong, sentence in self._complaints():
+            if wrong:
+                raise PlanError(sentence)
+
+    def _complaints(self) -> list[tuple[bool, str]]:
+        return [
+            (not 1 <= self.ranks <= MAX_RANKS, f"{self.ranks:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"),
+            (
+                not 1 <= self.hosts <= self.ranks,
+                f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds some",
+            ),
+            (self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"),
+            (
+                self.scenario in NEEDS_HOSTS and len({self.host_of(0), self.host_of(self.ranks - 1)}) < 2,
+                f"{self.scenario} needs 2 hosts or more",
+            ),
+            (
+                not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS,
+                f"a step of {self.step_ms:g} ms: from {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms can be simulated",
+            ),
+            (
+                not 0 <= self.hours <= _LONGEST_HOURS,
+                f"a history of {self.hours:g} hours: from 0 to {_LONGEST_HOURS:g} can be simulated",
+            ),
+            (
+                not 1 <= self.processes <= min(_MOST_PROCESSES, self.ranks),
+                f"{self.processes} processes: from 1 to {_MOST_PROCESSES}, and no more than ranks",
+            ),
+            (
+                self.seconds is not None and not 0 < self.seconds < math.inf,
+                f"{self.seconds} seconds: a run lasts longer than nothing and less than for ever",
+            ),
+            (not 0 <= self.seed < 1 << 63, f"a seed of {self.seed}: a whole number from 0 on"),
+        ]
+
+    @property
+    def per_host(self) -> int:
+        """Ranks a host; the last may hold fewer."""
+        return -(-self.ranks // self.hosts)
+
+    @property
+    def nodes(self) -> int:
+        """Hosts that hold a rank."""
+        return -(-self.ranks // self.per_host)
+
+    def host_of(self, rank: int) -> int:
+        """The number of a rank's host."""
+        return rank // self.per_host
+
+    @property
+    def first_step(self) -> int:
+        """The step that the run begins with: those before it are history."""
+        return int(self.hours * 3.6e6 / self.step_ms) // BLOCK * BLOCK
+
+    @property
+    def fault_step(self) -> int:
+        """The step from which on something goes wrong."""
+        return self.first_step + max(_STEPS_BEFORE_FAULT, math.ceil(_SECONDS_BEFORE_FAULT * 1e3 / self.step_ms))
+
+
+def host_name(node: int) -> str:
+    """What a simulated host is called."""
+    return f"node{node:04d}"
+
+
+def loss_at(steps: NDArray[np.int64]) -> NDArray[np.float32]:
+    """[T] the loss that a rank logs on average."""
+    return np.asarray(_LOSS_END + _LOSS_FALL * np.exp(-steps / _LOSS_STEPS), np.float32)

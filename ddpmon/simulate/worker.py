@@ -1,0 +1,114 @@
+"""One publishing process: its ranks' frames, once a second each, evenly spread over the second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+
+import msgspec
+import numpy as np
+
+from ddpmon.schema import encode
+from ddpmon.simulate.frames import Frames
+from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.scenarios import scenario_of
+from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.store.connect import Target
+
+_SLOTS = 20  # a second; each holds a part of the ranks
+_HISTORY_EVERY_S = 5
+
+
+class Account(msgspec.Struct):
+    """What a process has published: frames and bytes by kind, ranks' seconds that it was too late for, CPU seconds."""
+
+    rank_frames: int = 0
+    history_frames: int = 0
+    node_frames: int = 0
+    bytes: int = 0
+    missed: int = 0
+    cpu_s: float = 0.0
+    error: str = ""
+
+    def __add__(self, other: Account) -> Account:
+        mine, its = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        return Account(*(a + b for a, b in zip(mine, its, strict=True)))
+
+
+def work(plan: Plan, place: int, target: Target, run_id: str, ending: Event, report: Connection) -> None:
+    """Publish every `processes`-th host's worth of ranks until told to end, then say what was done."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and tells us
+    account = Account()
+    try:
+        own = np.array_split(np.arange(plan.ranks), plan.processes)[place]
+        publisher = Publisher(plan, own, target, run_id, account)
+        report.send("ready")
+        publisher.go(report.recv(), ending)
+    except StoreUnavailable as error:
+        account.error = str(error)
+    except (EOFError, OSError):
+        return  # the parent has gone
+    account.cpu_s = time.process_time()
+    report.send(account)
+
+
+class Publisher:
+    """Puts frames into the store, slot by slot."""
+
+    def __init__(self, plan: Plan, own: np.ndarray, target: Target, run_id: str, account: Account) -> None:
+        self._frames = Frames(plan, scenario_of(plan), run_id, own)
+        self._run, self._count, self._account = run_id, len(own), account
+        self._store = _open(target)
+        self._parent = os.getppid()
+
+    def go(self, began: float, ending: Event) -> None:
+        """Publish from `began` (Unix time) on; at the end every rank says that it has finished."""
+        slot = 0
+        while not ending.is_set() and os.getppid() == self._parent:
+            wait = began + slot / _SLOTS - time.time()
+            if wait > 0:
+                ending.wait(wait)
+            elif -wait > 1.0:  # a whole second too late: these ranks' frames are not sent at all
+                self._account.missed += len(self._places(slot))
+                slot += 1
+                continue
+            seconds = time.time() - began
+            if wait <= 0 or not ending.is_set():
+                self._publish(slot, max(0.0, seconds))
+            slot += 1
+        everybody = np.arange(self._count)
+        self._frames.reach(time.time() - began)
+        for frame in self._frames.ranks(everybody, time.time() - began + 1, "finished"):
+            self._put(rank_key(self._run, frame.rank), encode(frame))
+        self._store.close()
+
+    def _places(self, slot: int) -> np.ndarray:
+        return np.arange(slot % _SLOTS, self._count, _SLOTS)
+
+    def _publish(self, slot: int, seconds: float) -> None:
+        places, frames, account = self._places(slot), self._frames, self._account
+        frames.reach(seconds)
+        for rank in frames.ranks(places, seconds):
+            self._put(rank_key(self._run, rank.rank), encode(rank))
+            account.rank_frames += 1
+        due = places[(places + slot // _SLOTS) % _HISTORY_EVERY_S == 0] if slot >= _SLOTS else places
+        for history in frames.histories(due, seconds):
+            self._put(history_key(self._run, history.rank), encode(history))
+            account.history_frames += 1
+        for node in frames.nodes(places, seconds):
+            self._put(node_key(self._run, node.node), encode(node))
+            account.node_frames += 1
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._account.bytes += len(value)
+        self._store.put(key, value)
+
+
+def _open(target: Target) -> Store:
+    """A connection without a thread of its own: thousands of frames a second go through it."""
+    from ddpmon.store.tcp import TcpStore
+
+    return TcpStore(target.host, target.port)

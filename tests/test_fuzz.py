@@ -1,0 +1,79 @@
+"""Hostile frames and connections: nothing crashes, hangs or grows, and whatever is refused is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddpmon.observe import Observer
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.draw.findings import finding_lines
+from ddpmon.tui.draw.header import figures_line, header_line, verdict_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.table import TableView, table_lines
+from ddpmon.tui.look import make_look
+from ddpmon.tui.picture import Picture
+from tests.fuzzing import Fuzz, besiege, feed, wait_for
+
+FRAMES, CONNECTIONS = 20_000, 200
+
+
+def test_hostile_frames_are_counted_and_the_picture_stays_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    fuzz, ticks = Fuzz(seed=5), 0
+
+    def draw(snapshot: Snapshot) -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks % 10 == 0:
+            draw_plainly(snapshot)
+
+    refused = feed(fuzz, FRAMES, monkeypatch, draw)
+    assert fuzz.refused > FRAMES / 10
+    assert refused == fuzz.refused
+
+
+def draw_plainly(snapshot: Snapshot) -> None:
+    """Draw the overview; fails on anything that a terminal would obey."""
+    picture = Picture(snapshot, make_look())
+    lines = [header_line(picture, 120), figures_line(picture, 120), *verdict_lines(picture, 120)]
+    lines += [*heat_lines(picture, 120, 12), *finding_lines(picture, 120, 8)]
+    order = ordered(snapshot, "worst", reverse=False, wanted="")
+    lines += table_lines(picture, TableView(order), 120, 20)
+    text = "".join(segment.text for line in lines for segment in line)
+    assert text.isprintable(), [letter for letter in text if not letter.isprintable()]
+
+
+def test_a_besieged_store_goes_on_serving_its_watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    command = [sys.executable, "-m", "ddpmon.cli", "simulate", "--ranks=4", "--processes=1", "--scenario=healthy"]
+    with subprocess.Popen([*command, "--step-ms=100"], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        url = run.stdout.readline().split()[-1]
+        observer = Observer(url)
+        try:
+            assert wait_for(lambda: _step(observer.tick()) > 0, 60.0)
+
+            def look() -> None:
+                observer.tick()
+
+            host, port = url.removeprefix("tcp://").split(":")
+            taken = besiege((host, int(port)), CONNECTIONS, 5, look)
+            assert taken == CONNECTIONS
+            reached = _step(observer.tick())
+            time.sleep(0.5)
+            assert wait_for(lambda: _step(observer.tick()) > reached + 10, 60.0)
+            last = observer.tick()
+            assert (last.link.state, last.coverage.reporting if last.coverage else 0) == ("live", 4)
+        finally:
+            observer.close()
+            run.terminate()
+            assert run.wait(60) == 0
+
+
+def _step(snapshot: Snapshot) -> int:
+    return -1 if snapshot.run is None or snapshot.run.step is None else snapshot.run.step

@@ -1,10 +1,10 @@
-"""What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal of 160x50.
+"""What watching thousands of ranks costs: a simulated run in a real store, a real dashboard on a terminal of 160x50.
 
     python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed]
 
-One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core, resident
-memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the other side:
-CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be sent. CPU times
+One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
+resident memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the
+other side: CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be sent. CPU times
 are medians and the lower quartile over ticks; others may use this machine too.
 """
 
@@ -161,8 +161,15 @@ def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[ps
     os.close(screen)
     os.close(far)
     memory = host.memory_info().rss, sum(each.memory_info().rss for each in publishers)
-    return said | {"first": first, "kb_s": written / seconds / 1e3, "cpu": spent[0] / seconds * 100,
-                   "host_cpu": spent[1] / seconds * 100, "host_rss": memory[0], "publishers_rss": memory[1]}  # fmt: skip
+    return {
+        **said,
+        "first": first,
+        "kb_s": written / seconds / 1e3,
+        "cpu": spent[0] / seconds * 100,
+        "host_cpu": spent[1] / seconds * 100,
+        "host_rss": memory[0],
+        "publishers_rss": memory[1],
+    }
 
 
 def _until_data(screen: int, began: float) -> float:
@@ -189,7 +196,8 @@ def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account
     mb = 1 << 20
     print(
         f"{ranks:>6,} {said['parts']['all']:>7.1f} {said['low']:>6.1f} {parts} {said['cpu']:>6.1f} "
-        f"{said['rss'] / mb:>5.0f} {(said['rss'] - said['torch']) / mb:>6.0f} {said['kb_s']:>6.1f} {said['first']:>6.1f} "
+        f"{said['rss'] / mb:>5.0f} {(said['rss'] - said['torch']) / mb:>6.0f} "
+        f"{said['kb_s']:>6.1f} {said['first']:>6.1f} "
         f"{alone[0]:>6.1f} {said['host_cpu']:>6.1f} {said['host_rss'] / mb:>6.0f} {alone[1]:>6.1f}\n       {account}",
         flush=True,
     )

@@ -4,8 +4,8 @@
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
 resident memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the
-other side: CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be sent. CPU times
-are medians and the lower quartile over ticks; others may use this machine too.
+other side: CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be
+sent. CPU times are medians and the lower quartile over ticks; others may use this machine too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What watching thousands of ranks costs: a simulated run in a real store, a real dashboard on a terminal of 160x50.
+"""What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal (160x50).
 
     python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
 resident memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the
-other side: CPU of the store's host and of the publishing processes, bytes a second, frames that came too late to be
-sent. CPU times are medians and the lower quartile over ticks; others may use this machine too.
+other side: CPU of the store's host and of the publishing processes, what was published, frames that came too late to be
+sent. CPU times are the median and the lower quartile over ticks; others may use this machine too.
 """
 
 from __future__ import annotations
@@ -161,15 +161,8 @@ def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[ps
     os.close(screen)
     os.close(far)
     memory = host.memory_info().rss, sum(each.memory_info().rss for each in publishers)
-    return {
-        **said,
-        "first": first,
-        "kb_s": written / seconds / 1e3,
-        "cpu": spent[0] / seconds * 100,
-        "host_cpu": spent[1] / seconds * 100,
-        "host_rss": memory[0],
-        "publishers_rss": memory[1],
-    }
+    said |= {"first": first, "kb_s": written / seconds / 1e3, "cpu": spent[0] / seconds * 100}
+    return said | {"host_cpu": spent[1] / seconds * 100, "host_rss": memory[0], "publishers_rss": memory[1]}
 
 
 def _until_data(screen: int, began: float) -> float:
@@ -192,15 +185,13 @@ def _reading(screen: int, seconds: float) -> int:
 
 
 def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account: str) -> None:
-    parts = " ".join(f"{said['parts'][name]:>6.1f}" for name in PARTS)
     mb = 1 << 20
-    print(
-        f"{ranks:>6,} {said['parts']['all']:>7.1f} {said['low']:>6.1f} {parts} {said['cpu']:>6.1f} "
-        f"{said['rss'] / mb:>5.0f} {(said['rss'] - said['torch']) / mb:>6.0f} "
-        f"{said['kb_s']:>6.1f} {said['first']:>6.1f} "
-        f"{alone[0]:>6.1f} {said['host_cpu']:>6.1f} {said['host_rss'] / mb:>6.0f} {alone[1]:>6.1f}\n       {account}",
-        flush=True,
-    )
+    columns = [f"{said['parts']['all']:7.1f}", f"{said['low']:6.1f}"]
+    columns += [f"{said['parts'][name]:6.1f}" for name in PARTS]
+    columns += [f"{said['cpu']:6.1f}", f"{said['rss'] / mb:5.0f}", f"{(said['rss'] - said['torch']) / mb:6.0f}"]
+    columns += [f"{said['kb_s']:6.1f}", f"{said['first']:6.1f}", f"{alone[0]:6.1f}", f"{said['host_cpu']:6.1f}"]
+    columns += [f"{said['host_rss'] / mb:6.0f}", f"{alone[1]:6.1f}"]
+    print(f"{ranks:>6,} {' '.join(columns)}\n       {account}", flush=True)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> 
         name=info.name,
         state=ended or _run_state(run, lost),
         world_size=info.world_size,
-        nodes=_hosts(run),
+        nodes=tuple(run.members()),
         backend=info.backend,
         device=info.device,
         step=newest if newest >= 0 else None,
@@ -65,14 +65,6 @@ def _run_state(run: Run, lost: Ints) -> RunState:
     return "stalled" if "stalled" in states else "running"
 
 
-def _hosts(run: Run) -> tuple[str, ...]:
-    """Host names in node order."""
-    standing = run.standing
-    hosts = dict(zip(reversed(standing.host), reversed(standing.node), strict=True))  # a host's first rank counts
-    order = [host for host in dict.fromkeys(standing.host) if host]
-    return tuple(sorted(order, key=lambda host: hosts[host]))
-
-
 def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
     """Ranks that exist, ranks heard of lately, and the age of the oldest word."""
     known = ages[~np.isnan(ages)]
@@ -83,7 +75,8 @@ def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
 def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
     """Figures of the whole job over its last 20 finished steps (formulas: DESIGN section 3)."""
     steps = run.finished_steps(RECENT, alive)
-    take = {n: run.rings.take(n, steps)[alive] for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
+    who = np.flatnonzero(alive)
+    take = {n: run.rings.take(n, steps, who) for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
     duration = row_medians(take["duration"].T)
     exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
     transfer = run.bucket_transfer_ms()
@@ -191,16 +184,14 @@ def freeze_series(run: Run) -> Series:
 
 def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
     """Every host that has been heard of, with its ranks."""
-    members: dict[str, list[int]] = {}
-    for rank, host in enumerate(run.standing.host):
-        members.setdefault(host, []).append(rank)
+    members = run.members()
     views = []
     for key, (frame, heard_at) in sorted(run.nodes.items()):
         views.append(
             NodeView(
                 node=key,
                 host=frame.host,
-                ranks=tuple(members.get(frame.host, ())),
+                ranks=members.get(frame.host, ()),
                 age_s=now - heard_at,
                 figures=frame.figures,
                 gpus=tuple(frame.gpus),

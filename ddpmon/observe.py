@@ -209,7 +209,8 @@ class Observer:
         for node in nodes:
             run.add_node(node, now - hosts.get(node.node, 0.0))
         run.settle(now)
-        self._findings = self._judge(run, run.ages(now))
+        if self._rank_turns.round:
+            self._findings = self._judge(run, run.ages(now))
 
     def _told_ages(
         self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int]

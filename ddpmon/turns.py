@@ -24,6 +24,11 @@ class Turns:
         self._all = list(numbers)
         self._turn = -1
 
+    @property
+    def round(self) -> bool:
+        """Whether everybody has been asked since this last was so."""
+        return self._turn == 0 or (self._turn + 1) % self._turns == 0
+
     def next(self, always: Iterable[int] = ()) -> list[int]:
         """The numbers to ask now, ascending: the first time all, then a part in turn and whoever is in `always`."""
         self._turn += 1

@@ -140,7 +140,7 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
 
 def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]) -> int:
     """Feed at least `count` frames to a watcher; `each` sees every picture; returns how many it says it has refused."""
-    patch.setattr(observe, "connect", lambda *_, **__: fuzz)
+    patch.setattr(observe, "connect", lambda *_target, **_checks: fuzz)
     fuzz.remember()
     observer = Observer("tcp://127.0.0.1:1")
     try:

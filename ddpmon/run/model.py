@@ -71,6 +71,7 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.restarts = 0
+        self._counted, self._members = (-1, -1), dict[str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
         self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
@@ -82,20 +83,21 @@ class Run:
 
     def add_ranks(self, frames: Sequence[RankFrame], now: float, ages: Mapping[int, float]) -> None:
         """Take in frames of different ranks that were read at `now`; `ages` tells of those that were old by then."""
-        fresh = [frame for frame in frames if self._belongs(frame.run_id, frame.rank) and self._take(frame)]
-        if not fresh:
-            return
-        heard_at = [now - ages.get(frame.rank, 0.0) for frame in fresh]
-        for frame, at in zip(fresh, heard_at, strict=True):
-            self.states[frame.rank].heard_at = at
-        self.standing.take(fresh, heard_at)
-        self.rings.add([(frame.rank, frame.steps) for frame in fresh])
+        fresh, heard_at = [], []
+        for frame in frames:
+            at = now - ages.get(frame.rank, 0.0) if ages else now
+            if self._belongs(frame.run_id, frame.rank) and self._take(frame, at):
+                fresh.append(frame)
+                heard_at.append(at)
+        if fresh:
+            self.standing.take(fresh, heard_at)
+            self.rings.add([(frame.rank, frame.steps) for frame in fresh])
 
-    def _take(self, frame: RankFrame) -> bool:
+    def _take(self, frame: RankFrame, heard_at: float) -> bool:
         """Keep a frame, its phases and resources; False for one that is known already, or was overtaken."""
         state = self.states.get(frame.rank)
         if state is None:
-            state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, 0.0)
+            state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
         elif _is_another_process(state.frame, frame):
             self.rings.clear(frame.rank)
             self.restarts += 1
@@ -103,7 +105,7 @@ class Run:
         elif frame.seq <= state.frame.seq:
             return False
         due = not state.resources or frame.seq // self._resource_every != state.frame.seq // self._resource_every
-        state.frame = frame
+        state.frame, state.heard_at = frame, heard_at
         if frame.marks:
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
         if due:
@@ -138,6 +140,19 @@ class Run:
             if known is None or frame.seq != known[0].seq:
                 self.nodes[frame.node] = (frame, now)
                 self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
+
+    def members(self) -> dict[str, tuple[int, ...]]:
+        """Host name -> the ranks that run on it, hosts in node order."""
+        counted = (self.restarts, len(self.states))
+        if counted != self._counted:  # nobody moves without having started anew
+            self._counted = counted
+            standing = self.standing
+            hosts: dict[str, list[int]] = {}
+            for rank in np.flatnonzero(standing.known).tolist():
+                hosts.setdefault(standing.host[rank], []).append(rank)
+            order = sorted(hosts, key=lambda host: standing.node[hosts[host][0]])
+            self._members = {host: tuple(hosts[host]) for host in order}
+        return self._members
 
     def gpu_of(self, rank: int) -> GpuFigures | None:
         """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""

@@ -33,7 +33,7 @@ class Recent:
     def _renew(self, rows: I64) -> None:
         cells, known = self._newest(rows)
         for name in MEDIANS:
-            self._figures[name][rows] = row_medians(self._values(name, cells, known).astype(np.float64))
+            self._figures[name][rows] = row_medians(self._values(name, cells, known))
         for name in LATEST:
             self._figures[name][rows] = _last_known(self._values(name, cells, known))
         unseen = rows[np.isnan(self._figures["allreduce"][rows])]  # on a GPU it is sampled once in a hundred steps

@@ -25,8 +25,8 @@ class Standing:
         step, seq, phase_s, dropped_steps, dropped_frames: of that frame; step and seq are -1 before the first.
         cost_us, cpu_pct, rss_bytes, threads: NaN where unknown.
         finished, failed, stalled, thinned, noted: what the frame says of itself; `noted` where it has notes.
-        host, state, phase, gpu_uuid: empty, "unknown" or None before the first frame.
-        process, stall, failure, bad_loss: None before the first frame.
+        host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
+        bad_loss: those of the ranks that have one.
         node, local_rank, pid: -1 before the first.
     """
 

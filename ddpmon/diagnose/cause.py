@@ -21,7 +21,6 @@ _ORDER = (
     "cpu_pinned",
     "cpu_oversubscribed",
 )  # of those that carry as much, the first
-_HELD = 10  # ticks that a cause is kept while the lateness fades with its figures
 _REMEMBERED = 32
 _ALONE = {
     "throttled": (
@@ -33,7 +32,7 @@ _ALONE = {
         "look at nvidia-smi -q -d CLOCK,POWER,PERFORMANCE on its host",
     ),
     "queue": (
-        "cpu contention: it waits for a CPU, and who takes it is not visible",
+        "cpu contention: it waits for a CPU",
         "look with top at what else runs on its cores, outside of the container, too",
     ),
 }
@@ -62,7 +61,7 @@ class Machines:
 
     def __init__(self) -> None:
         self._clashes = Clashes()
-        self._causes: dict[Key, tuple[Cause, int]] = {}
+        self._causes: dict[Key, tuple[Cause, Finding]] = {}
 
     @property
     def cleared(self) -> list[Finding]:
@@ -83,14 +82,14 @@ class Machines:
 
     def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
         key = (lateness.finding.kind, lateness.finding.ranks)
-        found = _best(lateness, clashes)
-        known, ticks = self._causes.pop(key, (None, 0))
-        if found is None and (known is None or ticks >= _HELD):
-            return None
-        self._causes[key] = (found, 0) if found else (known, ticks + 1)  # type: ignore[assignment]
-        while len(self._causes) > _REMEMBERED:
-            del self._causes[next(iter(self._causes))]
-        return self._causes[key][0]
+        known, of = self._causes.pop(key, (None, None))
+        fades = known is not None and of is lateness.finding  # the last clear word on it stands
+        found = known if fades else _best(lateness, clashes)
+        if found is not None:
+            self._causes[key] = (found, lateness.finding)
+            while len(self._causes) > _REMEMBERED:
+                del self._causes[next(iter(self._causes))]
+        return found
 
 
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
@@ -153,7 +152,7 @@ def _joined(finding: Finding, cause: Cause | None) -> Finding:
     )
 
 
-def _recalled(finding: Finding, known: tuple[Cause, int] | None) -> Finding:
+def _recalled(finding: Finding, known: tuple[Cause, Finding] | None) -> Finding:
     if known is None or finding.cause:
         return finding
     return replace(_joined(finding, known[0]), advice=finding.advice)

@@ -104,7 +104,7 @@ class Lateness:
         if share is not None and share < SOME:
             return False
         if self.whole:
-            met = {rank for other in spread for rank in other.sign.ranks if self.began_with(other)}
+            met = {rank for other in spread for rank in other.sign.ranks}
             return self.began_with(clash) and 2 * len(met & self.ranks) >= len(self.ranks)
         return not self.ranks.isdisjoint(clash.sign.ranks) and (share is not None or self.began_with(clash))
 

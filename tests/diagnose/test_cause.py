@@ -98,9 +98,9 @@ def test_a_wait_that_the_others_share_is_no_cause() -> None:
     assert straggler(late(host=hogged, process=process)).cause is None
 
 
-def test_a_wait_without_a_culprit_is_said_as_such() -> None:
+def test_a_wait_without_a_culprit_names_none() -> None:
     found = straggler(late(process=waits(FULL)))
-    assert (found.cause or "").startswith("cpu contention: it waits for a CPU, and who takes it is not visible")
+    assert (found.cause or "").startswith("cpu contention: it waits for a CPU (")
     assert "cause_pid" not in found.evidence
 
 
@@ -245,18 +245,21 @@ def test_garbage_collection_comes_first_where_it_explains_more() -> None:
     assert (theirs.cause or "").startswith("cpu contention")
 
 
-def test_a_cause_stays_with_a_lateness_that_is_over() -> None:
-    phases = healthy_phases(4, 300)
-    phases["forward"][2, ONSET:180] += EXTRA
+@pytest.mark.parametrize("steps_per_tick", [10, 2])
+def test_a_cause_stays_with_a_lateness_that_fades_and_is_over(steps_per_tick: int) -> None:
+    phases = healthy_phases(4, 240)
+    phases["forward"][2, ONSET:160] += EXTRA
 
     def process(tick: int, rank: int) -> ProcessFigures:
-        return ProcessFigures(runqueue_pct=FULL if rank == 2 and 10 <= tick < 18 else 1.0, cpus=str(rank))
+        hit = rank == 2 and ONSET <= tick * steps_per_tick < 160
+        return ProcessFigures(runqueue_pct=FULL if hit else 1.0, cpus=str(rank))
 
-    said = late(host=hogged, process=process, job=MadeJob(phases))
-    (found,) = (each for each in said[-1] if each.kind == "straggler")
-    assert found.cleared_at_step is not None
-    assert (found.cause or "").startswith("cpu contention: pid 8123")
-    assert found.advice == ""
+    said = late(host=hogged, process=process, job=MadeJob(phases), steps_per_tick=steps_per_tick)
+    told = [each for tick in said for each in tick if each.kind == "straggler"]
+    assert told[-1].cleared_at_step is not None
+    assert told[-1].advice == ""
+    assert all((each.cause or "").startswith("cpu contention: ") for each in told)
+    assert "pid 8123" in (told[-1].cause or "")
 
 
 def test_a_cause_that_has_gone_while_the_lateness_lasts_is_dropped() -> None:

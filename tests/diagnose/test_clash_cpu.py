@@ -115,6 +115,19 @@ def test_a_hog_of_long_standing_is_still_named_when_the_wait_has_become_the_rank
     assert "cpu_contention" in watched(lone, figures(hog, cpus=4), steps=600)
 
 
+def test_a_rank_that_has_waited_since_the_first_look_is_told_by_its_peers() -> None:
+    told = watched(lambda tick, rank: starved(tick, rank, since=0, compute_threads=4), figures(HOG))
+    assert told["cpu_contention"].ranks == (2,)
+
+
+def test_it_is_over_once_the_rank_waits_no_more_whatever_the_stranger_does() -> None:
+    def for_a_while(tick: int, rank: int) -> ProcessFigures:
+        return quiet(rank, runqueue_pct=30.0 if rank == 2 and 3 < tick < 10 else 1.0, runqueue_all_pct=50.0)
+
+    assert "cpu_contention" in watched(for_a_while, figures(HOG), 90)
+    assert "cpu_contention" not in watched(for_a_while, figures(HOG), 220)
+
+
 def test_short_daemons_are_silent() -> None:
     def bursts(tick: int, _node: int) -> HostFigures:
         return figures(HostProcess(Process(9000 + tick, [1], "root", "cron"), 90.0, "2")) if tick % 3 else figures()
@@ -138,11 +151,19 @@ def test_ranks_of_one_thread_on_fewer_cpus_are_information() -> None:
         (2, {"runqueue_pct": 1.0}),  # they do not wait
         (16, {}),  # there are enough
         (2, {"compute_threads": None, "workers": None}),
+        (2, {"runqueue_pct": 4.0, "runqueue_all_pct": 8.0}),
     ],
 )
 def test_no_oversubscription_without_a_crowd_or_a_wait(cpus: int, changes: dict[str, Any]) -> None:
     values = {"runqueue_pct": 40.0, "cpus": f"0-{cpus - 1}", "compute_threads": 4, **changes}
     assert watched(lambda _tick, _rank: quiet(0, **values), figures(cpus=cpus)) == {}
+
+
+def test_one_rank_of_a_crowd_that_waits_is_not_the_crowds_doing() -> None:
+    def process(_tick: int, rank: int) -> ProcessFigures:
+        return quiet(0, runqueue_pct=40.0 if rank == 1 else 1.0, cpus="0-1")
+
+    assert watched(process, figures(cpus=2)) == {}
 
 
 def test_a_quota_counts_as_fewer_cpus() -> None:

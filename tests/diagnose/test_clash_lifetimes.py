@@ -54,6 +54,14 @@ def test_it_began_where_it_was_first_seen() -> None:
     assert (found.since_step, found.since_is_bound) == (109, False)
 
 
+def test_a_flicker_before_it_is_not_its_beginning() -> None:
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(disks=[LOW if tick == 5 or tick >= 10 else FINE])
+
+    (found,) = open_findings(play_hosts(job(), figures)[-1])
+    assert found.since_step == 109
+
+
 def test_what_the_first_look_shows_began_before() -> None:
     (found,) = open_findings(low(0, 30)[-1])
     assert (found.since_step, found.since_is_bound) == (9, True)
@@ -169,6 +177,15 @@ def test_hostile_names_are_made_harmless() -> None:
         for text in texts:
             assert not isinstance(text, str) or text.isprintable(), text
             assert not isinstance(text, str) or len(text) < 500
+
+
+def test_a_hostile_host_name() -> None:
+    run, judge = Run(run_info(1)), Judge()
+    for tick in range(4):
+        run.add_rank(rank_frame(0, tick, job().columns(0, 0, 10)), float(tick))
+        run.add_node(node_frame(0, tick, host="\x1b[2Jevil\n", figures=HostFigures(disks=[LOW])), float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert [(found.nodes, found.summary.isprintable()) for found in said] == [(("[2Jevil",), True)]
 
 
 NOTHING = HostFigures(

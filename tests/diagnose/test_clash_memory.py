@@ -121,7 +121,9 @@ def test_growth_of_a_host_without_a_cgroup() -> None:
         (growing(0, 100 * MB, 2), 40),  # a jump
         (growing(0, 200 * MB, 6, 64 * GB), 125),  # warm-up
         (growing(0, 60 * MB), 10),  # in the first steps
-        (growing(0, MB, 60), 125),  # it has ended
+        (growing(0, 2 * MB, 60), 125),  # it has ended
+        (growing(60, 100 * MB, 62), 125),  # a jump among minutes
+        (growing(10, 0.9 * MB, limit=1126 * MB), 19),  # too little to tell from noise
         (growing(10, 60 * MB, cache=True), 19),  # a file read into memory
         (growing(0, MB, cache=True), 125),
         (growing(0, 0.1 * MB, limit=64 * GB), 125),  # years
@@ -130,6 +132,23 @@ def test_growth_of_a_host_without_a_cgroup() -> None:
 )
 def test_what_ends_or_leads_nowhere_is_no_leak(process: Callable[[int, int], ProcessFigures], ticks: int) -> None:
     assert watched(HostFigures(), process, ticks) == []
+
+
+@pytest.mark.parametrize("ticks", [19, 125])
+@pytest.mark.parametrize("jumps", [True, False])
+def test_growth_beside_somebody_elses_is_not_taken_for_it(ticks: int, jumps: bool) -> None:
+    """The rank jumps while a stranger grows, or it grows a little while a stranger jumps."""
+    middle = ticks - 4 if ticks < 20 else 60
+
+    def host(tick: int) -> HostFigures:
+        strangers = 40 * GB * (tick > middle) if jumps else (2000 if ticks < 20 else 200) * MB * tick
+        return HostFigures(memory_used=30 * GB + strangers, memory_total=100 * GB)
+
+    def process(tick: int, rank: int) -> ProcessFigures:
+        grown = (2 * MB * tick if jumps else 200 * MB * (tick > middle)) if rank == 2 else 0
+        return ProcessFigures(rss_bytes=GB + grown)
+
+    assert watched(host, process, ticks) == []
 
 
 def shm(free: int, total: int) -> HostFigures:

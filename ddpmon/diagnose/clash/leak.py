@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.clash.figures import Figures
 from ddpmon.diagnose.steps import WARM_UP
 
-_QUICK, _QUICK_LEFT_S, _QUICK_RISE = 7, 120.0, 32 << 20
+_QUICK, _QUICK_LEFT_S, _QUICK_RISE = 7, 120.0, 8 << 20
 _SLOW, _SLOW_LEFT_S, _SLOW_RISE = 12, 3600.0, 64 << 20
 _EVEN = 0.5
 Floats = NDArray[np.float64]

@@ -31,7 +31,7 @@ def sharing(host: Host, _view: View) -> list[Sign]:
         on_it = {host.pids.get(each.process.pid) for each in gpu.processes or ()}
         if on_it.isdisjoint(ranks):  # in a container the numbers may be the host's, or hidden
             signs += _hidden(host, gpu, ranks)
-        elif len(on_it) > len(ranks) or None in on_it:
+        elif not on_it.issubset(ranks):
             signs += _visitors(host, gpu)
             for each in gpu.processes or ():
                 if each.process.pid not in host.pids and _matters(each) and not host.is_ours(each.process):

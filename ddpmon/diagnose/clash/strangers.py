@@ -70,7 +70,7 @@ def _takers(host: Host, mask: int) -> list[Taker]:
     found = []
     for each in host.frame.figures.processes:
         theirs = mask_of(each.cpus) or everywhere
-        if not theirs & mask or (each.cpu_pct or 0) < _LEAST_PCT or host.is_ours(each.process):
+        if (each.cpu_pct or 0) < _LEAST_PCT or not theirs or host.is_ours(each.process):
             continue
         share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
         if share >= _LEAST_PCT:

@@ -15,7 +15,7 @@ from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.model import Run
 
 _SECONDS = 10
-_ERRORS, _DROPS, _BURSTS = 3, 100, 3  # more within the last ten frames, and in how many of them
+_DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
 _AGAIN, _TIMES = 10.0, 3.0  # of a thousand, and times the middle of the other hosts
 Counts = tuple[int, int]
 
@@ -49,7 +49,7 @@ class Wires:
             return []
         past.append((nic.errors or 0, nic.drops or 0))
         errors, drops = past[-1][0] - past[0][0], past[-1][1] - past[0][1]
-        if (errors < _ERRORS or not _grows(past, 0)) and (drops < _DROPS or not _grows(past, 1)):
+        if not _grows(past, 0) and (drops < _DROPS or not _grows(past, 1)):
             return []
         said = f"{clean(nic.name, 30)} of {host.name} had {max(errors, 0):,} errors and {max(drops, 0):,} drops"
         return [_sign(host, nic.name, f"{said} within the last {len(past)} s", {"errors": errors, "drops": drops})]

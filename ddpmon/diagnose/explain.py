@@ -34,7 +34,6 @@ _FITS = {
     "numa_misaffinity": _ANY,
     "memory_pressure": _ANY,
     "disk_slow": frozenset({"input", "other"}),
-    "shm_low": frozenset({"input"}),
 }
 _MEASURE = {
     "cpu_contention": "queue",
@@ -45,6 +44,7 @@ _MEASURE = {
 }
 _ASKED = 64
 _NEAR_STEPS, _NEAR_MS = 20, 10_000.0
+_STOPPED_PCT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,12 @@ def _waits(
     *,
     whole: bool,
 ) -> dict[str, float]:
-    """What waiting for a CPU, and a quota, carry: against the other ranks, or, for the whole job, its own past."""
-    since, shares = finding.since_step or 0, {}
+    """What waiting for a CPU, and a quota, carry: against the other ranks, or, for the whole job, its own past.
+
+    A thread that a quota stops counts as one that waits for a CPU, and for longer than as throttled: where there is a
+    quota at work, that wait is its doing.
+    """
+    since, shares, stopped = finding.since_step or 0, {}, False
     for name in ("queue", "throttled"):
         own, usual = median(figures.mean(name, ranks, since)), np.nan
         if others.size and not whole:
@@ -161,6 +165,9 @@ def _waits(
         share = (own - usual) / 100 * times
         if np.isfinite(share):
             shares[name] = share
+            stopped = name == "throttled" and own - usual >= _STOPPED_PCT
+    if stopped and "queue" in shares:
+        shares |= {"throttled": max(shares.values()), "queue": 0.0}
     return shares
 
 

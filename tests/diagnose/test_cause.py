@@ -118,6 +118,22 @@ def test_a_quota_comes_before_the_wait_that_it_makes() -> None:
     assert (straggler(late(host=hogged, process=process)).cause or "").startswith("cpu quota")
 
 
+def test_a_quota_is_believed_though_it_tells_less_of_the_wait_than_there_is() -> None:
+    def process(tick: int, rank: int) -> ProcessFigures:
+        hit = rank == 2 and tick >= 10
+        return ProcessFigures(
+            runqueue_pct=FULL if hit else 0.0,
+            throttled_pct=0.3 * FULL if hit else None,
+            quota_cpus=0.3 if hit else None,
+            cpus="0-3",
+        )
+
+    said = late(host=hogged, process=process)
+    assert (straggler(said).cause or "").startswith("cpu quota: a quota of 0.3 CPUs")
+    worst = {each.severity for each in open_findings(said[-1]) if each.kind == "cpu_contention"}
+    assert worst <= {"info"}
+
+
 def test_ranks_pinned_to_one_core() -> None:
     def process(tick: int, rank: int) -> ProcessFigures:
         shared = rank >= 2 and tick >= 10

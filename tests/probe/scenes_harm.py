@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import io
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -281,6 +283,22 @@ def compiled_later() -> None:
         note(enabled=monitor.enabled)
     traced = [line for line in lines if "perf_counter" in line or "get_ident" in line or "ddpmon" in line]
     note(traced=traced)
+
+
+@scene
+def copied_and_pickled() -> None:
+    """What is made of a watched model is not watched, and knows nothing of us."""
+    ddp = toy()
+    with heard() as lines, ddpmon.attach(ddp) as monitor:
+        train(ddp)
+        before = monitor.cost_ns
+        pickled = pickle.dumps(ddp)
+        twins = [copy.deepcopy(ddp), pickle.loads(pickled)]
+        for twin in twins:
+            train(twin)
+        note(enabled=monitor.enabled, counted=monitor.cost_ns - before, ours=b"ddpmon" in pickled)
+    train(ddp)
+    note(lines=lines, equal=[torch.equal(ddp(batch()), twin(batch())) for twin in twins])
 
 
 @scene

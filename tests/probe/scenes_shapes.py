@@ -138,6 +138,46 @@ def reentrant_checkpointing() -> None:
         train(ddp)
 
 
+class Renamed(DistributedDataParallel):
+    """A subclass of the user's with a forward of its own, and hooks of the user's around it."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs) * 1.0  # type: ignore[no-untyped-call]
+
+
+@scene
+def forward_of_a_subclass() -> None:
+    ddp = Renamed(slow_toy())
+    ddp.register_forward_pre_hook(lambda _module, args: (args[0] * 2,))
+    ddp.register_forward_hook(lambda _module, _args, output: output + 1)
+    with watched(ddp):
+        train(ddp)
+
+
+@scene
+def forward_of_an_instance() -> None:
+    """As libraries replace it that cast a model's outputs."""
+    ddp = DistributedDataParallel(slow_toy())
+    original: Any = ddp.forward
+    ddp.forward = lambda *args: original(*args).float()  # type: ignore[method-assign]
+    with watched(ddp):
+        train(ddp)
+
+
+@scene
+def another_model_beside() -> None:
+    """Its forwards go through the same method."""
+    ddp, other = DistributedDataParallel(slow_toy()), DistributedDataParallel(Toy(2 * DELAY_S))
+
+    def forward() -> Tensor:
+        other(batch())
+        loss: Tensor = ddp(batch()).sum()
+        return loss
+
+    with watched(ddp):
+        train(ddp, forward=forward)
+
+
 def logging(when: str) -> None:
     """Each step's loss is its number."""
     ddp = DistributedDataParallel(slow_toy())

@@ -26,6 +26,7 @@ ALSO = (
     "stderr_is_gone",
     "interrupted",
     "compiled_later",
+    "copied_and_pickled",
     "never_synchronises",
     "process_group_is_gone",
 )
@@ -108,6 +109,12 @@ def test_an_interrupt_during_a_collection_is_not_lost(played: Played) -> None:
 
 def test_a_compiler_leaves_our_hooks_alone(played: Played) -> None:
     assert played.notes("compiled_later") == {"enabled": True, "traced": []}
+
+
+def test_a_copy_of_a_watched_model_is_not_watched(played: Played) -> None:
+    notes = played.notes("copied_and_pickled")
+    assert (notes["enabled"], notes["counted"], notes["ours"], notes["lines"]) == (True, 0, False, [])
+    assert notes["equal"] == [True, True]
 
 
 def test_without_a_sync_point_nothing_grows_for_ever(played: Played) -> None:

@@ -20,6 +20,9 @@ SLOW_FORWARD_AND_BACKWARD = (
     "two_forwards_one_backward",
     "evaluating_without_gradients",
     "compiled_submodule",
+    "forward_of_a_subclass",
+    "forward_of_an_instance",
+    "another_model_beside",
 )
 COMPILED = ("ddp_of_compiled", "compiled_ddp")
 LOGGED = ("logged_before_backward", "logged_after_backward", "logged_after_the_optimizer")
@@ -53,6 +56,11 @@ def test_a_compiled_models_forward_and_backward_are_timed(played: Played, scene:
     for rank in played.runs[scene].ranks:
         assert min(rank.column("forward")) > 0
         assert min(rank.column("backward")) >= DELAY_MS
+
+
+def test_another_models_forward_is_not_this_ones(played: Played) -> None:
+    for rank in played.runs["another_model_beside"].ranks:
+        assert min(rank.column("other")) >= 2 * DELAY_MS
 
 
 def test_a_forward_without_gradients_is_not_the_steps(played: Played) -> None:

@@ -1,0 +1,84 @@
+"""What the publisher's thread makes of events that came too fast for it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.loss import LossReader
+from ddpmon.probe.record import StepRow, resolve
+from ddpmon.probe.replay import MAX_PENDING, Replay
+from ddpmon.probe.step import MAX_EVENTS, Recorder
+
+MS = 1_000_000
+EVENTS = ("forward", "forwarded", "ready", "synced", "log")
+
+
+def recorder() -> Recorder:
+    def fail(error: Exception) -> None:
+        raise error
+
+    return Recorder(CpuClock(), LossReader(on_cpu=True), fail)
+
+
+def take(recorder: Recorder, steps: range) -> None:
+    """Steps of 10 ms: 2 ms of forward, 3 ms of backward, 1 ms of waiting."""
+    for step in steps:
+        at = 10 * MS * step
+        recorder.put("forward", at + 4 * MS)
+        recorder.put("forwarded", at + 6 * MS)
+        recorder.put("ready", at + 9 * MS)
+        recorder.put("synced", at + 10 * MS, step)
+        recorder.put("log", float(step), 1)
+
+
+def rows(replay: Replay) -> list[StepRow]:
+    return [resolve(replay.finished.popleft(), CpuClock(), 0.0) for _ in range(len(replay.finished))]
+
+
+def test_events_lost_are_steps_dropped_and_no_step_is_wrong() -> None:
+    log = recorder()
+    replay, steps = Replay(log), 2 * MAX_EVENTS // len(EVENTS)
+    take(log, range(10))
+    replay.drain()
+    take(log, range(10, steps))
+    replay.drain()
+    take(log, range(steps, steps + 10))
+    replay.drain()
+    found = rows(replay)
+    assert found[-1].step == steps + 8, "the last one is still open to its loss"
+    assert replay.dropped + len(found) + 1 == steps + 10
+    assert len(found) <= MAX_PENDING
+    assert [row.step for row in found] == list(range(found[0].step, steps + 9)), "lost ones are the oldest"
+    for row in found:
+        assert row.values[:7] == (10.0, 0.0, 2.0, 3.0, 0.0, 1.0, 0.0)
+        assert row.values[-2:] == (float(row.step), 1.0)
+
+
+def test_a_phase_whose_end_was_lost_is_not_for_ever() -> None:
+    log = recorder()
+    replay = Replay(log)
+    log.pause("eval")
+    replay.drain()
+    assert replay.phase == "eval"
+    log.resume()
+    take(log, range(MAX_EVENTS))
+    replay.drain()
+    take(log, range(MAX_EVENTS, MAX_EVENTS + 2))
+    log.mark_as("optimizer")
+    log.mark_as("optimized")
+    take(log, range(MAX_EVENTS + 2, MAX_EVENTS + 4))
+    replay.drain()
+    assert rows(replay)[-1].values[4] > 0, "the optimizer counts again"
+
+
+def test_an_event_that_cannot_be_read_costs_its_step_alone() -> None:
+    log = recorder()
+    replay = Replay(log)
+    take(log, range(3))
+    log.put("forward")
+    take(log, range(3, 6))
+    replay.drain()
+    assert [row.step for row in rows(replay)] == [0, 1, 2, 4]
+    assert replay.dropped == 1

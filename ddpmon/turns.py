@@ -27,7 +27,7 @@ class Turns:
     @property
     def round(self) -> bool:
         """Whether everybody has been asked since this last was so."""
-        return self._turn == 0 or (self._turn + 1) % self._turns == 0
+        return self._turn % self._turns == 0
 
     def next(self, always: Iterable[int] = ()) -> list[int]:
         """The numbers to ask now, ascending: the first time all, then a part in turn and whoever is in `always`."""

@@ -20,7 +20,7 @@ from ddpmon import observe
 from ddpmon.observe import Observer
 from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, decode, encode
 from ddpmon.simulate.frames import Frames
-from ddpmon.simulate.host import _info
+from ddpmon.simulate.host import run_info
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
@@ -53,7 +53,7 @@ class Fuzz:
         self.random = random.Random(self.seed)
         self.plan = Plan(RANKS, 8, "hang", step_ms=100.0, seed=self.seed)
         self.frames = Frames(self.plan, scenario_of(self.plan), RUN, np.arange(RANKS))
-        self.data |= {RUNS_KEY: RUN.encode(), run_key(RUN): encode(_info(self.plan, RUN))}
+        self.data |= {RUNS_KEY: RUN.encode(), run_key(RUN): encode(run_info(self.plan, RUN))}
         self.second = 0
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:

@@ -105,11 +105,12 @@ def _lay_out(store: Store, plan: Plan, run_id: str) -> None:
         store.put(history_key(run_id, rank), b"")
     for node in range(plan.nodes):
         store.put(node_key(run_id, node), b"")
-    store.put(run_key(run_id), encode(_info(plan, run_id)))
+    store.put(run_key(run_id), encode(run_info(plan, run_id)))
     store.put(RUNS_KEY, "\n".join([*runs, run_id]).encode())
 
 
-def _info(plan: Plan, run_id: str) -> RunInfo:
+def run_info(plan: Plan, run_id: str) -> RunInfo:
+    """What is said of the run: that it is simulated, first of all."""
     return RunInfo(
         run_id=run_id,
         name=f"simulated-{plan.scenario}",

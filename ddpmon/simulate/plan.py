@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,36 +61,22 @@ class Plan:
             if wrong:
                 raise PlanError(sentence)
 
-    def _complaints(self) -> list[tuple[bool, str]]:
-        return [
-            (not 1 <= self.ranks <= MAX_RANKS, f"{self.ranks:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"),
-            (
-                not 1 <= self.hosts <= self.ranks,
-                f"{self.hosts:,} hosts for {self.ranks:,} ranks: each holds some",
-            ),
-            (self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"),
-            (
-                self.scenario in NEEDS_HOSTS and len({self.host_of(0), self.host_of(self.ranks - 1)}) < 2,
-                f"{self.scenario} needs 2 hosts or more",
-            ),
-            (
-                not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS,
-                f"a step of {self.step_ms:g} ms: from {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms can be simulated",
-            ),
-            (
-                not 0 <= self.hours <= _LONGEST_HOURS,
-                f"a history of {self.hours:g} hours: from 0 to {_LONGEST_HOURS:g} can be simulated",
-            ),
-            (
-                not 1 <= self.processes <= min(_MOST_PROCESSES, self.ranks),
-                f"{self.processes} processes: from 1 to {_MOST_PROCESSES}, and no more than ranks",
-            ),
-            (
-                self.seconds is not None and not 0 < self.seconds < math.inf,
-                f"{self.seconds} seconds: a run lasts longer than nothing and less than for ever",
-            ),
-            (not 0 <= self.seed < 1 << 63, f"a seed of {self.seed}: a whole number from 0 on"),
-        ]
+    def _complaints(self) -> Iterator[tuple[bool, str]]:
+        """What may be wrong, in an order in which each can be asked once those before are right."""
+        n = self.ranks
+        yield not 1 <= n <= MAX_RANKS, f"{n:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"
+        yield not 1 <= self.hosts <= n, f"{self.hosts:,} hosts for {n:,} ranks: each holds some"
+        yield self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"
+        yield self.scenario in NEEDS_HOSTS and self.nodes < 2, f"{self.scenario} needs 2 hosts or more"
+        bounds = f"from {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms can be simulated"
+        yield not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS, f"a step of {self.step_ms:g} ms: {bounds}"
+        hours = f"from 0 to {_LONGEST_HOURS:g} can be simulated"
+        yield not 0 <= self.hours <= _LONGEST_HOURS, f"a history of {self.hours:g} hours: {hours}"
+        processes = f"from 1 to {_MOST_PROCESSES}, and no more than ranks"
+        yield not 1 <= self.processes <= min(_MOST_PROCESSES, n), f"{self.processes} processes: {processes}"
+        endless = self.seconds is not None and not 0 < self.seconds < math.inf
+        yield endless, f"{self.seconds} seconds: a run lasts longer than nothing and less than for ever"
+        yield not 0 <= self.seed < 1 << 63, f"a seed of {self.seed}: a whole number from 0 on"
 
     @property
     def per_host(self) -> int:

@@ -109,10 +109,12 @@ def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytes
         watch_until(observer, lambda s: step_of(s) > 350, run=run)
         late = Observer(None)
         snapshot = late.tick()
+        at_once = snapshot.series
+        watch_until(late, lambda s: s.series is not None and s.series.step[-1] > 350, run=run)
         late.close()
-    assert snapshot.series is not None
-    assert snapshot.series.step[0] == 0
-    assert snapshot.series.step[-1] > 300
+    assert at_once is not None
+    assert at_once.step[0] == 0
+    assert at_once.step[-1] > 200, "the ranks write their history every five seconds"
     assert snapshot.coverage is not None
     assert snapshot.coverage.reporting == 2
 

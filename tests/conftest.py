@@ -7,6 +7,7 @@ import pytest
 COMPUTING = ("tests/checkup", "tests/diagnose", "tests/run", "tests/tui", "tests/test_layers", "tests/test_schema")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests stay together, for the sake of what they set up once."""
     for item in items:

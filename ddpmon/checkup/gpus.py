@@ -22,15 +22,17 @@ def check_gpus(facts: Facts) -> Iterator[Check]:
         yield Check("gpus", "failure", f"no GPU can be read: {facts.no_gpus_because or 'there is none'}", _NO_GPU)
         return
     whole = [gpu for gpu in facts.gpus if gpu.board is None]
-    if facts.ranks is not None and facts.ranks > len(facts.gpus):
-        text = f"{facts.ranks} ranks are planned for {len(facts.gpus)} GPUs: some would share one, which NCCL refuses"
-        yield Check("gpus", "failure", text, f"start {len(facts.gpus)} ranks on this host")
+    split = {gpu.board for gpu in facts.gpus}
+    usable = [gpu for gpu in facts.gpus if gpu.uuid not in split]  # a GPU that is split lends its instances
+    if facts.ranks is not None and facts.ranks > len(usable):
+        text = f"{facts.ranks} ranks are planned for {len(usable)} GPUs: some would share one, which NCCL refuses"
+        yield Check("gpus", "failure", text, f"start {len(usable)} ranks on this host")
     found = [check for gpu in facts.gpus for check in (_busy(gpu), _held(gpu), _health(gpu), _slow(gpu), _link(gpu))]
     troubles = [check for check in found if check is not None]
     yield from troubles
     yield from _limits(whole)
     if not troubles:
-        yield Check("gpus", "ok", f"{len(facts.gpus)} GPUs, idle and free")
+        yield Check("gpus", "ok", f"{len(usable)} GPUs, idle and free")
 
 
 _NO_GPU = "look at nvidia-smi; in a container, start it with GPUs (--gpus all)"

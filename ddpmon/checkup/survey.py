@@ -38,27 +38,28 @@ def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
     """
     process = ProcessSensor()
     sample = _sampled({number: use for number, use in _wanted(place, port).items() if _is_taken(number)})
+    gpus = _visible(sample.gpus)
     return Facts(
         host=socket.gethostname()[:256],
-        ranks=ranks or place.ranks or len(sample.gpus) or None,
+        ranks=ranks or place.ranks or len(gpus) or None,
         threads=_threads(),
         hosts=place.hosts,
         device=_device(sample.gpus),
         figures=sample.figures,
         process=process.read(),
-        gpus=sample.gpus,
+        gpus=gpus,
         no_gpus_because=sample.figures.unread.get("gpus", ""),
         interfaces=_interfaces(),
         own_address=_attempt(lambda: socket.gethostbyname(socket.gethostname())) or "",
         chosen={name: os.environ[name][:256] for name in _CHOOSERS if os.environ.get(name)},
-        versions=_versions(with_gpus=bool(sample.gpus)),
+        versions=_versions(with_gpus=bool(gpus)),
         open_files=_attempt(lambda: min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 40)),
     )
 
 
 def _sampled(wanted: dict[int, str]) -> Sample:
     """This host after two readings and more: rates need an earlier one."""
-    sampler, began = Sampler({}, wanted), time.monotonic()
+    sampler, began = Sampler({}, wanted, lifetime=True), time.monotonic()
     sampler.start()
     try:
         while time.monotonic() < began + _PATIENCE_S:
@@ -69,6 +70,19 @@ def _sampled(wanted: dict[int, str]) -> Sample:
         return sampler.sample() or _NOTHING
     finally:
         sampler.stop()
+
+
+def _visible(gpus: list[GpuFigures]) -> list[GpuFigures]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, by index in PCI order or by the beginning of a UUID."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return gpus
+    names = [name.strip() for name in chosen.split(",") if name.strip()]
+    return [gpu for gpu in gpus if any(_is_called(gpu, name) for name in names)]
+
+
+def _is_called(gpu: GpuFigures, name: str) -> bool:
+    return str(gpu.index) == name if name.isdigit() else gpu.uuid.startswith(name)
 
 
 def _device(gpus: list[GpuFigures]) -> Literal["cuda", "cpu"]:

@@ -23,6 +23,7 @@ from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, Run
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
 _BUCKET_STEPS = 64
+_MOST_GPUS = 128  # a host, before those that are no longer told of are forgotten
 _REASONS = 50
 _RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
 _ALL_POINTS = 1 << 18
@@ -139,6 +140,8 @@ class Run:
             known = self.nodes.get(frame.node)
             if known is None or frame.seq != known[0].seq:
                 self.nodes[frame.node] = (frame, now)
+                if len(self._gpus) > _MOST_GPUS * max(1, len(self.nodes)):
+                    self._gpus = {uuid: told for uuid, told in self._gpus.items() if now - told[1] <= LOST_S}
                 self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
 
     def members(self) -> dict[str, tuple[int, ...]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ddpmon.sensors.reading import NotYet, clean, read_file
 
 _NODES = Path("/sys/devices/system/node")
+_MOST_NODES = 64
 
 
 class CpuSensor:
@@ -36,11 +37,11 @@ class CpuSensor:
 
 
 def numa_nodes() -> list[str]:
-    """Each NUMA node's CPUs as the kernel lists them, by number; those without CPUs are left out.
+    """Each NUMA node's CPUs as the kernel lists them, by number; empty for a node without any.
 
     Raises:
         OSError: the kernel does not say.
     """
-    folders = sorted(_NODES.glob("node[0-9]*"), key=lambda folder: int(folder.name[4:]))
-    cpus = [clean(read_file(str(folder / "cpulist")).strip()) for folder in folders]
-    return [each for each in cpus if each][:64]
+    folders = {int(folder.name[4:]): folder for folder in _NODES.glob("node[0-9]*")}
+    numbers = range(min(_MOST_NODES, max(folders, default=-1) + 1))
+    return [clean(read_file(str(folders[n] / "cpulist")).strip()) if n in folders else "" for n in numbers]

@@ -14,12 +14,16 @@ _MOST = 64
 class GpuSensor:
     """Reads the GPUs and MIG instances of this host; made to be asked once a second, by one thread.
 
+    Args:
+        identities: who the processes on them are.
+        lifetime: count errors since the driver began, instead of since the first reading.
+
     Attributes:
         reason: why there are none, such as "no NVML: the NVML library was not found".
     """
 
-    def __init__(self, identities: Identities | None = None) -> None:
-        self._nvml = Nvml()
+    def __init__(self, identities: Identities | None = None, *, lifetime: bool = False) -> None:
+        self._nvml, self._lifetime = Nvml(), lifetime
         self._identities = identities or Identities()
         self._boards: list[Board] = []
         self._xids = XidWatch()
@@ -55,4 +59,4 @@ class GpuSensor:
             self.reason = f"GPUs cannot be counted: {error}"
             return
         self.reason = None if count else "NVML knows no GPU"
-        self._boards += [Board(index) for index in range(len(self._boards), min(count, _MOST))]
+        self._boards += [Board(index, lifetime=self._lifetime) for index in range(len(self._boards), min(count, _MOST))]

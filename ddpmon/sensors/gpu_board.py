@@ -41,12 +41,13 @@ class Part:
 class Board:
     """One GPU of the host, by its index in NVML. Its slow figures have their turn at every tenth read."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, *, lifetime: bool) -> None:
         self.handle: Any = None
         self._index = index
         self._found = False
         self._reads = 0
-        device = Device((*EACH_READ, *BOARDS_EACH_READ), BOARDS_NOW_AND_THEN, (*ONCE, *BOARDS_ONCE))
+        each, once = (*EACH_READ, *BOARDS_EACH_READ), (*ONCE, *BOARDS_ONCE)
+        device = Device(each, BOARDS_NOW_AND_THEN, once, lifetime=lifetime)
         self._whole = Part(f"GPU-unknown-{index}", device)
         self._instances: dict[str, Part] = {}
 

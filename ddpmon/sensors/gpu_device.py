@@ -16,14 +16,22 @@ class Device:
         each: read every time.
         now_and_then: read when the slow figures have their turn.
         once: then too, until they are known.
+        lifetime: count errors since the driver began, instead of since the first reading.
     """
 
-    def __init__(self, each: Sequence[Reading], now_and_then: Sequence[Reading], once: Sequence[Reading]) -> None:
+    def __init__(
+        self,
+        each: Sequence[Reading],
+        now_and_then: Sequence[Reading],
+        once: Sequence[Reading],
+        *,
+        lifetime: bool = False,
+    ) -> None:
         self.handle: Any = None
         self.known: dict[str, Any] = {}
         self.unread: dict[str, str] = {}
         self._each, self._now_and_then, self._once = each, now_and_then, once
-        self._since: dict[str, Since] = {name: Since() for name in COUNTED}
+        self._since: dict[str, Since] = {name: Since(lifetime=lifetime) for name in COUNTED}
 
     def read(self, nvml: Nvml, slow: bool) -> None:
         """Read what is due; `slow` is the slow figures' turn.
@@ -67,16 +75,17 @@ class Device:
 
 
 class Since:
-    """Events since the first reading, from running totals; a total that falls has been reset."""
+    """Events since the first reading (or all of them), from running totals; a total that falls has been reset."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lifetime: bool) -> None:
+        self._lifetime = lifetime
         self._last: tuple[int, ...] | None = None
         self._seen: tuple[int, ...] = ()
 
     def of(self, totals: tuple[int, ...]) -> int:
         """How many there were; of several counts of the same events the largest."""
         if self._last is None:
-            self._seen = (0,) * len(totals)
+            self._seen = totals if self._lifetime else (0,) * len(totals)
         else:
             grown = (now - last if now >= last else now for now, last in zip(totals, self._last, strict=True))
             self._seen = tuple(seen + more for seen, more in zip(self._seen, grown, strict=True))

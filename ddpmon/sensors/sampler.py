@@ -47,15 +47,16 @@ class Sampler:
     Args:
         folders: use -> folder, besides the working directory, the temporary folder and /dev/shm.
         wanted_ports: port -> what the run wanted it for; it may change.
+        lifetime: count the GPUs' errors since their driver began, instead of since now.
     """
 
-    def __init__(self, folders: Mapping[str, str], wanted_ports: Mapping[int, str]) -> None:
+    def __init__(self, folders: Mapping[str, str], wanted_ports: Mapping[int, str], *, lifetime: bool = False) -> None:
         identities = Identities()
         self._busiest = BusiestProcesses(identities)
         self._ports = PortSensor(wanted_ports, identities)
         self._host = Guarded("host", HostSensor().read)
         self._watched = Guarded("processes", self._watch)
-        self._gpu_sensor = GpuSensor()
+        self._gpu_sensor = GpuSensor(lifetime=lifetime)
         self._gpus = Guarded("gpus", self._gpu_sensor.read)
         every = {**_usual_folders(), **folders}
         self._disks = [

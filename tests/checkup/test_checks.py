@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
 from ddpmon.checkup.host import RENDEZVOUS, STORE, count_cpus
@@ -54,6 +55,13 @@ def test_an_idle_gpu_saves_power_and_that_is_no_trouble() -> None:
 def test_what_could_not_be_read_is_neither_good_nor_bad() -> None:
     mute = GpuFigures(index=0, uuid="GPU-0")
     assert found(facts(gpus=[mute], figures=HostFigures(), process=ProcessFigures(), open_files=None, ranks=1)) == []
+
+
+def test_a_gpu_that_is_split_lends_its_instances_alone() -> None:
+    split = [gpu(0), *(gpu(0, board="GPU-0") for _ in range(2))]
+    parts = [split[0], *(replace(part, uuid=f"MIG-{place}") for place, part in enumerate(split[1:]))]
+    assert found(facts(gpus=parts, ranks=2)) == []
+    assert "3 ranks are planned for 2 GPUs" in told(facts(gpus=parts, ranks=3))[2]
 
 
 def test_too_few_gpus_and_none() -> None:

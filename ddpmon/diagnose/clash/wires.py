@@ -102,6 +102,6 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
             evidence=evidence,
             summary=f"port {port.port} of {host.name}, wanted for {wanted}, is held by {by}",
             because=f"port taken: {port.port} by {by}",
-            advice="another run on this host? choose another port (torchrun --master-port) or stop its holder",
+            advice="another run on this host? this one has taken the next free port",
         )
     ]

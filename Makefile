@@ -30,6 +30,7 @@ bench: setup
 	$(BIN)/python bench/detection.py synthetic --seeds 3
 	$(BIN)/python bench/detection.py real
 	$(BIN)/python bench/tick.py --ranks 64,1024
+	$(BIN)/python bench/scale.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

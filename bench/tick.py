@@ -59,8 +59,7 @@ class Endless:
         self.second += 1
         now, frames = float(self.second), list(self._frames(steps))
         began = time.thread_time()
-        for frame in frames:
-            self.run.add_rank(frame, now)
+        self.run.add_ranks(frames, now, {})
         taken = time.thread_time()
         self.run.settle(now)
         settled = time.thread_time()

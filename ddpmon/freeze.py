@@ -173,6 +173,9 @@ def _lateness(run: Run) -> Floats:
 def freeze_heat(run: Run) -> Heat:
     """Work by rank and step over the newest steps."""
     steps, work, marked = run.work_map.read()
+    if steps.size and np.isnan(work[:, 0]).all():  # before this watcher's time
+        first = int((~np.isnan(work)).any(axis=0).argmax())
+        steps, work, marked = steps[first:], work[:, first:], marked[first:]
     return Heat(steps, work, (steps >= WARM_UP) & ~marked)
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import force_setattr
 
 from ddpmon import epitaph, freeze
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
 from ddpmon.run.model import Run
-from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode
+from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
@@ -32,6 +33,7 @@ _SUCCESSOR_S = 2.0
 _MOST_TRIED = 20
 _HISTORIES_AT_ONCE = 256
 _NAMED = 16
+_TAKEN = StepColumns()
 _BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
 
 
@@ -205,6 +207,8 @@ class Observer:
         ages = _first_ages(run, frames, time.time())
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         run.add_ranks(frames, now, ages)
+        for frame in frames:  # their steps are in the run's rings now; of thousands of ranks they would weigh
+            force_setattr(frame, "steps", _TAKEN)
         hosts = self._told_ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
         for node in nodes:
             run.add_node(node, now - hosts.get(node.node, 0.0))

@@ -28,7 +28,7 @@ def simulate(store: str | None, **options: object) -> int:
         return USAGE
     try:
         return _publish(plan, target)
-    except StoreUnavailable as error:
+    except (StoreUnavailable, TargetError) as error:
         complain(str(error))
         return FAILED
 

@@ -16,11 +16,13 @@ from pathlib import Path
 from secrets import token_hex
 
 from ddpmon.schema import RunInfo, encode
+from ddpmon.simulate.opening import lay_out, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.worker import Account, work
-from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.connect import Target, connect, list_runs
+from ddpmon.store.base import Store, StoreUnavailable
+from ddpmon.store.connect import Target
 from ddpmon.store.discovery import Announcement, announce, withdraw
+from ddpmon.store.signed import signed, signer_of_environment
 
 _LINGER_S = 0.8  # as rank 0 does, so that watchers read the last frames
 _READY_S = 120.0
@@ -67,12 +69,12 @@ def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
     Raises:
         StoreUnavailable: the store cannot be reached or hosted.
     """
-    store, target = (connect(target), target) if target is not None else _serve()
+    store, target = (open_store(target), target) if target is not None else _serve()
     run_id = f"simulated-{plan.scenario}-{int(time.time())}-{token_hex(4)}"
     file: Path | None = None
     simulation = None
     try:
-        _lay_out(store, plan, run_id)
+        lay_out(store, target, run_id, encode(run_info(plan, run_id)), plan.ranks, plan.nodes)
         simulation = _start(plan, target, run_id)
         file = _announce(plan, target, run_id)
         yield simulation
@@ -94,19 +96,7 @@ def _serve() -> tuple[Store, Target]:
         store, port = serve("127.0.0.1")
     except OSError as error:
         raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-    return store, Target("127.0.0.1", port)
-
-
-def _lay_out(store: Store, plan: Plan, run_id: str) -> None:
-    """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
-    runs = list_runs(store)
-    for rank in range(plan.ranks):
-        store.put(rank_key(run_id, rank), b"")
-        store.put(history_key(run_id, rank), b"")
-    for node in range(plan.nodes):
-        store.put(node_key(run_id, node), b"")
-    store.put(run_key(run_id), encode(run_info(plan, run_id)))
-    store.put(RUNS_KEY, "\n".join([*runs, run_id]).encode())
+    return signed(store, signer_of_environment()), Target("127.0.0.1", port)
 
 
 def run_info(plan: Plan, run_id: str) -> RunInfo:

@@ -13,9 +13,10 @@ import numpy as np
 
 from ddpmon.schema import encode
 from ddpmon.simulate.frames import Frames
+from ddpmon.simulate.opening import open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.scenarios import scenario_of
-from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.store.base import StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target
 
 _SLOTS = 20  # a second; each holds a part of the ranks
@@ -61,7 +62,7 @@ class Publisher:
     def __init__(self, plan: Plan, own: np.ndarray, target: Target, run_id: str, account: Account) -> None:
         self._frames = Frames(plan, scenario_of(plan), run_id, own)
         self._run, self._count, self._account = run_id, len(own), account
-        self._store = _open(target)
+        self._store = open_store(target)
         self._parent = os.getppid()
 
     def go(self, began: float, ending: Event) -> None:
@@ -105,10 +106,3 @@ class Publisher:
     def _put(self, key: str, value: bytes) -> None:
         self._account.bytes += len(value)
         self._store.put(key, value)
-
-
-def _open(target: Target) -> Store:
-    """A connection without a thread of its own: thousands of frames a second go through it."""
-    from ddpmon.store.tcp import TcpStore
-
-    return TcpStore(target.host, target.port)

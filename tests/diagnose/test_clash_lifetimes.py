@@ -130,6 +130,18 @@ def test_each_host_has_its_own() -> None:
     ]
 
 
+def test_of_very_many_hosts_each_has_its_turn() -> None:
+    hosts = 260
+    run, judge, part = Run(run_info(hosts)), Judge(), job().columns(0, 0, 10)
+    for tick in range(7):
+        for rank in range(hosts):
+            run.add_rank(rank_frame(rank, tick, part, node=rank, host=f"node{rank}"), float(tick))
+            disks = [LOW if rank in (0, 1, 259) else FINE]
+            run.add_node(node_frame(rank, tick, figures=HostFigures(disks=disks)), float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert sorted(found.ranks for found in open_findings(said)) == [(0,), (1,), (259,)]
+
+
 def test_ranks_that_know_no_node_are_found_by_their_host() -> None:
     def frame(_tick: int, _rank: int) -> dict[str, Any]:
         return {"node": -1}

@@ -24,6 +24,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.run.model import LOST_S, RankState, Run
 
 LATE = ("straggler", "intermittent_straggler", "slow_node")
+_AT_ONCE = 256  # hosts a tick: of more, each has its turn every other tick, every third, ...
 Members = dict[int, list[tuple[int, RankState]]]
 
 
@@ -40,6 +41,7 @@ class Clashes:
         self.figures = Figures()
         self._leaks, self._leaking = Leaks(), dict[int, Leak]()
         self._strangers, self._storage, self._wires = Strangers(), Storage(), Wires()
+        self._turn = 0
         self._seen: dict[int, int] = {}
         self._counted: tuple[int, int, int] = (-1, -1, -1)
         self._members: Members = {}
@@ -53,7 +55,11 @@ class Clashes:
             self._leaking = self._leaks.update(self.figures)
         view = _view(run, self.figures, self._leaking, found)
         self._strangers.learn(view)
-        for node, (frame, heard_at) in run.nodes.items():
+        every = -(-len(run.nodes) // _AT_ONCE)
+        self._turn += 1
+        for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
+            if (place + self._turn) % every:
+                continue
             if self._seen.get(node) != frame.seq:
                 self._seen[node] = frame.seq
                 self._look(look(node, frame, heard_at, self._members.get(node, ())), view)

@@ -52,7 +52,7 @@ class Wires:
         if not _grows(past, 0) and (drops < _DROPS or not _grows(past, 1)):
             return []
         said = f"{clean(nic.name, 30)} of {host.name} had {max(errors, 0):,} errors and {max(drops, 0):,} drops"
-        return [_sign(host, nic.name, f"{said} within the last {len(past)} s", {"errors": errors, "drops": drops})]
+        return [_sign(host, nic.name, f"{said} within its last {len(past)} frames", {"errors": errors, "drops": drops})]
 
 
 def _grows(past: deque[Counts], which: int) -> bool:

@@ -4,6 +4,7 @@
 
 Frames are made up before the clock starts and do not go through msgpack. Each line is the median over ticks with the
 quartiles, in ms of CPU time (others may use this machine too), once all rings are full; "judge" is the diagnosis alone.
+Every rank sends figures of its process, and every host of 8 ranks its own, so that the clashes are judged too.
 `--minutes` is how long a run of 64 ranks is simulated at one tick a second for the memory figure (60: the hour); 1,024
 ranks get a twelfth of it.
 """
@@ -15,20 +16,25 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import psutil
 from detection_job import WORK_MS, Job, healthy_job
-from detection_play import rank_frame, run_info
+from detection_play import RUN_ID, rank_frame, run_info
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame
+from ddpmon.schema import NodeFrame, RankFrame
+from ddpmon.simulate.frames import Frames
+from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.scenarios import Scenario
 
 _START = 64  # steps of the made-up job that are its warm-up
 _PERIOD = 240  # steps after which it repeats; a multiple of every number of steps a tick
 _CV = 0.03
+_HOST_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,17 @@ class Endless:
             self.job.delay("forward", late)
         self.blobs = {name: table[:, _START:].copy() for name, table in self.job.columns().items()}
         self.run, self.judge = Run(run_info(self.job)), Judge()
+        self.machines = Machines(ranks)
         self.step, self.second = 0, 0
 
     def tick(self, steps: int) -> Spent:
         """Bring `steps` new steps of every rank."""
         self.second += 1
-        now, frames = float(self.second), list(self._frames(steps))
+        now, frames, nodes = float(self.second), list(self._frames(steps)), self.machines.nodes(self.second)
         began = time.thread_time()
         self.run.add_ranks(frames, now, {})
+        for node in nodes:
+            self.run.add_node(node, now)
         taken = time.thread_time()
         self.run.settle(now)
         settled = time.thread_time()
@@ -73,7 +82,29 @@ class Endless:
         numbers = range(self.step, self.step + steps)
         self.step += steps
         for rank in range(self.job.ranks):
-            yield rank_frame(self.job, part, rank, self.second, numbers, offset=self.step - steps)
+            frame = rank_frame(self.job, part, rank, self.second, numbers, offset=self.step - steps)
+            yield self.machines.under(frame)
+
+
+class Machines:
+    """What lies under the ranks of a healthy job: their processes, and hosts of eight GPUs each."""
+
+    def __init__(self, ranks: int) -> None:
+        plan = Plan(ranks, hosts=-(-ranks // _HOST_SIZE))
+        self._places = np.arange(ranks)
+        self._frames = Frames(plan, Scenario(), RUN_ID, self._places)
+        self._frames.reach(1.0)
+        self._ranks = {frame.rank: frame for frame in self._frames.ranks(self._places, 1.0)}
+
+    def nodes(self, second: int) -> list[NodeFrame]:
+        """Every host's frame."""
+        return list(self._frames.nodes(self._places, float(second)))
+
+    def under(self, frame: RankFrame) -> RankFrame:
+        """The frame of a rank with the figures of its process, on its host."""
+        like = self._ranks[frame.rank]
+        placed = {"host": like.host, "node": like.node, "local_rank": like.local_rank, "gpu_uuid": like.gpu_uuid}
+        return msgspec.structs.replace(frame, pid=like.pid, process=like.process, **placed)
 
 
 def measure(ranks: int, steps: int, straggler: bool, ticks: int) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 MAX_RANKS = 1 << 17
+NO_HOST = "host unknown"  # of ranks that nobody has said the host of
 
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]  # neither NaN nor infinite
 Text = Annotated[str, Meta(max_length=256)]

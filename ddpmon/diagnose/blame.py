@@ -8,7 +8,7 @@ from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of
 
-_ADVICE = {
+ADVICE = {
     "input": "look at this rank's data: storage, shard size, DataLoader workers and what they compute",
     "forward": "look at this rank's host and device: clocks, other processes, longer sequences",
     "backward": "look at this rank's device: clocks, other processes, longer sequences",
@@ -70,5 +70,5 @@ def blame(
         since_is_bound=since[1],
         cost_pct=cost,
         evidence=numbers,
-        advice=_ADVICE[phase],
+        advice=ADVICE[phase],
     )

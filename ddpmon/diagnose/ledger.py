@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.ratios import work_ratios
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.diagnose.tail import Tail
+from ddpmon.parts import NO_HOST
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -27,12 +28,15 @@ class Ledger:
 
     Attributes:
         who: [n] the ranks compared; the row of a rank is its place here.
-        hosts: [g] host names, in order of their first rank. host_of: [n] the place of each rank's host there.
+        hosts: [g] host names, in order of their first rank; containers may share one. host_of: [n] the place of each
+            rank's host there.
+        host_keys: [g] what tells hosts apart: name and node number.
     """
 
     def __init__(self) -> None:
         self.who: I64 = np.empty(0, np.int64)
         self.hosts: tuple[str, ...] = ()
+        self.host_keys: tuple[tuple[str, int], ...] = ()
         self.host_of: I64 = np.empty(0, np.int64)
         self._looked_at = -1
         self._begin(1)
@@ -54,6 +58,11 @@ class Ledger:
     def work(self) -> F32:
         """[n, T] work in ms."""
         return self._work.view
+
+    @property
+    def one_host(self) -> bool:
+        """Whether all ranks are known to be on one host."""
+        return len(self.hosts) == 1 and self.hosts[0] != NO_HOST
 
     @property
     def ratios(self) -> F32:
@@ -94,10 +103,11 @@ class Ledger:
             self._append(run, steps[start : start + _CHUNK])
 
     def _restart(self, run: Run, who: I64) -> None:
-        names = [run.standing.host[rank] for rank in who.tolist()]
-        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        self.who, self.hosts = who, tuple(places)
-        self.host_of = np.array([places[name] for name in names], np.int64)
+        keys = [(run.standing.host[rank], run.standing.node[rank]) for rank in who.tolist()]
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        self.who, self.host_keys = who, tuple(places)
+        self.hosts = tuple(name for name, _ in places)
+        self.host_of = np.array([places[key] for key in keys], np.int64)
         self._looked_at = -1
         self._begin(run.rings.capacity)
 

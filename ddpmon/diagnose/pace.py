@@ -87,7 +87,7 @@ class Pace:
         place = len(ledger.steps) - 1
         now = _figures(ledger, place, WINDOW) | _phases(run, ledger, place, WINDOW)
         rise = _rise(now, self._normal)
-        several = len(ledger.hosts) > 1
+        several = not ledger.one_host
         if case.key == _NETWORK:
             found = _slow_network(self._transfer, rise, now, several=several)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.blame import ADVICE
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, alive
 from ddpmon.diagnose.wording import clean, span
@@ -17,6 +18,12 @@ from ddpmon.schema import PHASES
 _WORTH_PCT = 1.0
 _LATELY_STEPS = 50
 _TIMES, _AT_LEAST_MS = 10.0, 500.0
+_STALL_TIMES, _STALL_MS = 3.0, 100.0  # shorter ones are told of for what they cost together
+_STALLS, _STALLS_PCT = 3, 5.0
+_OFTEN = 0.1  # of the steps: who is late so often comes and goes, and does not pause
+_MOST = 128
+_OF_A_STEP = ("input", "forward", "backward")  # where nobody saves or evaluates
+_NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
 _HOLDERS = 4
 
 
@@ -77,21 +84,32 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
 
 def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Finding]:
     """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
-    long = durations >= max(_AT_LEAST_MS, _TIMES * float(np.nan_to_num(median(durations))))
-    places = np.flatnonzero(long & (steps >= WARM_UP))[-_LATELY_STEPS:]
+    usual = float(np.nan_to_num(median(durations)))
+    long = durations >= max(_STALL_MS, _STALL_TIMES * usual)
+    places = np.flatnonzero(long & (steps >= WARM_UP))[-_MOST:]
     if not places.size or len(ranks) < 2 or len(steps) < WARM_UP:
         return []
-    work = np.nan_to_num(run.rings.take("work", steps[places])[ranks])
-    marked = np.nan_to_num(run.rings.take("marked", steps[places])[ranks])
+    work, marked, gc = (np.nan_to_num(run.rings.take(name, steps[places])[ranks]) for name in ("work", "marked", "gc"))
     holder, rows = work.argmax(axis=0), np.arange(len(places))
     held_up = work[holder, rows] - np.partition(work, -2, axis=0)[-2]
     alone = (held_up >= durations[places] / 2) & (marked[holder, rows] < held_up / 2)
+    whole = held_up >= max(_AT_LEAST_MS, _TIMES * usual)
+    alone &= whole | (gc[holder, rows] < held_up / 2)  # of short ones that the collector made, the rule on it tells
     held: dict[int, list[tuple[int, float]]] = {}
     for at in np.flatnonzero(alone).tolist():
         held.setdefault(int(ranks[holder[at]]), []).append((int(steps[places[at]]), float(held_up[at])))
     worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[:_HOLDERS]
-    found = (_held_up(run, rank, held[rank], steps, durations) for rank in worst)
+    found = (_told(run, rank, held[rank], steps, durations) for rank in worst)
     return [finding for finding in found if finding is not None]
+
+
+def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
+    """All that a rank held the others up for, if rare stalls cost much together; else what is a pause by itself."""
+    total = 100 * sum(ms for _, ms in held) / max(1.0, float(durations.sum()))
+    if total < _STALLS_PCT or len(held) < _STALLS or len(held) > _OFTEN * len(steps):
+        least = max(_AT_LEAST_MS, _TIMES * float(np.nan_to_num(median(durations))))
+        held = [(step, ms) for step, ms in held if ms >= least]
+    return _held_up(run, rank, held, steps, durations) if held else None
 
 
 def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
@@ -115,5 +133,5 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
         since_step=pauses[0][0],
         cost_pct=cost,
         evidence={"last_ms": ms, "total_ms": total, "times": len(pauses), "last_step": last},
-        advice="if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`",
+        advice=ADVICE[phase] if phase in _OF_A_STEP else _NAME_IT,
     )

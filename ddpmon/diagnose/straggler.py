@@ -32,7 +32,7 @@ class Stragglers:
         self._ranks = SteadyRule()
         self._hosts = SteadyRule()
         self._come_and_go: set[int] = set()
-        self._host_keys: dict[str, int] = {}  # a host's place changes as ranks come and go
+        self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
 
     @property
     def cleared(self) -> list[Finding]:
@@ -77,7 +77,7 @@ class Stragglers:
         """Confirmed hosts of two ranks and more, each of which is late against the other hosts' ranks, by place."""
         if len(ledger.hosts) < 2:
             return []
-        keys = [self._host_keys.setdefault(name, len(self._host_keys)) for name in ledger.hosts]
+        keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in ledger.host_keys]
         self._hosts.update(ledger.steps, ledger.host_ratios, np.array(keys, np.int64))
         cases = [(keys.index(case.key), case) for case in self._hosts.cases]
         return [(place, case) for place, case in cases if case.finding is not None or _all_late(ledger, place)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
-from ddpmon.table.replay import NO_HOST
+from ddpmon.parts import NO_HOST
 
 # These speak of processes and of the monitor itself: a table, which lacks rows for reasons of its own, shows neither.
 _NOT_OF_A_TABLE = {"rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"}

@@ -10,14 +10,13 @@ import numpy as np
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
-from ddpmon.parts import BadLoss
+from ddpmon.parts import NO_HOST, BadLoss
 from ddpmon.run.model import Run
 from ddpmon.schema import RankFrame, RunInfo, StepColumns
 from ddpmon.table.columns import Array
 from ddpmon.table.tidy import Records
 
 STEPS_A_TICK = 20  # as many as a second of a fast run brings
-NO_HOST = "host unknown"
 _RUN = "table"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.made_frames import MadeJob, healthy_phases, open_findings, play
+from tests.made_frames import MadeJob, healthy_phases, open_findings, play, play_hosts
 
 ONSET = 100
 
@@ -91,3 +91,11 @@ def test_a_straggler_that_moves_is_handed_over() -> None:
     assert [(old.ranks, abs((old.since_step or 0) - ONSET) <= 3) for old in last if old.cleared_at_step] == [
         ((1,), True)
     ]
+
+
+def test_hosts_of_one_name_are_told_apart_by_their_node() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][2:, ONSET:] += 30.0
+    said = play_hosts(MadeJob(phases), nodes=[0, 0, 1, 1], frame=lambda _tick, _rank: {"host": "container"})
+    (finding,) = open_findings(said[-1])
+    assert (finding.kind, finding.ranks, finding.nodes) == ("slow_node", (2, 3), ("container",))

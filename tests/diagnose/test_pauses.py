@@ -175,3 +175,26 @@ def test_the_first_steps_and_named_phases_may_collect() -> None:
     for said, verdicts in ((marks, 0), ({}, 1)):
         run = job(table, said, gc)
         assert len(GcRule().update(run, run.ages(0.0))) == verdicts
+
+
+def test_rare_stalls_are_told_of_for_what_they_cost_together() -> None:
+    table = work(8, 600)
+    table[5, 60::50] += 400
+    (finding,) = pauses(job(table))
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("pause", "info", (5,), 60)
+    assert finding.evidence["times"] == 11
+    assert finding.cost_pct is not None
+    assert abs(finding.cost_pct - 100 * 11 * 400 / (600 * 103.4 + 11 * 400)) < 0.5
+
+
+def test_stalls_are_not_told_of_that_are_cheap_or_many_or_made_by_the_collector() -> None:
+    cheap, many, collected_ones = work(8, 600), work(8, 600), work(8, 600)
+    cheap[5, 60::200] += 400
+    many[5, 60::8] += 400
+    collected_ones[5, 60::50] += 400
+    gc = np.zeros((8, 600))
+    gc[5, 60::50] = 400
+    assert pauses(job(cheap)) == []
+    assert pauses(job(many)) == []
+    assert pauses(job(collected_ones, gc=gc)) == []
+    assert pauses(job(collected_ones)) != []

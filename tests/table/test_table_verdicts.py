@@ -83,6 +83,17 @@ def test_the_host_is_named_where_the_table_has_it_and_left_out_where_not() -> No
     assert any("node of 3 of 4 ranks is missing" in note for note in verdict.notes)
 
 
+def test_a_slow_transfer_is_a_networks_unless_all_ranks_are_on_one_node() -> None:
+    job = MadeJob(healthy_phases(4, 300), transfer_ms=10.0)
+    job.wait[:, 100:] += 40.0
+    rows = rows_of(job)
+    on_one = [row + (",node" if at == 0 else ",a") for at, row in enumerate(rows)]
+    for table, words in ((rows, "the network is slow, and durations cannot tell whose link"), (on_one, "on one host")):
+        (finding,) = open_findings(judged(text_of(table)).findings)
+        assert finding.kind == "slow_network"
+        assert words in finding.summary
+
+
 def test_a_trouble_that_was_over_is_kept_with_its_steps_and_its_worst() -> None:
     verdict = judged(text_of(rows_of(slow(since=60, until=110, steps=400), ALL)))
     (finding,) = verdict.findings

@@ -7,9 +7,7 @@ import pytest
 COMPUTING = ("tests/checkup", "tests/diagnose", "tests/run", "tests/tui", "tests/test_layers", "tests/test_schema")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """A file's tests stay together, for the sake of what they set up once."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(file if file.startswith(COMPUTING) else "real"))
+    file = item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group(file if file.startswith(COMPUTING) else "real"))

@@ -7,16 +7,14 @@ from collections import deque
 import numpy as np
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.memory import SHM
 from ddpmon.diagnose.clash.sign import Sign, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import Disk
+from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
 
-_LOW_SHARE, _LOW = 0.05, 10 << 30
 _BRIM = 512 << 20
 _BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
-_STALL_PCT = 20.0
 _KEPT, _ENOUGH = 64, 10
 _WAITS_FOR_DISKS = frozenset({"input", "other"})
 
@@ -39,8 +37,8 @@ class Storage:
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
         signs: list[Sign] = []
         for disk in disks:
-            if disk.free is not None and disk.free < _LOW:
-                signs += _low(host, disk, disk.free)
+            if disk.free is not None and is_low(disk) and not is_only_read(disk):
+                signs.append(_low(host, disk, disk.free))
             signs += self._slow(host, disk, matters=matters)
         return signs
 
@@ -63,12 +61,11 @@ class Storage:
                 past.append(wait)
             return []
         usual = float(np.median(past)) if len(past) >= _ENOUGH else None
-        stalls = host.frame.figures.pressure
-        stalled = max((stalls.io or 0, stalls.io_full or 0)) if stalls else 0.0
+        stalled = io_stall(host.frame.figures.pressure)
         busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
-        if not (busy or stalled >= _STALL_PCT) or not self._is_up(host, wait, usual):
+        if not (busy or stalled) or not self._is_up(host, wait, usual):
             return []
-        return [_slow_sign(host, disk, wait, stalled)]
+        return [_slow_sign(host, disk, wait, stalled or 0.0)]
 
     def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
         """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
@@ -92,22 +89,17 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
     )
 
 
-def _low(host: Host, disk: Disk, free: int) -> list[Sign]:
-    """One that the run writes to is nearly full; what is only read may well be."""
-    read_only = bool(disk.uses) and all("data" in use.lower() for use in disk.uses)
-    if not disk.total or read_only or free >= _LOW_SHARE * disk.total:
-        return []
+def _low(host: Host, disk: Disk, free: int) -> Sign:
+    """One that the run writes to is nearly full."""
     uses = ", ".join(clean(use, 30) for use in disk.uses)
-    said = f"{size(free)} of {size(disk.total)} are left on {clean(disk.path, 60)}"
-    return [
-        Sign(
-            kind="disk_low",
-            about=disk.path,
-            ranks=host.ranks,
-            threat="critical" if free < _BRIM else "warning",
-            summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
-            because=f"disk full: {said}",
-            evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total},
-            advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
-        )
-    ]
+    said = f"{size(free)} of {size(disk.total or 0)} are left on {clean(disk.path, 60)}"
+    return Sign(
+        kind="disk_low",
+        about=disk.path,
+        ranks=host.ranks,
+        threat="critical" if free < _BRIM else "warning",
+        summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
+        because=f"disk full: {said}",
+        evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total or 0},
+        advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
+    )

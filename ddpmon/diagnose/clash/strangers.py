@@ -13,10 +13,11 @@ from ddpmon.diagnose.clash.sign import Sign, culprit, label
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import does, who
 from ddpmon.machine import Process
+from ddpmon.run.limits import TAKES_PCT
 from ddpmon.run.medians import row_medians
 
 _WAITS_PCT, _MORE_PCT, _CLEAR_PCT = 5.0, 5.0, 10.0
-_TAKES_PCT, _LEAST_PCT = 20.0, 5.0  # of a core: together, and each
+_LEAST_PCT = 5.0  # of a core, each
 Taker = tuple[Process, float]
 
 
@@ -41,7 +42,7 @@ class Strangers:
             takers = _takers(host, mask) if mask else []
             taken = sum(share for _, share in takers)
             up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, mask)]
-            if up and taken >= _TAKES_PCT:
+            if up and taken >= TAKES_PCT:
                 self._named.setdefault(host.number, set()).update(up)
                 signs.append(_sign(host, up, takers, taken))
         return signs

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.clash.figures import Figures
 from ddpmon.diagnose.clash.leak import Leak
 from ddpmon.machine import GpuFigures
+from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
 from ddpmon.run.model import Run
 
 LOADED_PCT = 50.0
-FULL = 0.95  # of a limit of memory
 _WAITS_PCT, _ANY_WAITS_PCT, _THROTTLED_PCT = 5.0, 10.0, 5.0
 
 

@@ -12,11 +12,12 @@ from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import Nic, TakenPort
+from ddpmon.run.limits import RETRANSMITS
 from ddpmon.run.model import Run
 
 _SECONDS = 10
 _DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
-_AGAIN, _TIMES = 10.0, 3.0  # of a thousand, and times the middle of the other hosts
+_TIMES = 3.0  # the middle of the other hosts
 Counts = tuple[int, int]
 
 
@@ -35,7 +36,7 @@ class Wires:
         for nic in figures.nics:
             if nic.name != "lo":
                 signs += self._losing(host, nic)
-        if (figures.retransmits_per_1000 or 0) >= _AGAIN:
+        if (figures.retransmits_per_1000 or 0) >= RETRANSMITS:
             signs += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
         for port in figures.ports:
             signs += _taken(host, port)

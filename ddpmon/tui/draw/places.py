@@ -54,8 +54,7 @@ def _nic(nic: Nic, look: Look) -> Line:
     ]
     facts += [f"{figure(nic.speed_mbit / 1e3)} Gbit/s"] if nic.speed_mbit is not None else []
     facts += [f"{count:,} {name}" for name, count in (("errors", nic.errors), ("drops", nic.drops)) if count]
-    loud = bool(nic.errors)
-    return _place(nic.name, facts, look.glyphs.mark if loud else " ", look.accent if loud else look.text, look)
+    return _place(nic.name, facts, " ", look.text, look)
 
 
 def _port(port: TakenPort, look: Look) -> Line:

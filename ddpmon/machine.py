@@ -101,6 +101,8 @@ class ProcessFigures(Struct, frozen=True):
         compute_threads: how many threads torch computes with in this process.
         workers: child processes, such as DataLoader workers.
         quota_cpus: CPUs' worth of time that the tightest cgroup above it allows; None without a limit.
+        quotas: each cgroup above it that has a limit -> the CPUs' worth of time that it allows. Processes of one host
+            that name the same cgroup share what it allows.
         throttled_pct: share of the wall time that such a cgroup was throttled.
         memory_limit, memory_used: bytes, of the tightest cgroup above it; used is without reclaimable page cache.
         oom_kills: processes killed for memory in that cgroup.
@@ -119,6 +121,7 @@ class ProcessFigures(Struct, frozen=True):
     workers_cpu_pct: Number | None = None
     workers_rss_bytes: Count | None = None
     quota_cpus: Number | None = None
+    quotas: Annotated[dict[Text, Number], Meta(max_length=16)] = {}
     throttled_pct: Number | None = None
     memory_limit: Count | None = None
     memory_used: Count | None = None

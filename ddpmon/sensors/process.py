@@ -40,7 +40,7 @@ class ProcessSensor:
         switches, cpus = take("switches_per_s cpus", self._read_status) or (None, None)
         workers = take("workers workers_cpu_pct workers_rss_bytes", self._children.read)
         read, written = take("read_bytes_s write_bytes_s", self._read_io) or (None, None)
-        quota_cpus = take("quota_cpus throttled_pct", cgroups.quota_cpus)
+        quota_cpus = take("quota_cpus quotas throttled_pct", cgroups.quota_cpus)
         limit, used = take("memory_limit memory_used oom_kills", cgroups.memory) or (None, None)
         return ProcessFigures(
             cpu_pct=take("cpu_pct", self._cpu, usage and 100 * usage.seconds),
@@ -55,6 +55,7 @@ class ProcessSensor:
             workers_cpu_pct=take("workers_cpu_pct", self._workers_cpu, workers),
             workers_rss_bytes=None if workers is None else sum(usage.rss_bytes for usage in workers.values()),
             quota_cpus=quota_cpus,
+            quotas=take("quotas", cgroups.quotas) or {},
             throttled_pct=take("throttled_pct", cgroups.throttled_pct),
             memory_limit=limit,
             memory_used=used,

@@ -118,6 +118,7 @@ def test_ranks() -> None:
             "workers_cpu_pct": None,
             "workers_rss_bytes": None,
             "quota_cpus": 1.5,
+            "quotas": {},
             "throttled_pct": 12.5,
             "memory_limit": None,
             "memory_used": None,

@@ -177,11 +177,15 @@ class Nic(Struct, frozen=True):
 
 
 class TakenPort(Struct, frozen=True):
-    """A port that the run wanted, what for, and who holds it."""
+    """A port that the run wanted and somebody else held: what for, and by whom.
+
+    `held` tells whether somebody listens there still; who came and went before anybody could look is nobody known.
+    """
 
     port: Annotated[int, Meta(ge=0, le=65535)]
     wanted_for: Text
     process: Process | None = None
+    held: bool = True
 
 
 class HostFigures(Struct, frozen=True):

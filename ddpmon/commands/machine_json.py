@@ -47,7 +47,7 @@ def _on_host(used: HostProcess, pids: Pids) -> Object:
 
 def _port(port: TakenPort, pids: Pids) -> Object:
     holder = None if port.process is None else _who(port.process, pids)
-    return {"port": port.port, "wanted_for": port.wanted_for, "process": holder}
+    return {"port": port.port, "wanted_for": port.wanted_for, "process": holder, "held": port.held}
 
 
 def process_object(process: ProcessFigures | None) -> Object | None:

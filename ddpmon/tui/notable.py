@@ -111,5 +111,3 @@ def _rest(figures: HostFigures) -> Iterator[str]:
     for disk in figures.disks:
         if is_tight(disk):
             yield f"{disk.path} {100 * (free_share(disk) or 0.0):.0f} % free"
-    for port in figures.ports:
-        yield f"port {port.port} taken"

@@ -184,7 +184,7 @@ def test_a_quota_counts_as_fewer_cpus() -> None:
         ([{f"0:{rank}": 2.0} for rank in range(4)], 8),
         ([{"0:7": 2.0}, {"0:7": 2.0}, {}, {}], None),
     ],
-    ids=["one group", "two groups", "in one group", "in a wide one", "some directly in it", "each its own", "some free"],
+    ids=["one group", "two groups", "in one group", "in a wide one", "some directly", "each its own", "some free"],
 )
 def test_ranks_in_one_cgroup_share_its_quota(quotas: list[dict[str, float]], usable: float | None) -> None:
     def process(_tick: int, rank: int) -> ProcessFigures:

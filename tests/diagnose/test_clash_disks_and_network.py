@@ -136,5 +136,13 @@ def test_a_taken_port_is_told_at_once() -> None:
     assert "held by somebody who is not visible from here" in unseen.summary
 
 
+def test_a_port_that_was_let_go_of_is_told_in_the_past_and_ends() -> None:
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(ports=[TakenPort(29500, "the store", held=False)] if tick < 5 else [])
+
+    assert "was held by somebody who has let go" in watched(figures, steps=60)["port_clash"].summary
+    assert watched(figures, steps=200) == {}
+
+
 def test_a_port_that_our_own_process_holds_is_not_taken() -> None:
     assert watched(HostFigures(ports=[TakenPort(29500, "the store", Process(100, [50]))])) == {}

@@ -173,8 +173,7 @@ def test_what_could_not_be_read_is_told_once_with_its_reason() -> None:
 def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> None:
     lines = said(TROUBLED)
     assert lines[1] == (
-        " ! memory 97 % used; swapping in 24.0 MB/s; pressure memory 12 %; pressure io 34 %; /ckpt 2 % free; "
-        "port 29500 taken"
+        " ! memory 97 % used; swapping in 24.0 MB/s; pressure memory 12 %; pressure io 34 %; /ckpt 2 % free"
     )
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]

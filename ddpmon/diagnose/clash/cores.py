@@ -40,17 +40,16 @@ def demand(host: Host, ranks: Sequence[int]) -> int | None:
 def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
     """CPUs that these ranks may use together: of their affinity, at most their cgroups' quotas; 0 where unknown."""
     cpus = count(mask) or host.frame.figures.cpu_count or 0
-    members, allowed = defaultdict[object, set[int]](set), dict[object, float]()
+    members, allowed = defaultdict[str, set[int]](set), dict[str, float]()
     for rank in ranks:
         figures = host.figures(rank)
-        quotas: dict[object, float] = {**figures.quotas}
-        for group, quota in (quotas or {("of", rank): figures.quota_cpus or cpus}).items():
+        for group, quota in (figures.quotas or {f"of rank {rank}": figures.quota_cpus or cpus}).items():
             members[group].add(rank)
             allowed[group] = min(quota, allowed.get(group, quota))
     return min(cpus, _shared(members, allowed)) if ranks else cpus
 
 
-def _shared(members: Mapping[object, set[int]], allowed: Mapping[object, float]) -> float:
+def _shared(members: Mapping[str, set[int]], allowed: Mapping[str, float]) -> float:
     """What cgroups allow together; one that lies in another counts towards what that allows."""
     parts: list[tuple[set[int], float]] = []
     for group in sorted(members, key=lambda group: (len(members[group]), -allowed[group])):

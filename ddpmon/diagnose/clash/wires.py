@@ -88,10 +88,11 @@ def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
 
 
 def _taken(host: Host, port: TakenPort) -> list[Sign]:
-    """A port that the run wanted and somebody else holds."""
+    """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
     by = label(port.process) if port.process else "somebody who is not visible from here"
+    is_held = f"is held by {by}" if port.held else "was held by somebody who has let go of it since"
     wanted = clean(port.wanted_for, 60)
     evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
     return [
@@ -101,8 +102,8 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
             ranks=host.ranks[:1],
             looks=1,
             evidence=evidence,
-            summary=f"port {port.port} of {host.name}, wanted for {wanted}, is held by {by}",
-            because=f"port taken: {port.port} by {by}",
-            advice="another run on this host? this one has taken the next free port",
+            summary=f"port {port.port} of {host.name}, wanted for {wanted}, {is_held}",
+            because=f"port taken: {port.port} {is_held}",
+            advice="this run has taken the next free port: nothing to do, unless a firewall lets only this one through",
         )
     ]

@@ -59,7 +59,8 @@ def _nic(nic: Nic, look: Look) -> Line:
 
 def _port(port: TakenPort, look: Look) -> Line:
     who = f"held by {person(port.process)}" if port.process is not None else "held by somebody else"
-    return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], look.glyphs.mark, look.accent, look)
+    who = who if port.held else "let go of since"
+    return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], " ", look.text, look)
 
 
 def _place(name: str, facts: list[str], sign: str, style: Style, look: Look) -> Line:

@@ -45,6 +45,8 @@ class GpuFigures(Struct, frozen=True):
         process_count: how many there are.
         xids: critical Xid errors seen.
         board: the UUID of the GPU that a MIG instance is part of.
+        reads, slow_reads: how often it has been read, and what is read every tenth time (PCIe, NVLink, errors): a
+            figure of the same reading is no new evidence.
     """
 
     index: int
@@ -73,6 +75,8 @@ class GpuFigures(Struct, frozen=True):
     board: Text | None = None
     processes: Annotated[list[GpuProcess], Meta(max_length=32)] | None = None
     process_count: Count | None = None
+    reads: Count | None = None
+    slow_reads: Count | None = None
     unread: Reasons = {}
 
 
@@ -153,7 +157,10 @@ class Pressure(Struct, frozen=True):
 
 
 class Disk(Struct, frozen=True):
-    """A file system that matters to the run. `uses` tells for what, such as "checkpoints"; `wait_ms` is a request's."""
+    """A file system that matters to the run. `uses` tells for what, such as "checkpoints"; `wait_ms` is a request's.
+
+    `reads` counts its readings.
+    """
 
     path: Text
     uses: Annotated[list[Text], Meta(max_length=8)]
@@ -163,6 +170,7 @@ class Disk(Struct, frozen=True):
     busy_pct: Number | None = None
     read_wait_ms: Number | None = None
     write_wait_ms: Number | None = None
+    reads: Count | None = None
 
 
 class Nic(Struct, frozen=True):
@@ -196,6 +204,7 @@ class HostFigures(Struct, frozen=True):
         memory_used: without what could be reclaimed.
         processes: the greatest users of CPU, the run's own among them, the greatest first.
         numa: per NUMA node, its CPUs.
+        readings: how often the host's own figures ("host") and its processes ("processes") have been read.
         retransmits_per_1000: TCP segments sent again, of a thousand sent; None when hardly any were sent.
     """
 
@@ -214,4 +223,5 @@ class HostFigures(Struct, frozen=True):
     retransmits_per_1000: Number | None = None
     ports: Annotated[list[TakenPort], Meta(max_length=8)] = []
     numa: Annotated[list[Cpus], Meta(max_length=64)] = []
+    readings: Annotated[dict[Text, Count], Meta(max_length=16)] = {}
     unread: Reasons = {}

@@ -34,7 +34,7 @@ def known(gpu: Gpu) -> set[str]:
 
 
 def unexplained(gpu: Gpu) -> set[str]:
-    return {*GpuFigures.__struct_fields__} - known(gpu) - {*gpu["unread"]} - ALWAYS - {"process_count"}
+    return {*GpuFigures.__struct_fields__} - known(gpu) - {*gpu["unread"]} - ALWAYS - {"process_count", "reads", "slow_reads"}
 
 
 def reason(**variables: str) -> str:

@@ -61,6 +61,7 @@ def _of_host(host: Host) -> list[Sign]:
         Sign(
             kind="memory_pressure",
             about="host",
+            reading=figures.readings.get("host"),
             ranks=host.ranks,
             threat=threat or "info",
             evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
@@ -153,6 +154,7 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     return [
         Sign(
             kind="shm_low",
+            reading=disk.reads,
             about=None,
             ranks=host.ranks,
             summary=f"{said} of {host.name}{with_workers}",

@@ -24,6 +24,7 @@ class Sign:
         because: the words for it where it is the cause of something; its plain name comes first.
         threat: how bad it is even if nobody is late.
         looks: how many frames in a row must show it.
+        reading: which reading it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Sign:
     advice: str
     threat: Severity = "info"
     looks: int = LOOKS
+    reading: int | None = None
 
 
 def label(process: Process) -> str:

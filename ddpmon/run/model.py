@@ -72,7 +72,7 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.restarts = 0
-        self._counted, self._members = (-1, -1), dict[str, tuple[int, ...]]()
+        self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
         self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
@@ -144,17 +144,21 @@ class Run:
                     self._gpus = {uuid: told for uuid, told in self._gpus.items() if now - told[1] <= LOST_S}
                 self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
 
-    def members(self) -> dict[str, tuple[int, ...]]:
-        """Host name -> the ranks that run on it, hosts in node order."""
+    def members(self) -> dict[int | str, tuple[int, ...]]:
+        """Node number (where ranks know none, host name) -> the ranks that run there, in node order.
+
+        Containers on different hosts may well have one name.
+        """
         counted = (self.restarts, len(self.states))
         if counted != self._counted:  # nobody moves without having started anew
             self._counted = counted
             standing = self.standing
-            hosts: dict[str, list[int]] = {}
+            nodes: dict[int | str, list[int]] = {}
             for rank in np.flatnonzero(standing.known).tolist():
-                hosts.setdefault(standing.host[rank], []).append(rank)
-            order = sorted(hosts, key=lambda host: standing.node[hosts[host][0]])
-            self._members = {host: tuple(hosts[host]) for host in order}
+                node = int(standing.node[rank])
+                nodes.setdefault(node if node >= 0 else standing.host[rank], []).append(rank)
+            order = sorted(nodes, key=lambda node: standing.node[nodes[node][0]])
+            self._members = {node: tuple(nodes[node]) for node in order}
         return self._members
 
     def gpu_of(self, rank: int) -> GpuFigures | None:

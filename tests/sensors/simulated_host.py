@@ -70,7 +70,7 @@ class Host:
         self._ask(0)
 
     def read(self, times: int = 1) -> list[Gpu]:
-        """What the last of so many reads gave, after its way through the store's encoding; `counts` has the readings."""
+        """What the last of so many reads gave, after its way through the store's encoding; `counts`: the readings."""
         self.scenario.write(self._path)
         gpus: list[Gpu] = self._ask(times)["gpus"]
         self.counts = [(gpu.pop("reads"), gpu.pop("slow_reads")) for gpu in gpus]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
+from ddpmon.run.instances import Instances
 from ddpmon.run.model import LOST_S, RankState
 from ddpmon.run.ours import Ours
 from ddpmon.schema import NodeFrame, RankFrame
@@ -60,13 +61,15 @@ def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[
     """The host with those of its ranks that are there, as of `heard_at`."""
     host, oldest = Host(number, frame), heard_at - LOST_S
     pids, frames, processes, on = host.pids, host.frames, host.processes, host.on
+    instances = Instances(frame.gpus) if any(gpu.board for gpu in frame.gpus) else None
     for rank, state in states:
         known = state.frame
         pids[known.pid] = rank
         if state.heard_at >= oldest and (known.state == "running" or known.state == "stalled"):
             frames[rank], processes[rank] = known, known.process or _UNKNOWN
             if known.gpu_uuid is not None:
-                on.setdefault(known.gpu_uuid, []).append(rank)
+                uuid = known.gpu_uuid if instances is None else instances.of(known.gpu_uuid, known.pid)
+                on.setdefault(uuid, []).append(rank)
     if host.on:
         host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
     return host

@@ -64,7 +64,7 @@ class View:
     def peers_clock(self) -> dict[str, float]:
         """UUID -> the middle SM clock in MHz of the other GPUs of its model, of those under load."""
         models: dict[str, dict[str, float]] = {}
-        mine = {state.frame.gpu_uuid for state in self.run.ranks if state is not None}
+        mine = {gpu.uuid for gpu in self.run.gpus() if gpu is not None}
         for frame, _ in self.run.nodes.values():
             for gpu in frame.gpus:
                 if gpu.sm_clock_mhz and gpu.name and gpu.uuid in mine and is_loaded(gpu):

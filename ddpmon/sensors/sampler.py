@@ -14,6 +14,7 @@ from ddpmon.machine import Disk, GpuFigures, HostFigures, HostProcess, TakenPort
 from ddpmon.sensors.busiest import BusiestProcesses, only_ours
 from ddpmon.sensors.disks import FolderSensor
 from ddpmon.sensors.gpu import GpuSensor
+from ddpmon.sensors.gpu_bound import bounded
 from ddpmon.sensors.guarded import Guarded
 from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.identity import Identities
@@ -93,7 +94,7 @@ class Sampler:
             unread={**host.unread, **watched.unread, **self._no_gpus(), **troubles},
         )
         notes = [f"{name}: {trouble}"[:256] for name, trouble in troubles.items()]
-        return Sample(figures, self._gpus.value or [], notes[:_MOST_NOTES])
+        return Sample(figures, bounded(self._gpus.value or []), notes[:_MOST_NOTES])
 
     def _no_gpus(self) -> dict[str, str]:
         """Why there are none, if so."""

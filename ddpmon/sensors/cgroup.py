@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from ddpmon.lately import Lately
 from ddpmon.sensors.hierarchy import Hierarchies
 from ddpmon.sensors.reading import NotYet, Rate, Since, read_file, read_table
 
@@ -22,9 +23,9 @@ class Cgroups:
     def __init__(self, pid: int, root: str = "") -> None:
         self._hierarchies = Hierarchies(pid, root)
         self._limited: dict[str, tuple[bool, float, float]] = {}  # folder -> v2, CPUs, seconds of a period
-        self._throttling: dict[str, tuple[Rate, Rate]] = {}
+        self._throttling = Lately(lambda: (Rate(), Rate()), 2 * _MOST)
         self._tightest: tuple[bool, str] | None = None
-        self._kills = Since()
+        self._kills = Lately(Since, _MOST)
 
     def quota_cpus(self) -> float | None:
         """The CPUs' worth of time that the tightest allows; None without a limit.
@@ -58,7 +59,7 @@ class Cgroups:
         for folder, (v2, _, period) in self._limited.items():
             stat = read_table(f"{folder}/cpu.stat")
             seconds = stat["throttled_usec"] / 1e6 if v2 else stat["throttled_time"] / 1e9
-            time, times = self._throttling.setdefault(folder, (Rate(), Rate()))
+            time, times = self._throttling.of(folder)
             shares += _gained(time, seconds, times, stat["nr_throttled"] * period)
         if self._limited and not shares:
             raise NotYet("read once so far")
@@ -86,7 +87,7 @@ class Cgroups:
             return None
         v2, folder = self._tightest
         counts = read_table(f"{folder}/{'memory.events' if v2 else 'memory.oom_control'}")
-        return self._kills(folder, counts["oom_kill"])
+        return self._kills.of(folder)(counts["oom_kill"])
 
 
 def _identity(folder: str) -> str:

@@ -10,20 +10,36 @@ from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean
+from ddpmon.lately import Lately
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
 
 _BRIM = 512 << 20
 _BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
-_KEPT, _ENOUGH = 64, 10
+_KEPT, _ENOUGH, _PATHS = 64, 10, 32
+_WRITTEN = 256 << 20
 _WAITS_FOR_DISKS = frozenset({"input", "other"})
+
+
+class Past:
+    """What is remembered of a disk: how long requests waited, which reading that was, and the most that was free."""
+
+    def __init__(self) -> None:
+        self.waits: deque[float] = deque(maxlen=_KEPT)
+        self.reads: int | None = None
+        self._most_free = 0
+
+    def fills(self, free: int) -> bool:
+        """Whether somebody writes there: much less is free than was."""
+        self._most_free = max(self._most_free, free)
+        return free <= self._most_free - _WRITTEN
 
 
 class Storage:
     """Remembers how long requests usually wait, and whether the ranks still read their data for the first time."""
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[int, str], deque[float]] = {}
+        self._past: dict[int, Lately[Past]] = {}
         self._batches: dict[int, int] = {}
         self._read_once: set[int] = set()
 
@@ -37,10 +53,18 @@ class Storage:
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
         signs: list[Sign] = []
         for disk in disks:
-            if disk.free is not None and is_low(disk) and not is_only_read(disk):
+            past = self._past_of(host, disk)
+            fills = disk.free is not None and past.fills(disk.free)
+            if disk.free is not None and is_low(disk) and (fills or not is_only_read(disk)):
                 signs.append(_low(host, disk, disk.free))
-            signs += self._slow(host, disk, matters=matters)
+            signs += self._slow(host, disk, past, matters=matters)
         return signs
+
+    def _past_of(self, host: Host, disk: Disk) -> Past:
+        paths = self._past.get(host.number)
+        if paths is None:
+            paths = self._past[host.number] = Lately(Past, _PATHS)
+        return paths.of(disk.path)
 
     def _follow(self, host: Host) -> None:
         """One rank tells for all of its host: they go through their data together."""
@@ -51,16 +75,14 @@ class Storage:
             self._read_once.add(host.number)
         self._batches[host.number] = loader.batches
 
-    def _slow(self, host: Host, disk: Disk, *, matters: bool) -> list[Sign]:
+    def _slow(self, host: Host, disk: Disk, past: Past, *, matters: bool) -> list[Sign]:
         wait = max(disk.read_wait_ms or 0.0, disk.write_wait_ms or 0.0)
-        past = self._waits.get((host.number, disk.path))
-        if past is None:
-            past = self._waits[host.number, disk.path] = deque(maxlen=_KEPT)
         if not matters:  # what is slow while it matters is not the usual
-            if wait > 0:
-                past.append(wait)
+            if wait > 0 and (disk.reads is None or disk.reads != past.reads):
+                past.waits.append(wait)
+                past.reads = disk.reads
             return []
-        usual = float(np.median(past)) if len(past) >= _ENOUGH else None
+        usual = float(np.median(past.waits)) if len(past.waits) >= _ENOUGH else None
         stalled = io_stall(host.frame.figures.pressure)
         busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
         if not (busy or stalled) or not self._is_up(host, wait, usual):

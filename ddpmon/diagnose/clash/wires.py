@@ -11,11 +11,12 @@ from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean
+from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
 from ddpmon.run.model import Run
 
-_SECONDS = 10
+_SECONDS, _NAMES = 10, 64
 _DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
 _TIMES = 3.0  # the middle of the other hosts
 Counts = tuple[int, int]
@@ -25,7 +26,7 @@ class Wires:
     """Remembers the counters of the last ten frames: they count from the start, and only growth is trouble."""
 
     def __init__(self) -> None:
-        self._past: dict[tuple[int, str], deque[Counts]] = {}
+        self._past: dict[int, Lately[deque[Counts]]] = {}
 
     def look(self, host: Host, view: View) -> list[Sign]:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
@@ -43,9 +44,10 @@ class Wires:
         return signs
 
     def _losing(self, host: Host, nic: Nic) -> list[Sign]:
-        past = self._past.get((host.number, nic.name))
-        if past is None:
-            past = self._past[host.number, nic.name] = deque(maxlen=_SECONDS)
+        names = self._past.get(host.number)
+        if names is None:
+            names = self._past[host.number] = Lately(lambda: deque(maxlen=_SECONDS), _NAMES)
+        past = names.of(nic.name)
         if nic.errors is None and nic.drops is None:
             return []
         past.append((nic.errors or 0, nic.drops or 0))

@@ -103,7 +103,8 @@ class ProcessFigures(Struct, frozen=True):
         switches_per_s: involuntary context switches of the training thread.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.
-        workers: child processes, such as DataLoader workers.
+        workers: its DataLoader workers, and other processes below it that are at work.
+        workers_cpu_pct, workers_rss_bytes: of all processes below it.
         quota_cpus: CPUs' worth of time that the tightest cgroup above it allows; None without a limit.
         quotas: each cgroup above it that has a limit -> the CPUs' worth of time that it allows. Processes of one host
             that name the same cgroup share what it allows.

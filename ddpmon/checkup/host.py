@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts
 from ddpmon.checkup.words import named
+from ddpmon.run.limits import CPU_STALL_PCT
 
 _GIB = 1 << 30
 _SMALL_SHM, _TIGHT_SHM_PART = 1 << 28, 0.1
 _TIGHT_DISK, _TIGHT_DISK_PART = 5 * _GIB, 0.03
 _TIGHT_MEMORY_PART = 0.1
 _HOG_PCT = 50.0
+_ROOM = 0.9  # of a CPU, that a rank needs to itself
 _FEW_FILES = 1024
 
 
 def check_host(facts: Facts) -> Iterator[Check]:
     """Everything about one host apart from its GPUs and its network."""
     yield from _cpus(facts)
+    yield from _load(facts)
     yield from _hogs(facts)
     yield from _numa(facts)
     yield from _memory(facts)
@@ -73,6 +76,20 @@ def _cpus(facts: Facts) -> Iterator[Check]:
     else:
         threads = max(1, int(usable // facts.ranks))
         yield Check("cpus", "warning", f"{has} for {plan}: they would wait for a CPU", f"OMP_NUM_THREADS={threads}")
+
+
+def _load(facts: Facts) -> Iterator[Check]:
+    """CPUs that are in use already, so that too few are left for the ranks."""
+    figures, wanted = facts.figures, facts.ranks or 1
+    stalled = figures.pressure.cpu if figures.pressure is not None else None
+    if figures.cpu_pct is None or not figures.cpu_count or (stalled is not None and stalled < CPU_STALL_PCT):
+        return
+    taken = figures.cpu_count * min(figures.cpu_pct, 100.0) / 100
+    if figures.cpu_count - taken >= _ROOM * min(wanted, figures.cpu_count):
+        return
+    waits = "" if stalled is None else f", and tasks wait for one {stalled:.0f} % of the time"
+    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use already{waits}: {wanted} ranks would have to share"
+    yield Check("cpu load", "warning", text, "look with top at what runs here; end it, or wait until it is over")
 
 
 def _hogs(facts: Facts) -> Iterator[Check]:

@@ -12,6 +12,7 @@ FULL = 0.95  # of a limit of memory
 SWAP_IN_S = 10 << 20  # bytes
 RETRANSMITS = 10.0  # of a thousand segments
 TAKES_PCT = 20.0  # of a core: who uses less hinders nobody
+CPU_STALL_PCT = 30.0  # of the time that some task waits for a CPU
 _MEMORY_PCT, _MEMORY_FULL_PCT, _IO_PCT = 10.0, 5.0, 20.0
 _LOW_SHARE, _LOW = 0.05, 10 << 30
 _SHM_SHARE, _SHM_LITTLE = 0.10, 1 << 30

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpmon.machine import Disk, HostFigures, HostProcess, Process
-from ddpmon.run.limits import FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
+from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks
 from ddpmon.tui.hosts import gpu_remarks, gpu_states, ours_of
 from ddpmon.tui.text import amount
 
-STEAL_PCT, CPU_STALL_PCT = 5.0, 30.0
+STEAL_PCT = 5.0
 
 
 def notable(node: NodeView, ranks: Ranks | None) -> list[str]:

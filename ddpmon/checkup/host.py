@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts
-from ddpmon.checkup.words import named
+from ddpmon.diagnose.clash.cpus import count, is_apart, mask_of
+from ddpmon.diagnose.wording import named
 from ddpmon.run.limits import CPU_STALL_PCT
 
 _GIB = 1 << 30
@@ -34,25 +35,9 @@ def check_host(facts: Facts) -> Iterator[Check]:
 def usable_cpus(facts: Facts) -> float | None:
     """How many CPUs' worth of time a run started here would have: its affinity and its quota tell."""
     process, all_of_them = facts.process, facts.figures.cpu_count
-    own = count_cpus(process.cpus) if process.cpus else all_of_them
+    own = count(mask_of(process.cpus)) if process.cpus else all_of_them
     limits = [float(limit) for limit in (own, process.quota_cpus) if limit]
     return min(limits) if limits else None
-
-
-def count_cpus(listed: str) -> int:
-    """How many CPUs a list like "0-3,8" names; 0 for what is no such list."""
-    return len(listed_cpus(listed))
-
-
-def listed_cpus(listed: str) -> set[int]:
-    """The CPUs that a list like "0-3,8" names; empty for what is no such list."""
-    cpus: set[int] = set()
-    for part in listed.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
-            return set()
-        cpus |= set(range(int(first), min(int(last or first), 1 << 16) + 1))
-    return cpus
 
 
 def _cpus(facts: Facts) -> Iterator[Check]:
@@ -88,7 +73,8 @@ def _load(facts: Facts) -> Iterator[Check]:
     if figures.cpu_count - taken >= _ROOM * min(wanted, figures.cpu_count):
         return
     waits = "" if stalled is None else f", and tasks wait for one {stalled:.0f} % of the time"
-    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use already{waits}: {wanted} ranks would have to share"
+    ranks = f"{wanted} ranks" if wanted > 1 else "a rank"
+    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use already{waits}: {ranks} would have to share"
     yield Check("cpu load", "warning", text, "look with top at what runs here; end it, or wait until it is over")
 
 
@@ -101,11 +87,10 @@ def _hogs(facts: Facts) -> Iterator[Check]:
 
 def _numa(facts: Facts) -> Iterator[Check]:
     """An affinity that keeps ranks away from the node that their GPU is on."""
-    own = listed_cpus(facts.process.cpus or "")
-    nodes = [listed_cpus(cpus) for cpus in facts.figures.numa]
+    nodes = facts.figures.numa
     for gpu in facts.gpus:
         node = gpu.numa_node
-        if own and node is not None and 0 <= node < len(nodes) and nodes[node] and not own & nodes[node]:
+        if node is not None and 0 <= node < len(nodes) and is_apart(facts.process.cpus, nodes[node]):
             text = (
                 f"GPU {gpu.index} is on NUMA node {node}, and this shell may not run there (CPUs {facts.process.cpus})"
             )

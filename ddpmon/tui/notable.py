@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.machine import Disk, HostFigures, HostProcess, Process
+from ddpmon.diagnose.wording import named
+from ddpmon.machine import Disk, HostFigures, HostProcess
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks
@@ -30,22 +31,16 @@ def host_words(figures: HostFigures) -> list[str]:
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     for state in gpu_states(ranks, node):
         words = [word for level, word in gpu_remarks(state) if level != "note" and "stranger" not in word]
-        named = [f"stranger {person(on.process)}" for on in state.strangers[:3]]
-        named += [f"{len(state.strangers) - 3} more strangers"] if len(state.strangers) > 3 else []
-        if words or named:
-            yield f"GPU {state.gpu.index}: {', '.join([*words, *named])}"
-
-
-def person(process: Process) -> str:
-    """`pid 8123 (bob: python train.py)`, as far as it is visible; not cleaned."""
-    who = ": ".join(part for part in (process.user, process.command) if part)
-    return f"pid {process.pid} ({who})" if who else f"pid {process.pid}"
+        those = [f"stranger {named(on.process)}" for on in state.strangers[:3]]
+        those += [f"{len(state.strangers) - 3} more strangers"] if len(state.strangers) > 3 else []
+        if words or those:
+            yield f"GPU {state.gpu.index}: {', '.join([*words, *those])}"
 
 
 def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     ours = ours_of(ranks, node)
     for used in [process for process in node.figures.processes if is_hog(process, ours)][:3]:
-        yield f"{person(used.process)} uses {used.cpu_pct:.0f} % of a core"
+        yield f"{named(used.process)} uses {used.cpu_pct:.0f} % of a core"
 
 
 def is_hog(used: HostProcess, ours: Ours) -> bool:

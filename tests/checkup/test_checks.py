@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
-from ddpmon.checkup.host import RENDEZVOUS, STORE, count_cpus
+from ddpmon.checkup.host import RENDEZVOUS, STORE
 from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
+from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.machine import (
     Disk,
     GpuFigures,
@@ -196,4 +197,4 @@ def test_table_and_object_say_the_same() -> None:
 
 @pytest.mark.parametrize(("listed", "cpus"), [("0-3,8", 5), ("7", 1), ("", 0), ("0-x", 0), ("a", 0), ("3-1", 0)])
 def test_cpu_lists(listed: str, cpus: int) -> None:
-    assert count_cpus(listed) == cpus
+    assert count(mask_of(listed)) == cpus

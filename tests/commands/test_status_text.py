@@ -112,8 +112,7 @@ def test_a_host_has_a_line_only_when_something_stands_out() -> None:
     printed = lines(nodes=nodes, ranks=two_ranks(gpu=(None, gpu)))
     (line,) = [line for line in printed if line.startswith("node0:")]
     assert line == (
-        "node0: GPU 1: Xid 79, stranger pid 8123 (bob: python\N{REPLACEMENT CHARACTER}[2J other.py); "
-        "memory 97 % used; /ckpt 2 % free"
+        "node0: GPU 1: Xid 79, stranger pid 8123 (bob, python [2J other.py); memory 97 % used; /ckpt 2 % free"
     )
 
 

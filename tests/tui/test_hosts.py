@@ -89,7 +89,7 @@ def test_many_strangers_and_those_not_listed_are_counted() -> None:
     made = with_gpu(CALM, 2, processes=[*ours, *others], process_count=40)
     assert remarks(made, 2) == ["5 strangers"]
     assert "    2  and 34 more" in section(said(made), "on the GPUs")
-    assert "GPU 2: stranger pid 9000 (eve: x)" in notable(made.nodes[0], made.ranks)[0]
+    assert "GPU 2: stranger pid 9000 (eve, x)" in notable(made.nodes[0], made.ranks)[0]
     assert "2 more strangers" in notable(made.nodes[0], made.ranks)[0]
 
 
@@ -177,7 +177,7 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     )
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
-    assert "held by pid 777 (bob: python serve.py)" in places[-1]
+    assert "held by pid 777 (bob, python serve.py)" in places[-1]
     assert said(CALM)[1] == " * nothing was found about this host"
     assert notable(CALM.nodes[0], CALM.ranks) == []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label, size
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import span, who
+from ddpmon.diagnose.wording import named, span, who
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
@@ -56,7 +56,7 @@ def _of_host(host: Host) -> list[Sign]:
     if not said:
         return []
     words, greedy = " and ".join(said), _greediest(host)
-    whose = f"; {label(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
+    whose = f"; {named(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
     return [
         Sign(
             kind="memory_pressure",

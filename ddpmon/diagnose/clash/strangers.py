@@ -9,9 +9,9 @@ import numpy as np
 from ddpmon.diagnose.clash.cores import demand, supply
 from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign, culprit, label
+from ddpmon.diagnose.clash.sign import Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, who
+from ddpmon.diagnose.wording import does, named, who
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 from ddpmon.run.medians import row_medians
@@ -81,7 +81,7 @@ def _takers(host: Host, mask: int) -> list[Taker]:
 
 def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
     processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
-    name = label(processes[0])
+    name = named(processes[0])
     several = f" with {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
     shown = taken if several else takers[0][1]
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean
+from ddpmon.diagnose.wording import clean, named
 from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
@@ -93,7 +93,7 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
     """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
-    by = label(port.process) if port.process else "somebody who is not visible from here"
+    by = named(port.process) if port.process else "somebody who is not visible from here"
     is_held = f"is held by {by}" if port.held else "was held by somebody who has let go of it since"
     wanted = clean(port.wanted_for, 60)
     evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}

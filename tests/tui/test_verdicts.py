@@ -17,7 +17,7 @@ from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
-NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network")
+NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash")
 
 
 def found(kind: str, severity: Severity = "critical", *ranks: int) -> Finding:

@@ -16,7 +16,7 @@ from ddpmon.tui.text import count
 STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
 BROKEN = {*STOPPED, "nonfinite_loss", "gpu_errors"}
 UNMARKED = {"pause", "advice", "monitor_degraded"}  # information that says nothing of a rank's health
-NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash"}  # if information: listed only
+NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash"}  # as information
 ENOUGH_STEPS = WARM_UP + ENOUGH
 UNEVEN_PCT = 10.0
 

@@ -41,7 +41,7 @@ def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> 
         name=info.name,
         state=ended or _run_state(run, lost),
         world_size=info.world_size,
-        nodes=tuple(run.members()),
+        nodes=tuple(run.standing.host[ranks[0]] for ranks in run.members().values()),
         backend=info.backend,
         device=info.device,
         step=newest if newest >= 0 else None,
@@ -194,7 +194,7 @@ def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
             NodeView(
                 node=key,
                 host=frame.host,
-                ranks=members.get(frame.host, ()),
+                ranks=members.get(key) or members.get(frame.host, ()),
                 age_s=now - heard_at,
                 figures=frame.figures,
                 gpus=tuple(frame.gpus),

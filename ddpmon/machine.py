@@ -45,6 +45,8 @@ class GpuFigures(Struct, frozen=True):
         process_count: how many there are.
         xids: critical Xid errors seen.
         board: the UUID of the GPU that a MIG instance is part of.
+        reads, slow_reads: how often it has been read, and what is read every tenth time (PCIe, NVLink, errors): a
+            figure of the same reading is no new evidence.
     """
 
     index: int
@@ -73,6 +75,8 @@ class GpuFigures(Struct, frozen=True):
     board: Text | None = None
     processes: Annotated[list[GpuProcess], Meta(max_length=32)] | None = None
     process_count: Count | None = None
+    reads: Count | None = None
+    slow_reads: Count | None = None
     unread: Reasons = {}
 
 
@@ -99,8 +103,11 @@ class ProcessFigures(Struct, frozen=True):
         switches_per_s: involuntary context switches of the training thread.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.
-        workers: child processes, such as DataLoader workers.
+        workers: its DataLoader workers, and other processes below it that are at work.
+        workers_cpu_pct, workers_rss_bytes: of all processes below it.
         quota_cpus: CPUs' worth of time that the tightest cgroup above it allows; None without a limit.
+        quotas: each cgroup above it that has a limit -> the CPUs' worth of time that it allows. Processes of one host
+            that name the same cgroup share what it allows.
         throttled_pct: share of the wall time that such a cgroup was throttled.
         memory_limit, memory_used: bytes, of the tightest cgroup above it; used is without reclaimable page cache.
         oom_kills: processes killed for memory in that cgroup.
@@ -119,6 +126,7 @@ class ProcessFigures(Struct, frozen=True):
     workers_cpu_pct: Number | None = None
     workers_rss_bytes: Count | None = None
     quota_cpus: Number | None = None
+    quotas: Annotated[dict[Text, Number], Meta(max_length=16)] = {}
     throttled_pct: Number | None = None
     memory_limit: Count | None = None
     memory_used: Count | None = None
@@ -150,7 +158,10 @@ class Pressure(Struct, frozen=True):
 
 
 class Disk(Struct, frozen=True):
-    """A file system that matters to the run. `uses` tells for what, such as "checkpoints"; `wait_ms` is a request's."""
+    """A file system that matters to the run. `uses` tells for what, such as "checkpoints"; `wait_ms` is a request's.
+
+    `reads` counts its readings.
+    """
 
     path: Text
     uses: Annotated[list[Text], Meta(max_length=8)]
@@ -160,6 +171,7 @@ class Disk(Struct, frozen=True):
     busy_pct: Number | None = None
     read_wait_ms: Number | None = None
     write_wait_ms: Number | None = None
+    reads: Count | None = None
 
 
 class Nic(Struct, frozen=True):
@@ -174,11 +186,15 @@ class Nic(Struct, frozen=True):
 
 
 class TakenPort(Struct, frozen=True):
-    """A port that the run wanted, what for, and who holds it."""
+    """A port that the run wanted and somebody else held: what for, and by whom.
+
+    `held` tells whether somebody listens there still; who came and went before anybody could look is nobody known.
+    """
 
     port: Annotated[int, Meta(ge=0, le=65535)]
     wanted_for: Text
     process: Process | None = None
+    held: bool = True
 
 
 class HostFigures(Struct, frozen=True):
@@ -189,6 +205,7 @@ class HostFigures(Struct, frozen=True):
         memory_used: without what could be reclaimed.
         processes: the greatest users of CPU, the run's own among them, the greatest first.
         numa: per NUMA node, its CPUs.
+        readings: how often the host's own figures ("host") and its processes ("processes") have been read.
         retransmits_per_1000: TCP segments sent again, of a thousand sent; None when hardly any were sent.
     """
 
@@ -207,4 +224,5 @@ class HostFigures(Struct, frozen=True):
     retransmits_per_1000: Number | None = None
     ports: Annotated[list[TakenPort], Meta(max_length=8)] = []
     numa: Annotated[list[Cpus], Meta(max_length=64)] = []
+    readings: Annotated[dict[Text, Count], Meta(max_length=16)] = {}
     unread: Reasons = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_ranks
+from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_nodes, freeze_ranks, freeze_run
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
-from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from tests.made_frames import MadeJob, healthy_phases, node_frame, rank_frame, run_info
 
 STALL = Stall(12.5, [Stack("MainThread", [StackFrame("data.py", 7, "read")])])
 FAILURE = Failure("ValueError", "no such shard", 39, ["ValueError: no such shard"])
@@ -84,3 +84,22 @@ def test_the_heat_map_knows_warm_up_and_marked_steps() -> None:
     heat = freeze_heat(run_of(marked=30))
     assert heat.usual is not None
     assert np.flatnonzero(~heat.usual).tolist() == [*range(20), 30]
+
+
+def test_two_nodes_of_one_name_keep_their_ranks_apart() -> None:
+    run, job = Run(run_info(4, node_keys=[0, 1])), MadeJob(healthy_phases(4, 10))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 10), host="worker", node=rank // 2), 0.0)
+    for node in range(2):
+        run.add_node(node_frame(node, 1, host="worker"), 0.0)
+    assert [(node.host, node.ranks) for node in freeze_nodes(run, 0.0)] == [("worker", (0, 1)), ("worker", (2, 3))]
+    assert freeze_run(run, np.empty(0, np.int64), "", ended=None).nodes == ("worker", "worker")
+
+
+def test_ranks_that_know_no_node_are_found_by_their_hosts_name() -> None:
+    run, job = Run(run_info(4, node_keys=[0, 1, 2, 3])), MadeJob(healthy_phases(4, 10))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 10), host=f"host{rank % 2}", node=-1), 0.0)
+    for node in range(2):
+        run.add_node(node_frame(node, 1, host=f"host{node}"), 0.0)
+    assert [(node.host, node.ranks) for node in freeze_nodes(run, 0.0)] == [("host0", (0, 2)), ("host1", (1, 3))]

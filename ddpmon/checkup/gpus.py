@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts, Level
-from ddpmon.checkup.words import named
+from ddpmon.diagnose.wording import named
 from ddpmon.machine import GpuFigures
 
 _BUSY_PCT = 5.0

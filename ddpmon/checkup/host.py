@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts
-from ddpmon.checkup.words import named
+from ddpmon.diagnose.clash.cpus import count, is_apart, mask_of
+from ddpmon.diagnose.wording import named
+from ddpmon.run.limits import CPU_STALL_PCT
 
 _GIB = 1 << 30
 _SMALL_SHM, _TIGHT_SHM_PART = 1 << 28, 0.1
 _TIGHT_DISK, _TIGHT_DISK_PART = 5 * _GIB, 0.03
 _TIGHT_MEMORY_PART = 0.1
 _HOG_PCT = 50.0
+_ROOM = 0.9  # of a CPU, that a rank needs to itself
 _FEW_FILES = 1024
 
 
 def check_host(facts: Facts) -> Iterator[Check]:
     """Everything about one host apart from its GPUs and its network."""
     yield from _cpus(facts)
+    yield from _load(facts)
     yield from _hogs(facts)
     yield from _numa(facts)
     yield from _memory(facts)
@@ -31,25 +35,9 @@ def check_host(facts: Facts) -> Iterator[Check]:
 def usable_cpus(facts: Facts) -> float | None:
     """How many CPUs' worth of time a run started here would have: its affinity and its quota tell."""
     process, all_of_them = facts.process, facts.figures.cpu_count
-    own = count_cpus(process.cpus) if process.cpus else all_of_them
+    own = count(mask_of(process.cpus)) if process.cpus else all_of_them
     limits = [float(limit) for limit in (own, process.quota_cpus) if limit]
     return min(limits) if limits else None
-
-
-def count_cpus(listed: str) -> int:
-    """How many CPUs a list like "0-3,8" names; 0 for what is no such list."""
-    return len(listed_cpus(listed))
-
-
-def listed_cpus(listed: str) -> set[int]:
-    """The CPUs that a list like "0-3,8" names; empty for what is no such list."""
-    cpus: set[int] = set()
-    for part in listed.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
-            return set()
-        cpus |= set(range(int(first), min(int(last or first), 1 << 16) + 1))
-    return cpus
 
 
 def _cpus(facts: Facts) -> Iterator[Check]:
@@ -75,6 +63,21 @@ def _cpus(facts: Facts) -> Iterator[Check]:
         yield Check("cpus", "warning", f"{has} for {plan}: they would wait for a CPU", f"OMP_NUM_THREADS={threads}")
 
 
+def _load(facts: Facts) -> Iterator[Check]:
+    """CPUs that are in use already, so that too few are left for the ranks."""
+    figures, wanted = facts.figures, facts.ranks or 1
+    stalled = figures.pressure.cpu if figures.pressure is not None else None
+    if figures.cpu_pct is None or not figures.cpu_count or (stalled is not None and stalled < CPU_STALL_PCT):
+        return
+    taken = figures.cpu_count * min(figures.cpu_pct, 100.0) / 100
+    if figures.cpu_count - taken >= _ROOM * min(wanted, figures.cpu_count):
+        return
+    waits = "" if stalled is None else f", and tasks wait for one {stalled:.0f} % of the time"
+    ranks = f"{wanted} ranks" if wanted > 1 else "a rank"
+    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use already{waits}: {ranks} would have to share"
+    yield Check("cpu load", "warning", text, "look with top at what runs here; end it, or wait until it is over")
+
+
 def _hogs(facts: Facts) -> Iterator[Check]:
     for found in facts.figures.processes:
         if found.cpu_pct is not None and found.cpu_pct >= _HOG_PCT:
@@ -84,11 +87,10 @@ def _hogs(facts: Facts) -> Iterator[Check]:
 
 def _numa(facts: Facts) -> Iterator[Check]:
     """An affinity that keeps ranks away from the node that their GPU is on."""
-    own = listed_cpus(facts.process.cpus or "")
-    nodes = [listed_cpus(cpus) for cpus in facts.figures.numa]
+    nodes = facts.figures.numa
     for gpu in facts.gpus:
         node = gpu.numa_node
-        if own and node is not None and 0 <= node < len(nodes) and nodes[node] and not own & nodes[node]:
+        if node is not None and 0 <= node < len(nodes) and is_apart(facts.process.cpus, nodes[node]):
             text = (
                 f"GPU {gpu.index} is on NUMA node {node}, and this shell may not run there (CPUs {facts.process.cpus})"
             )

@@ -12,6 +12,7 @@ from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Pro
 from ddpmon.run.ours import owner_of
 
 Object = dict[str, Any]
+COUNTS_OF_READINGS = {"reads", "slow_reads", "readings"}  # they tell the verdicts what is new
 Pids = Mapping[int, int]  # of the ranks on the same host
 
 
@@ -47,7 +48,7 @@ def _on_host(used: HostProcess, pids: Pids) -> Object:
 
 def _port(port: TakenPort, pids: Pids) -> Object:
     holder = None if port.process is None else _who(port.process, pids)
-    return {"port": port.port, "wanted_for": port.wanted_for, "process": holder}
+    return {"port": port.port, "wanted_for": port.wanted_for, "process": holder, "held": port.held}
 
 
 def process_object(process: ProcessFigures | None) -> Object | None:
@@ -57,14 +58,15 @@ def process_object(process: ProcessFigures | None) -> Object | None:
 
 def figures(struct: msgspec.Struct) -> Object:
     """All of a structure's fields; figures to five digits, what is not finite as null."""
-    return {name: _plain(value) for name, value in msgspec.to_builtins(struct).items()}
+    fields = msgspec.to_builtins(struct).items()
+    return {name: _plain(value) for name, value in fields if name not in COUNTS_OF_READINGS}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return rounded(value)
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _plain(item) for name, item in value.items() if name not in COUNTS_OF_READINGS}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 

@@ -85,11 +85,12 @@ def _ranks(ranks: Ranks | None) -> list[Object]:
         return []
     figures = {name: [_number(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
     phases = {name: [_number(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
-    pids: dict[str, dict[int, int]] = {}
+    places = [ranks.host[rank] if node < 0 else node for rank, node in enumerate(ranks.node.tolist())]
+    pids: dict[int | str, dict[int, int]] = {}
     for rank, pid in enumerate(ranks.pid.tolist()):
         if pid > 0:
-            pids.setdefault(ranks.host[rank], {})[pid] = rank
-    return [_rank(ranks, rank, pids.get(ranks.host[rank], {}), figures, phases) for rank in range(len(ranks))]
+            pids.setdefault(places[rank], {})[pid] = rank
+    return [_rank(ranks, rank, pids.get(places[rank], {}), figures, phases) for rank in range(len(ranks))]
 
 
 def _rank(ranks: Ranks, rank: int, pids: Pids, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddpmon.machine import Process
 from ddpmon.parts import StackFrame, Stall
 
 _SHOWN = 6
@@ -14,6 +15,12 @@ def clean(text: str, limit: int = 120) -> str:
     """Foreign text on one line, without control characters or escape codes, at most `limit` characters long."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def named(process: Process) -> str:
+    """Pid 8123 (bob, python x.py), as far as it is visible."""
+    known = ", ".join(clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text)
+    return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"
 
 
 def who(ranks: Sequence[int]) -> str:

@@ -57,7 +57,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         host=os.environ.get("DDPMON_HOSTNAME") or socket.gethostname(),
         pid=os.getpid(),
         device=device,
-        gpu_uuid=_gpu_uuid(device, local_rank),
+        gpu_uuid=gpu_uuid(device, local_rank),
         backend=str(dist.get_backend(group)),
     )
 
@@ -137,10 +137,19 @@ def _simulated(device: torch.device) -> bool:
     return device.type == "cpu" and os.environ.get("DDPMON_SIMULATED_GPUS") == "1"
 
 
-def _gpu_uuid(device: torch.device, local_rank: int) -> str | None:
+def gpu_uuid(device: torch.device, local_rank: int) -> str | None:
+    """The UUID of a rank's GPU or MIG instance as NVML spells it, as far as can be told from here."""
     if _simulated(device):
         return f"GPU-simulated-{local_rank}"
     if device.type != "cuda":
         return None
+    if (instance := _chosen(device.index or 0)).startswith("MIG-"):
+        return instance[:256]  # CUDA may say the whole GPU's
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return None if uuid is None else f"GPU-{uuid}"
+
+
+def _chosen(index: int) -> str:
+    """What CUDA_VISIBLE_DEVICES calls the device of that number; empty where it does not say."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return names[index].strip() if index < len(names) else ""

@@ -20,7 +20,7 @@ from ddpmon.probe import rendezvous
 from ddpmon.probe.identity import Identity, run_id, store_address
 from ddpmon.schema import FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.discovery import Announcement, announce, withdraw
+from ddpmon.store.discovery import Announcement, announce, discover, withdraw
 from ddpmon.store.signed import Checks, Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
@@ -35,7 +35,8 @@ class Uplink:
         training: the training's rendezvous store; it carries the address, and is let go of as soon as that has worked.
         handover_key: where in it the address stands.
         describe: makes the RunInfo for a run id, on rank 0.
-        missed_ports: those that rank 0 wanted for the store and did not get, with what for.
+        missed_ports: those that rank 0 wanted for the store and did not get, with what for; not where another run of
+            this user has it, since then the next free one is as good.
         signer: signs what this process puts, if there is a token.
     """
 
@@ -134,10 +135,10 @@ class Uplink:
             return TcpStore(*address), *address
         try:
             host = store_address()
-            store, port = serve(host)
+            store, port = serve(host, FIRST_PORT)
         except OSError as error:
             raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-        if port != FIRST_PORT:
+        if port != FIRST_PORT and not any(run.url.endswith(f":{FIRST_PORT}") for run in discover()):
             self.missed_ports[FIRST_PORT] = "this run's store"
         self._serves = True
         return store, host, port

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures
+from ddpmon.run.instances import Instances
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
 from ddpmon.run.recent import Recent
@@ -72,8 +73,9 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.restarts = 0
-        self._counted, self._members = (-1, -1), dict[str, tuple[int, ...]]()
+        self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
+        self._instances: Instances | None = None  # where there are any
         self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
@@ -143,34 +145,47 @@ class Run:
                 if len(self._gpus) > _MOST_GPUS * max(1, len(self.nodes)):
                     self._gpus = {uuid: told for uuid, told in self._gpus.items() if now - told[1] <= LOST_S}
                 self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
+                if self._instances is not None or any(gpu.board for gpu in frame.gpus):
+                    self._instances = Instances(gpu for gpu, _ in self._gpus.values())
 
-    def members(self) -> dict[str, tuple[int, ...]]:
-        """Host name -> the ranks that run on it, hosts in node order."""
+    def members(self) -> dict[int | str, tuple[int, ...]]:
+        """Node number (where ranks know none, host name) -> the ranks that run there, in node order.
+
+        Containers on different hosts may well have one name.
+        """
         counted = (self.restarts, len(self.states))
         if counted != self._counted:  # nobody moves without having started anew
             self._counted = counted
             standing = self.standing
-            hosts: dict[str, list[int]] = {}
+            nodes: dict[int | str, list[int]] = {}
             for rank in np.flatnonzero(standing.known).tolist():
-                hosts.setdefault(standing.host[rank], []).append(rank)
-            order = sorted(hosts, key=lambda host: standing.node[hosts[host][0]])
-            self._members = {host: tuple(hosts[host]) for host in order}
+                node = int(standing.node[rank])
+                nodes.setdefault(node if node >= 0 else standing.host[rank], []).append(rank)
+            order = sorted(nodes, key=lambda node: standing.node[nodes[node][0]])
+            self._members = {node: tuple(nodes[node]) for node in order}
         return self._members
 
     def gpu_of(self, rank: int) -> GpuFigures | None:
         """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""
         state = self.ranks[rank]
-        found = None if state is None or state.frame.gpu_uuid is None else self._gpus.get(state.frame.gpu_uuid)
+        uuid = None if state is None else self._uuid(state.frame.gpu_uuid, state.frame.pid)
+        found = None if uuid is None else self._gpus.get(uuid)
         if state is None or found is None or state.heard_at - found[1] > LOST_S:
             return None
         return found[0]
+
+    def _uuid(self, name: str | None, pid: int) -> str | None:
+        return name if name is None or self._instances is None else self._instances.of(name, pid)
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:
         """[world] every rank's GPU."""
         if not self._gpus:
             return (None,) * len(self.ranks)
         known, standing = self._gpus.get, self.standing
-        told = [None if uuid is None else known(uuid) for uuid in standing.gpu_uuid]
+        names = standing.gpu_uuid
+        if self._instances is not None:
+            names = [self._uuid(name, pid) for name, pid in zip(names, standing.pid, strict=True)]
+        told = [None if uuid is None else known(uuid) for uuid in names]
         heard = standing.heard_at.tolist()
         return tuple(None if t is None or h - t[1] > LOST_S else t[0] for t, h in zip(told, heard, strict=True))
 

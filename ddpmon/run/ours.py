@@ -1,10 +1,15 @@
-"""Which processes of a host belong to the run."""
+"""Which processes of a host belong to the run, for the verdicts and the screens alike."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from ddpmon.machine import Process
+from ddpmon.machine import GpuFigures, HostFigures, Process
+
+Role = Literal["rank", "worker", "launcher", "monitor"]
+_MONITOR = re.compile(r"(?:^|[\s/])ddpmon[ .](?:watch|status|doctor|demo|diagnose)\b")
 
 
 def owner_of(process: Process, pids: Mapping[int, int]) -> int | None:
@@ -15,3 +20,35 @@ def owner_of(process: Process, pids: Mapping[int, int]) -> int | None:
         pids: process number -> rank, of the ranks on that host.
     """
     return next((pids[pid] for pid in (process.pid, *process.parents) if pid in pids), None)
+
+
+class Ours:
+    """Tells our own processes from strangers.
+
+    Args:
+        pids: process number -> rank, of the ranks on the host.
+        figures, gpus: what the host tells of; their processes know the ranks' ancestors.
+    """
+
+    def __init__(self, pids: Mapping[int, int], figures: HostFigures, gpus: Sequence[GpuFigures]) -> None:
+        self.pids = pids
+        self._figures, self._gpus = figures, gpus
+        self._above: set[int] | None = None
+
+    def role(self, process: Process) -> Role | None:
+        """What it is to the run: a rank, its descendant, what launched the ranks, a monitor; None for a stranger."""
+        if process.pid in self.pids:
+            return "rank"
+        if not self.pids.keys().isdisjoint(process.parents):
+            return "worker"
+        if self._above is None:
+            self._above = self._launchers()
+        if process.pid in self._above:
+            return "launcher"
+        return "monitor" if process.command and _MONITOR.search(process.command) else None
+
+    def _launchers(self) -> set[int]:
+        """The ancestors of the ranks, as far as they are told of."""
+        told: list[Process] = [each.process for each in self._figures.processes]
+        told += [each.process for gpu in self._gpus for each in gpu.processes or ()]
+        return {parent for process in told if process.pid in self.pids for parent in process.parents}

@@ -22,6 +22,9 @@ class BusiestProcesses:
     """Reads the CPU time of the host's processes.
 
     What is new and what was busy is read in every pass; of the idle, where they are very many, a part, in turn.
+
+    Attributes:
+        passes: how many there have been.
     """
 
     def __init__(self, identities: Identities) -> None:
@@ -31,6 +34,7 @@ class BusiestProcesses:
         self._passed_at = self._next = 0.0
         self._read_s = 20e-6  # what one reading takes
         self._found: list[HostProcess] | None = None
+        self.passes = 0
 
     def read(self) -> list[HostProcess]:
         """Those that use 5 percent of a core or more, the greatest first, as of the last pass.
@@ -43,6 +47,7 @@ class BusiestProcesses:
             began = thread_time()
             first = not self._seen
             self._pass()
+            self.passes += 1
             self._found = None if first else self._describe()
             spent = thread_time() - began
             self._next = self._passed_at + (_EVERY_S if first else max(_EVERY_S, spent / _SHARE))

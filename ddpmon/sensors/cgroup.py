@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
+from ddpmon.lately import Lately
 from ddpmon.sensors.hierarchy import Hierarchies
 from ddpmon.sensors.reading import NotYet, Rate, Since, read_file, read_table
 
+_MOST = 16
 _NO_LIMIT = 1 << 60  # v1 says so by a number near 2^63
 
 
@@ -19,10 +22,10 @@ class Cgroups:
 
     def __init__(self, pid: int, root: str = "") -> None:
         self._hierarchies = Hierarchies(pid, root)
-        self._limited: dict[str, tuple[bool, float]] = {}  # folder -> v2, seconds of a period
-        self._throttling: dict[str, tuple[Rate, Rate]] = {}
+        self._limited: dict[str, tuple[bool, float, float]] = {}  # folder -> v2, CPUs, seconds of a period
+        self._throttling = Lately(lambda: (Rate(), Rate()), 2 * _MOST)
         self._tightest: tuple[bool, str] | None = None
-        self._kills = Since()
+        self._kills = Lately(Since, _MOST)
 
     def quota_cpus(self) -> float | None:
         """The CPUs' worth of time that the tightest allows; None without a limit.
@@ -32,8 +35,17 @@ class Cgroups:
         """
         v2, folders = self._hierarchies.folders("cpu")
         found = {folder: quota for folder in folders if (quota := _quota(v2, folder))}
-        self._limited = {folder: (v2, period) for folder, (_, period) in found.items()}
+        self._limited = {folder: (v2, cpus, period) for folder, (cpus, period) in found.items()}
         return min((cpus for cpus, _ in found.values()), default=None)
+
+    def quotas(self) -> dict[str, float]:
+        """Each of those found limited, by what tells it from the host's others in whatever container, and its CPUs.
+
+        Raises:
+            OSError: one has gone.
+        """
+        nearest = list(self._limited.items())[:_MOST]
+        return {_identity(folder): cpus for folder, (_, cpus, _) in nearest}
 
     def throttled_pct(self) -> float | None:
         """Percent of the wall time since the last call that one of those found limited was throttled.
@@ -44,10 +56,10 @@ class Cgroups:
             OSError, NotYet: it cannot be read; or this is the first call.
         """
         shares = []
-        for folder, (v2, period) in self._limited.items():
+        for folder, (v2, _, period) in self._limited.items():
             stat = read_table(f"{folder}/cpu.stat")
             seconds = stat["throttled_usec"] / 1e6 if v2 else stat["throttled_time"] / 1e9
-            time, times = self._throttling.setdefault(folder, (Rate(), Rate()))
+            time, times = self._throttling.of(folder)
             shares += _gained(time, seconds, times, stat["nr_throttled"] * period)
         if self._limited and not shares:
             raise NotYet("read once so far")
@@ -75,7 +87,12 @@ class Cgroups:
             return None
         v2, folder = self._tightest
         counts = read_table(f"{folder}/{'memory.events' if v2 else 'memory.oom_control'}")
-        return self._kills(folder, counts["oom_kill"])
+        return self._kills.of(folder)(counts["oom_kill"])
+
+
+def _identity(folder: str) -> str:
+    found = os.stat(folder)  # noqa: PTH116 (every second: kept plain)
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _quota(v2: bool, folder: str) -> tuple[float, float] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import monotonic, thread_time
 from typing import NamedTuple
 
@@ -12,18 +12,21 @@ from ddpmon.sensors.reading import NotYet, read_file
 _LOOK_EVERY_S = 2.0
 _LOOK_SHARE = 0.002  # of a core, for looking whether there are new ones
 _MOST = 256
+_DATA_WORKER = "pt_data_worker"  # torch.utils.data._utils.worker
+_AT_WORK = 0.1  # of a core
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """What a process has used and holds: CPU seconds, threads, resident bytes; and its parent."""
+    """What a process has used and holds: CPU seconds, threads, resident bytes; its parent, and its short name."""
 
     seconds: float
     threads: int
     rss_bytes: int
     parent: int
     state: str
+    name: str
 
 
 def usage_of(pid: int, proc: str = "/proc") -> Usage:
@@ -32,9 +35,31 @@ def usage_of(pid: int, proc: str = "/proc") -> Usage:
     Raises:
         OSError: there is no such process.
     """
-    fields = read_file(f"{proc}/{pid}/stat").rpartition(")")[2].split()
+    head, _, tail = read_file(f"{proc}/{pid}/stat").rpartition(")")
+    fields, name = tail.split(), head.partition("(")[2]
     seconds = (int(fields[11]) + int(fields[12])) / _TICKS
-    return Usage(seconds, int(fields[17]), int(fields[21]) * _PAGE, int(fields[1]), fields[0])
+    return Usage(seconds, int(fields[17]), int(fields[21]) * _PAGE, int(fields[1]), fields[0], name)
+
+
+class AtWork:
+    """Counts the workers among a process's descendants.
+
+    DataLoader workers count as such by the name that torch gives them. Others, such as compile pools and the trackers
+    of multiprocessing, are mostly idle: they count while they use a tenth of a core or more.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, float] = {}
+        self._at = 0.0
+
+    def count(self, used: Mapping[int, Usage]) -> int:
+        """How many there are, by what they have used since the call before."""
+        now = monotonic()
+        least = _AT_WORK * (now - self._at)
+        before, self._at = self._before, now
+        self._before = {pid: usage.seconds for pid, usage in used.items()}
+        busy = {pid for pid, seconds in self._before.items() if pid in before and seconds - before[pid] >= least}
+        return sum(usage.name == _DATA_WORKER or pid in busy for pid, usage in used.items())
 
 
 class Children:

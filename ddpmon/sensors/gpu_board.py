@@ -45,7 +45,7 @@ class Board:
         self.handle: Any = None
         self._index = index
         self._found = False
-        self._reads = 0
+        self._reads = self._slow_reads = 0
         each, once = (*EACH_READ, *BOARDS_EACH_READ), (*ONCE, *BOARDS_ONCE)
         device = Device(each, BOARDS_NOW_AND_THEN, once, lifetime=lifetime)
         self._whole = Part(f"GPU-unknown-{index}", device)
@@ -80,6 +80,7 @@ class Board:
     def read(self, nvml: Nvml, identities: Identities) -> None:
         """Read what is due. Never raises: a board that is lost says so in its figures."""
         slow, self._reads = self._slow, self._reads + 1
+        self._slow_reads += slow
         if self.handle is None:
             return
         try:
@@ -122,6 +123,8 @@ class Board:
             board=board,
             processes=processes.found,
             process_count=processes.count,
+            reads=self._reads,
+            slow_reads=self._slow_reads,
             unread=unread | processes.unread,
             **known,
         )

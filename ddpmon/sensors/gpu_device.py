@@ -7,6 +7,7 @@ from typing import Any
 
 from ddpmon.sensors.gpu_figures import COUNTED, Reading
 from ddpmon.sensors.nvml import LOST, Nvml, Unread
+from ddpmon.sensors.reading import Since
 
 
 class Device:
@@ -65,29 +66,10 @@ class Device:
             self._miss(reading, str(error))
             return
         for figure, value in found.items():
-            self.known[figure] = self._since[figure].of(value) if figure in self._since else value
+            self.known[figure] = self._since[figure](*value) if figure in self._since else value
             self.unread.pop(figure, None)
 
     def _miss(self, reading: Reading, reason: str) -> None:
         for figure in reading.figures:
             self.known.pop(figure, None)
             self.unread[figure] = reason
-
-
-class Since:
-    """Events since the first reading (or all of them), from running totals; a total that falls has been reset."""
-
-    def __init__(self, *, lifetime: bool) -> None:
-        self._lifetime = lifetime
-        self._last: tuple[int, ...] | None = None
-        self._seen: tuple[int, ...] = ()
-
-    def of(self, totals: tuple[int, ...]) -> int:
-        """How many there were; of several counts of the same events the largest."""
-        if self._last is None:
-            self._seen = totals if self._lifetime else (0,) * len(totals)
-        else:
-            grown = (now - last if now >= last else now for now, last in zip(totals, self._last, strict=True))
-            self._seen = tuple(seen + more for seen, more in zip(self._seen, grown, strict=True))
-        self._last = totals
-        return max(self._seen)

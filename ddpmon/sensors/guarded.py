@@ -34,7 +34,8 @@ class Guarded(Generic[T]):
         self.name = name
         self.cost_ns = 0
         self._read, self._interval_s, self._at_end = read, interval_s, at_end
-        self._value: T | None = None
+        self._taken: tuple[T, int] | None = None
+        self._reads = 0
         self._began: float | None = None
         self._failures = 0
         self._failure = ""
@@ -52,7 +53,12 @@ class Guarded(Generic[T]):
     @property
     def value(self) -> T | None:
         """What was read last; None while there is trouble, or nothing yet."""
-        return None if self.trouble else self._value
+        return None if (taken := self.latest) is None else taken[0]
+
+    @property
+    def latest(self) -> tuple[T, int] | None:
+        """The same, and which reading it is of."""
+        return None if self.trouble else self._taken
 
     @property
     def trouble(self) -> str | None:
@@ -68,8 +74,8 @@ class Guarded(Generic[T]):
         while self._failures < FAILURES:
             self._began = monotonic()
             try:
-                self._value = self._read()
-                self._failures = 0
+                value, self._reads = self._read(), self._reads + 1
+                self._taken, self._failures = (value, self._reads), 0
             except Exception as error:
                 self._failure = reason(error)
                 self._failures += 1

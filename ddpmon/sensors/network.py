@@ -6,6 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from ddpmon.lately import Lately
 from ddpmon.machine import Nic
 from ddpmon.sensors.reading import NotYet, Rate, Readings, Since, clean, read_file
 
@@ -20,8 +21,7 @@ class NicSensor:
     def __init__(self) -> None:
         self._speeds: dict[str, float | None] = {}
         self._next = 0.0
-        self._rates: dict[tuple[str, str], Rate] = {}
-        self._since = Since()
+        self._rates, self._since = Lately(Rate, 4 * _MOST), Lately(Since, 4 * _MOST)
 
     def read(self) -> list[Nic]:
         """Their figures now.
@@ -42,14 +42,11 @@ class NicSensor:
         return Nic(
             name=clean(name),
             speed_mbit=self._speeds[name],
-            received_bytes_s=take("", self._rate(name, "received"), counted.bytes_recv),
-            sent_bytes_s=take("", self._rate(name, "sent"), counted.bytes_sent),
-            errors=self._since(f"errors {name}", counted.errin + counted.errout),
-            drops=self._since(f"drops {name}", counted.dropin + counted.dropout),
+            received_bytes_s=take("", self._rates.of((name, "received")), counted.bytes_recv),
+            sent_bytes_s=take("", self._rates.of((name, "sent")), counted.bytes_sent),
+            errors=self._since.of(("errors", name))(counted.errin + counted.errout),
+            drops=self._since.of(("drops", name))(counted.dropin + counted.dropout),
         )
-
-    def _rate(self, name: str, way: str) -> Rate:
-        return self._rates.setdefault((name, way), Rate())
 
 
 class Retransmits:

@@ -12,6 +12,8 @@ from ddpmon.sensors.identity import Identities
 from ddpmon.sensors.reading import read_file
 
 _LOOK_EVERY_S, _LONGEST_S = 10.0, 300.0
+_PAST_S = 30.0
+_MOST = 8
 _SHARE = 0.001  # of a core, that looking for holders may take
 _LISTENS = "0A"
 
@@ -26,22 +28,29 @@ class PortSensor:
     def __init__(self, wanted: Mapping[int, str], identities: Identities) -> None:
         self._wanted, self._identities = wanted, identities
         self._holders: dict[int, tuple[str, int | None]] = {}  # port -> socket, the process that holds it
-        self._next, self._pause = 0.0, _LOOK_EVERY_S
+        self._missed: dict[int, float] = {}  # ports without a listener at the first look -> until when to tell of them
+        self._seen: set[int] = set()
+        self._next = self._search_from = 0.0
+        self._pause = _LOOK_EVERY_S
 
     def read(self) -> list[TakenPort]:
-        """The wanted ports, each with its holder where that can be seen.
+        """The wanted ports that somebody listens on, with its process where that can be seen.
+
+        One that was let go before the first look is told of for half a minute; who takes one later did not hinder us.
 
         Raises:
             OSError: the kernel lists no sockets.
         """
-        wanted = dict(self._wanted)
-        if wanted and monotonic() >= self._next:
+        wanted = dict(list(self._wanted.items())[:_MOST])
+        if wanted and (monotonic() >= self._next or wanted.keys() - self._seen):
             self._look(wanted)
-        holders = {port: self._holders.get(port, ("", None))[1] for port in wanted}
-        return [
-            TakenPort(port, what, None if (pid := holders[port]) is None else self._identities.of(pid))
-            for port, what in list(wanted.items())[:8]
-        ]
+        return [taken for port, what in wanted.items() if (taken := self._taken(port, what)) is not None]
+
+    def _taken(self, port: int, what: str) -> TakenPort | None:
+        if port in self._holders:
+            _, pid = self._holders[port]
+            return TakenPort(port, what, None if pid is None else self._identities.of(pid))
+        return TakenPort(port, what, held=False) if monotonic() < self._missed.get(port, 0.0) else None
 
     def _look(self, wanted: Mapping[int, str]) -> None:
         """Find who listens. A socket known by now costs nothing, one that is nobody's whom we may see less and less."""
@@ -49,10 +58,21 @@ class PortSensor:
         listening = _listeners()
         known = {socket: pid for socket, pid in self._holders.values() if pid is not None and _holds(pid, socket)}
         sought = {listening[port] for port in wanted if port in listening} - known.keys()
-        found = known | (_owners(sought) if sought else {})
-        self._holders = {port: (listening[port], found.get(listening[port])) for port in wanted if port in listening}
+        found = known | self._search(sought)
+        lasts = [port for port in wanted if port in listening and (port in self._holders or port not in self._seen)]
+        self._holders = {port: (listening[port], found.get(listening[port])) for port in lasts}
+        now = monotonic()
+        self._missed |= {port: now + _PAST_S for port in wanted.keys() - self._seen if port not in listening}
+        self._seen |= wanted.keys()
+        self._next = now + max(_LOOK_EVERY_S, (thread_time() - began) / _SHARE)
+
+    def _search(self, sought: set[str]) -> dict[str, int]:
+        if not sought or monotonic() < self._search_from:
+            return {}
+        found = _owners(sought)
         self._pause = min(_LONGEST_S, self._pause * 2) if sought - found.keys() else _LOOK_EVERY_S
-        self._next = monotonic() + max(self._pause, (thread_time() - began) / _SHARE)
+        self._search_from = monotonic() + self._pause
+        return found
 
 
 def _listeners() -> dict[int, str]:

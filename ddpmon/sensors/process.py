@@ -6,7 +6,7 @@ import os
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.sensors.cgroup import Cgroups
-from ddpmon.sensors.children import Children, Usage, usage_of
+from ddpmon.sensors.children import AtWork, Children, Usage, usage_of
 from ddpmon.sensors.reading import Gains, NotYet, Rate, Readings, clean, read_file, read_table
 
 _MOST_THREADS = 512
@@ -28,7 +28,7 @@ class ProcessSensor:
         self._cpu, self._wait, self._switches = Rate(), Rate(), Rate()
         self._reads, self._writes = Rate(), Rate()
         self._waits, self._workers = Gains(), Gains()
-        self._children = Children(self._pid)
+        self._children, self._at_work = Children(self._pid), AtWork()
         self._cgroups = Cgroups(self._pid)
 
     def read(self, gpu_memory: int | None = None) -> ProcessFigures:
@@ -40,7 +40,7 @@ class ProcessSensor:
         switches, cpus = take("switches_per_s cpus", self._read_status) or (None, None)
         workers = take("workers workers_cpu_pct workers_rss_bytes", self._children.read)
         read, written = take("read_bytes_s write_bytes_s", self._read_io) or (None, None)
-        quota_cpus = take("quota_cpus throttled_pct", cgroups.quota_cpus)
+        quota_cpus = take("quota_cpus quotas throttled_pct", cgroups.quota_cpus)
         limit, used = take("memory_limit memory_used oom_kills", cgroups.memory) or (None, None)
         return ProcessFigures(
             cpu_pct=take("cpu_pct", self._cpu, usage and 100 * usage.seconds),
@@ -51,10 +51,11 @@ class ProcessSensor:
             switches_per_s=take("switches_per_s", self._switches, switches),
             cpus=cpus,
             compute_threads=self._compute_threads,
-            workers=None if workers is None else len(workers),
+            workers=take("workers", self._at_work.count, workers),
             workers_cpu_pct=take("workers_cpu_pct", self._workers_cpu, workers),
             workers_rss_bytes=None if workers is None else sum(usage.rss_bytes for usage in workers.values()),
             quota_cpus=quota_cpus,
+            quotas=take("quotas", cgroups.quotas) or {},
             throttled_pct=take("throttled_pct", cgroups.throttled_pct),
             memory_limit=limit,
             memory_used=used,

@@ -77,14 +77,26 @@ class Gains:
 
 
 class Since:
-    """How far counters have come since each was first seen."""
+    """How many events there were since the first reading (or ever), from running totals; one that falls was reset.
 
-    def __init__(self) -> None:
-        self._first: dict[str, int] = {}
+    Args:
+        lifetime: count those before the first reading, too.
+    """
 
-    def __call__(self, name: str, value: int) -> int:
-        """What the counter of that name has gained."""
-        return max(0, value - self._first.setdefault(name, value))
+    def __init__(self, *, lifetime: bool = False) -> None:
+        self._lifetime = lifetime
+        self._last: tuple[int, ...] | None = None
+        self._seen: tuple[int, ...] = ()
+
+    def __call__(self, *totals: int) -> int:
+        """How many by now; of several counts of the same events the largest."""
+        if self._last is None:
+            self._seen = totals if self._lifetime else (0,) * len(totals)
+        else:
+            grown = (now - last if now >= last else now for now, last in zip(totals, self._last, strict=True))
+            self._seen = tuple(seen + more for seen, more in zip(self._seen, grown, strict=True))
+        self._last = totals
+        return max(self._seen)
 
 
 def read_file(path: str) -> str:

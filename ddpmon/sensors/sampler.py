@@ -14,6 +14,7 @@ from ddpmon.machine import Disk, GpuFigures, HostFigures, HostProcess, TakenPort
 from ddpmon.sensors.busiest import BusiestProcesses, only_ours
 from ddpmon.sensors.disks import FolderSensor
 from ddpmon.sensors.gpu import GpuSensor
+from ddpmon.sensors.gpu_bound import bounded
 from ddpmon.sensors.guarded import Guarded
 from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.identity import Identities
@@ -34,11 +35,12 @@ class Sample(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """The processes and ports of a host."""
+    """The processes and ports of a host; `passes` counts the readings of the processes."""
 
     processes: list[HostProcess]
     ports: list[TakenPort]
     unread: dict[str, str]
+    passes: int = 0
 
 
 class Sampler:
@@ -77,7 +79,7 @@ class Sampler:
 
     def sample(self) -> Sample | None:
         """What was read last, at once; None before the host has been read."""
-        host = self._host.value
+        host, reads = self._host.latest or (None, 0)
         troubles = {guard.name: trouble for guard in self.guards if (trouble := guard.trouble)}
         if host is None and not troubles:
             return None
@@ -87,11 +89,12 @@ class Sampler:
             host,
             processes=watched.processes,
             ports=watched.ports,
-            disks=list(_merged(disk.value for disk in self._disks)),
+            disks=list(_merged(disk.latest for disk in self._disks)),
+            readings={"host": reads, "processes": watched.passes},
             unread={**host.unread, **watched.unread, **self._no_gpus(), **troubles},
         )
         notes = [f"{name}: {trouble}"[:256] for name, trouble in troubles.items()]
-        return Sample(figures, self._gpus.value or [], notes[:_MOST_NOTES])
+        return Sample(figures, bounded(self._gpus.value or []), notes[:_MOST_NOTES])
 
     def _no_gpus(self) -> dict[str, str]:
         """Why there are none, if so."""
@@ -103,7 +106,7 @@ class Sampler:
             readings.unread["processes"] = _HIDDEN
         processes = readings.take("processes", self._busiest.read) or []
         ports = readings.take("ports", self._ports.read) or []
-        return Watched(processes, ports, readings.unread)
+        return Watched(processes, ports, readings.unread, self._busiest.passes)
 
 
 def _usual_folders() -> dict[str, str]:
@@ -115,12 +118,13 @@ def _usual_folders() -> dict[str, str]:
     return folders
 
 
-def _merged(disks: Iterator[Disk | None]) -> Iterator[Disk]:
+def _merged(disks: Iterator[tuple[Disk, int] | None]) -> Iterator[Disk]:
     """One entry a file system, with all its uses."""
     found: dict[str, Disk] = {}
-    for disk in disks:
-        if disk is not None:
-            known = found.get(disk.path, disk)
+    for taken in disks:
+        if taken is not None:
+            disk, reads = taken
+            known = found.get(disk.path) or replace(disk, reads=reads)
             uses = [*known.uses, *(use for use in disk.uses if use not in known.uses)]
             found[disk.path] = replace(known, uses=uses[:_MOST_USES])
     yield from found.values()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.machine import GpuFigures, GpuProcess, Process
-from ddpmon.run.ours import owner_of
+from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded
+from ddpmon.run.ours import Ours, owner_of
 from ddpmon.snapshot import NodeView, Ranks
 
 Level = Literal["note", "warning", "broken"]
@@ -15,7 +16,6 @@ LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
-OWN_OVERHEAD = 4 << 30  # a rank's context, libraries and NCCL buffers, which torch does not count as its own
 SLOWED = {
     "hardware slowdown": "slowdown",
     "software thermal": "thermal",
@@ -30,35 +30,32 @@ class GpuState:
 
     Attributes:
         ranks: ours that compute on it.
-        owners: per process of `gpu.processes`, the rank that it belongs to, None where it is not ours.
-        hidden: our ranks are on it, but its process list does not have them, so it cannot tell who is a stranger.
-        not_ours: bytes in use there that torch does not hold in our ranks; None when unknown.
+        strange: per process of `gpu.processes`, whether it is somebody else's and at work on a GPU of our ranks.
+        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell who is a stranger.
+        untold: bytes in use there that torch does not hold in our ranks; None when unknown.
+        foreign: the same without what our ranks' contexts explain; None where that cannot be told.
     """
 
     gpu: GpuFigures
     ranks: tuple[int, ...]
-    owners: tuple[int | None, ...]
+    strange: tuple[bool, ...]
     hidden: bool
-    not_ours: int | None
+    untold: int | None
+    foreign: int | None
 
     @property
     def strangers(self) -> list[GpuProcess]:
-        """Processes that are known not to be ours and that compute."""
-        return [on for on, rank in self.listed() if self.is_stranger(on, rank)]
+        """Processes that are known not to be ours and that are at work."""
+        return [on for on, strange in self.listed() if strange]
 
-    def listed(self) -> list[tuple[GpuProcess, int | None]]:
-        """Each process with the rank that it belongs to."""
-        return list(zip(self.gpu.processes or (), self.owners, strict=True))
-
-    def is_stranger(self, on: GpuProcess, rank: int | None) -> bool:
-        """Whether it is known not to be ours, and computes."""
-        return rank is None and not self.hidden and on.kind == "compute"
+    def listed(self) -> list[tuple[GpuProcess, bool]]:
+        """Each process, and whether it is a stranger."""
+        return list(zip(self.gpu.processes or (), self.strange, strict=True))
 
     @property
     def crowded(self) -> bool:
         """Whether more memory is in use than our ranks explain, where processes cannot be told apart."""
-        unclear = self.hidden or self.gpu.processes is None
-        return unclear and self.not_ours is not None and self.not_ours > OWN_OVERHEAD * max(len(self.ranks), 1)
+        return (self.hidden or self.gpu.processes is None) and is_crowded(self.gpu, self.foreign)
 
 
 def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
@@ -67,25 +64,33 @@ def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
     return {} if ranks is None else {int(ranks.pid[rank]): rank for rank in known if ranks.pid[rank] > 0}
 
 
+def ours_of(ranks: Ranks | None, node: NodeView) -> Ours:
+    """What tells our processes on this host from strangers."""
+    return Ours(pids_of(ranks, node), node.figures, node.gpus)
+
+
 def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
     """Every GPU of the host, in its order."""
-    pids = pids_of(ranks, node)
+    ours = ours_of(ranks, node)
+    pids = ours.pids
     here: dict[str, list[int]] = {}
     for rank in pids.values() if ranks is not None else ():
         gpu = ranks.gpu[rank] if ranks is not None else None
         if gpu is not None:
             here.setdefault(gpu.uuid, []).append(rank)
-    return [_state(gpu, tuple(sorted(here.get(gpu.uuid, ()))), pids, ranks) for gpu in node.gpus]
+    return [_state(gpu, tuple(sorted(here.get(gpu.uuid, ()))), ours, ranks) for gpu in node.gpus]
 
 
-def _state(gpu: GpuFigures, here: tuple[int, ...], pids: dict[int, int], ranks: Ranks | None) -> GpuState:
-    owners = tuple(owner_of(on.process, pids) for on in gpu.processes or ())
+def _state(gpu: GpuFigures, here: tuple[int, ...], ours: Ours, ranks: Ranks | None) -> GpuState:
+    processes = gpu.processes or []
+    seen = {owner_of(on.process, ours.pids) for on in processes}
+    apart = bool(here) and seen.isdisjoint(here)  # in a container the numbers may be the host's, or hidden
+    strange = tuple(bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in processes)
     held = [_torch_memory(ranks, rank) for rank in here]
+    hidden = gpu.processes is not None and apart and any(size != 0 for size in held)
     known = [size for size in held if size is not None]
-    hidden = gpu.processes is not None and bool(here) and not any(rank in here for rank in owners)
-    hidden = hidden and any(size != 0 for size in held)
     rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
-    return GpuState(gpu, here, owners, hidden, rest)
+    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, held))
 
 
 def _torch_memory(ranks: Ranks | None, rank: int) -> int | None:
@@ -93,12 +98,12 @@ def _torch_memory(ranks: Ranks | None, rank: int) -> int | None:
     return None if process is None else process.gpu_memory
 
 
-def whose(process: Process, pids: dict[int, int]) -> str:
-    """`rank 3`, `rank 3 worker`, or nothing for somebody else's."""
-    rank = owner_of(process, pids)
-    if rank is None:
-        return ""
-    return f"rank {rank}" if process.pid in pids else f"rank {rank} worker"
+def whose(process: Process, ours: Ours) -> str:
+    """`rank 3`, `rank 3 worker`, `launcher`, `monitor`, or nothing for somebody else's."""
+    role = ours.role(process)
+    if role is None or role in ("launcher", "monitor"):
+        return role or ""
+    return f"rank {owner_of(process, ours.pids)}" + (" worker" if role == "worker" else "")
 
 
 def rank_span(ranks: Sequence[int]) -> str:
@@ -146,8 +151,8 @@ def _company(state: GpuState) -> Iterator[Remark]:
         yield "warning", "stranger" if strangers == 1 else f"{strangers} strangers"
     if len(state.ranks) > 1:
         yield "warning", f"{len(state.ranks)} ranks"
-    if state.crowded and state.not_ours is not None:
-        yield "warning", f"{state.not_ours / 1e9:.0f} GB not ours"
+    if state.crowded and state.foreign is not None:
+        yield "warning", f"{state.foreign / 1e9:.0f} GB not ours"
     elif state.hidden:
         yield "note", "hidden"
 

@@ -1,18 +1,21 @@
-"""What of a host stands out enough to be said in a line: tight memory and disks, pressure, errors, strangers."""
+"""What of a host stands out enough to be said in a line: tight memory and disks, pressure, strangers.
+
+What one frame cannot tell, such as errors of an interface that go on growing, is left to the verdicts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.machine import Disk, HostFigures, HostProcess, Process
+from ddpmon.diagnose.wording import named
+from ddpmon.machine import Disk, HostFigures, HostProcess
+from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
+from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks
-from ddpmon.tui.hosts import gpu_remarks, gpu_states, pids_of, whose
+from ddpmon.tui.hosts import gpu_remarks, gpu_states, ours_of
 from ddpmon.tui.text import amount
 
-MEMORY_PCT, STEAL_PCT, DISK_FREE, SHM_FREE = 95.0, 5.0, 0.05, 0.10
-SWAP_IN_BYTES_S, RETRANSMITS = 1e6, 10.0
-PRESSURE_PCT = {"cpu": 30.0, "memory": 5.0, "io": 20.0}
-HOG_PCT = 20.0  # of a core: a stranger that uses less is not worth a warning
+STEAL_PCT = 5.0
 
 
 def notable(node: NodeView, ranks: Ranks | None) -> list[str]:
@@ -28,34 +31,28 @@ def host_words(figures: HostFigures) -> list[str]:
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     for state in gpu_states(ranks, node):
         words = [word for level, word in gpu_remarks(state) if level != "note" and "stranger" not in word]
-        named = [f"stranger {person(on.process)}" for on in state.strangers[:3]]
-        named += [f"{len(state.strangers) - 3} more strangers"] if len(state.strangers) > 3 else []
-        if words or named:
-            yield f"GPU {state.gpu.index}: {', '.join([*words, *named])}"
-
-
-def person(process: Process) -> str:
-    """`pid 8123 (bob: python train.py)`, as far as it is visible; not cleaned."""
-    who = ": ".join(part for part in (process.user, process.command) if part)
-    return f"pid {process.pid} ({who})" if who else f"pid {process.pid}"
+        those = [f"stranger {named(on.process)}" for on in state.strangers[:3]]
+        those += [f"{len(state.strangers) - 3} more strangers"] if len(state.strangers) > 3 else []
+        if words or those:
+            yield f"GPU {state.gpu.index}: {', '.join([*words, *those])}"
 
 
 def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
-    pids = pids_of(ranks, node)
-    for used in [process for process in node.figures.processes if is_hog(process, pids)][:3]:
-        yield f"{person(used.process)} uses {used.cpu_pct:.0f} % of a core"
+    ours = ours_of(ranks, node)
+    for used in [process for process in node.figures.processes if is_hog(process, ours)][:3]:
+        yield f"{named(used.process)} uses {used.cpu_pct:.0f} % of a core"
 
 
-def is_hog(used: HostProcess, pids: dict[int, int]) -> bool:
+def is_hog(used: HostProcess, ours: Ours) -> bool:
     """Whether it is somebody else's and uses much CPU."""
-    return not whose(used.process, pids) and used.cpu_pct is not None and used.cpu_pct >= HOG_PCT
+    return used.cpu_pct is not None and used.cpu_pct >= TAKES_PCT and ours.role(used.process) is None
 
 
 def _memory(figures: HostFigures) -> Iterator[str]:
     used = memory_pct(figures)
-    if used is not None and used >= MEMORY_PCT:
+    if used is not None and used >= 100 * FULL:
         yield f"memory {used:.0f} % used"
-    if figures.swap_in_bytes_s is not None and figures.swap_in_bytes_s >= SWAP_IN_BYTES_S:
+    if figures.swap_in_bytes_s is not None and figures.swap_in_bytes_s >= SWAP_IN_S:
         yield f"swapping in {amount(figures.swap_in_bytes_s)}/s"
 
 
@@ -67,9 +64,14 @@ def memory_pct(figures: HostFigures) -> float | None:
 
 
 def pressed(figures: HostFigures) -> list[tuple[str, float]]:
-    """The resources that tasks wait for notably long, and in what percent of the time some do."""
-    shares = {name: getattr(figures.pressure, name, None) for name in PRESSURE_PCT}
-    return [(name, share) for name, share in shares.items() if share is not None and share >= PRESSURE_PCT[name]]
+    """The resources that tasks wait for notably long, and in what percent of the time."""
+    cpu = figures.pressure.cpu if figures.pressure is not None else None
+    shares = {
+        "cpu": cpu if cpu is not None and cpu >= CPU_STALL_PCT else None,
+        "memory": memory_stall(figures.pressure),
+        "io": io_stall(figures.pressure),
+    }
+    return [(name, share) for name, share in shares.items() if share is not None]
 
 
 def free_share(disk: Disk) -> float | None:
@@ -78,9 +80,8 @@ def free_share(disk: Disk) -> float | None:
 
 
 def is_tight(disk: Disk) -> bool:
-    """Whether a disk is nearly full; shared memory must hold whole batches, so it is tight earlier."""
-    free = free_share(disk)
-    return free is not None and free < (SHM_FREE if disk.path == "/dev/shm" else DISK_FREE)
+    """Whether a disk that the run writes to is nearly full."""
+    return is_low(disk) and not is_only_read(disk)
 
 
 def received(figures: HostFigures) -> float | None:
@@ -105,10 +106,3 @@ def _rest(figures: HostFigures) -> Iterator[str]:
     for disk in figures.disks:
         if is_tight(disk):
             yield f"{disk.path} {100 * (free_share(disk) or 0.0):.0f} % free"
-    for nic in figures.nics:
-        if nic.errors:
-            yield f"{nic.name} {nic.errors:,} errors"
-    if figures.retransmits_per_1000 is not None and figures.retransmits_per_1000 >= RETRANSMITS:
-        yield f"{figures.retransmits_per_1000:.0f} of 1,000 TCP segments sent again"
-    for port in figures.ports:
-        yield f"port {port.port} taken"

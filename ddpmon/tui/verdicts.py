@@ -16,7 +16,7 @@ from ddpmon.tui.text import count
 STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
 BROKEN = {*STOPPED, "nonfinite_loss", "gpu_errors"}
 UNMARKED = {"pause", "advice", "monitor_degraded"}  # information that says nothing of a rank's health
-NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network"}  # as information: for the list only
+NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash"}  # as information
 ENOUGH_STEPS = WARM_UP + ENOUGH
 UNEVEN_PCT = 10.0
 
@@ -45,7 +45,7 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     """The lasting findings that name this host or a rank on it, and are more than a note on the whole job."""
     worthy = [finding for finding in standing(findings) if not _is_note(finding, UNMARKED)]
     here = set(node.ranks)
-    return [f for f in worthy if node.host in f.nodes or not here.isdisjoint(f.ranks)]
+    return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
 
 def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict[int, Finding]:
@@ -54,7 +54,7 @@ def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict
     by_rank = {rank: node.node for node in nodes for rank in node.ranks}
     marked: dict[int, Finding] = {}
     for finding in standing(findings):
-        named = [by_host.get(host) for host in finding.nodes] + [by_rank.get(rank) for rank in finding.ranks]
+        named = [by_rank.get(rank) for rank in finding.ranks] or [by_host.get(host) for host in finding.nodes]
         for number in named if not _is_note(finding, UNMARKED) else ():
             if number is not None:
                 marked.setdefault(number, finding)

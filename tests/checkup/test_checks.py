@@ -8,9 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
-from ddpmon.checkup.host import RENDEZVOUS, STORE, count_cpus
+from ddpmon.checkup.host import RENDEZVOUS, STORE
 from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
-from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
+from ddpmon.diagnose.clash.cpus import count, mask_of
+from ddpmon.machine import (
+    Disk,
+    GpuFigures,
+    GpuProcess,
+    HostFigures,
+    HostProcess,
+    Pressure,
+    Process,
+    ProcessFigures,
+    TakenPort,
+)
 from tests.checkup.made_facts import GIB, facts, found, gpu, host
 
 STRANGER = Process(8123, [1], "bob", "python train.py")
@@ -46,6 +57,30 @@ def test_a_gpu_that_would_hurt_is_named(changes: dict[str, Any], name: str, leve
     gpus = [gpu(index, **(changes if index == 3 else {})) for index in range(8)]
     checks = [check for check in found(facts(gpus=gpus)) if check.name == name]
     assert [(check.level, "GPU 3" in check.text, words in check.text) for check in checks] == [(level, True, True)]
+
+
+def loaded(cpu_pct: float | None, stalled: float | None, ranks: int | None = 8, cpus: int = 64) -> Facts:
+    pressure = None if stalled is None else Pressure(cpu=stalled)
+    return facts(ranks=ranks, figures=host(cpu_count=cpus, cpu_pct=cpu_pct, pressure=pressure))
+
+
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [
+        (loaded(100.0, 99.0), "64.0 of 64 CPUs are in use already, and tasks wait for one 99 % of the time: 8 ranks"),
+        (loaded(95.0, None), "60.8 of 64 CPUs are in use already: 8 ranks would have to share"),
+        (loaded(98.0, 60.0, None, 2), "2.0 of 2 CPUs"),
+        (loaded(60.0, 40.0), None),
+        (loaded(100.0, 4.0), None),
+        (loaded(None, 99.0), None),
+        (loaded(5.0, 0.0), None),
+    ],
+    ids=["full", "full, without pressure", "no ranks planned", "room left", "nobody waits", "unknown", "idle"],
+)
+def test_a_host_whose_cpus_are_in_use_already_is_warned_of(here: Facts, words: str | None) -> None:
+    said = [check.text for check in found(here) if check.name == "cpu load"]
+    assert len(said) == (words is not None)
+    assert words is None or said[0].startswith(words)
 
 
 def test_an_idle_gpu_saves_power_and_that_is_no_trouble() -> None:
@@ -162,4 +197,4 @@ def test_table_and_object_say_the_same() -> None:
 
 @pytest.mark.parametrize(("listed", "cpus"), [("0-3,8", 5), ("7", 1), ("", 0), ("0-x", 0), ("a", 0), ("3-1", 0)])
 def test_cpu_lists(listed: str, cpus: int) -> None:
-    assert count_cpus(listed) == cpus
+    assert count(mask_of(listed)) == cpus

@@ -118,6 +118,7 @@ def test_ranks() -> None:
             "workers_cpu_pct": None,
             "workers_rss_bytes": None,
             "quota_cpus": 1.5,
+            "quotas": {},
             "throttled_pct": 12.5,
             "memory_limit": None,
             "memory_used": None,
@@ -212,8 +213,8 @@ def test_a_machines_processes_say_whose_they_are() -> None:
     assert (host["disks"][0]["path"], host["disks"][0]["free"], host["disks"][0]["busy_pct"]) == ("/ckpt", 3, None)
     assert (host["nics"][0]["name"], host["nics"][0]["errors"]) == ("eth0", 2)
     assert host["ports"] == [
-        {"port": 29500, "wanted_for": "the store", "process": bob},
-        {"port": 29501, "wanted_for": "nothing", "process": None},
+        {"port": 29500, "wanted_for": "the store", "process": bob, "held": True},
+        {"port": 29501, "wanted_for": "nothing", "process": None, "held": True},
     ]
     assert host["cost_pct"] == 0.25
 

@@ -106,15 +106,13 @@ def test_a_host_has_a_line_only_when_something_stands_out() -> None:
     calm = snapshot().nodes
     assert not any(line.startswith("node0:") for line in lines(nodes=calm))
     other = Process(8123, [1], "bob", "python\x1b[2J other.py")
-    gpu = msgspec.structs.replace(GPU, processes=[GpuProcess(other)], xids=[79])
+    gpu = msgspec.structs.replace(GPU, processes=[GpuProcess(Process(4001)), GpuProcess(other, 1 << 30)], xids=[79])
     figures = HostFigures(memory_used=97, memory_total=100, disks=[Disk("/ckpt", ["checkpoints"], 100, 2)])
-    printed = lines(
-        nodes=(dataclasses.replace(calm[0], figures=figures, gpus=(gpu,)),), ranks=two_ranks(gpu=(None, None))
-    )
+    nodes = (dataclasses.replace(calm[0], figures=figures, gpus=(gpu,)),)
+    printed = lines(nodes=nodes, ranks=two_ranks(gpu=(None, gpu)))
     (line,) = [line for line in printed if line.startswith("node0:")]
     assert line == (
-        "node0: GPU 1: Xid 79, stranger pid 8123 (bob: python\N{REPLACEMENT CHARACTER}[2J other.py); "
-        "memory 97 % used; /ckpt 2 % free"
+        "node0: GPU 1: Xid 79, stranger pid 8123 (bob, python [2J other.py); memory 97 % used; /ckpt 2 % free"
     )
 
 

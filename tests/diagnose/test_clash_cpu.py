@@ -174,6 +174,28 @@ def test_a_quota_counts_as_fewer_cpus() -> None:
 
 
 @pytest.mark.parametrize(
+    ("quotas", "usable"),
+    [
+        ([{"0:7": 3.0}] * 4, 3),
+        ([{"0:7": 2.0}, {"0:7": 2.0}, {"0:8": 3.0}, {"0:8": 3.0}], 5),
+        ([{f"0:{rank}": 1.0, "0:9": 3.0} for rank in range(4)], 3),
+        ([{f"0:{rank}": 1.0, "0:9": 30.0} for rank in range(4)], 4),
+        ([{"0:9": 3.0}, *({f"0:{rank}": 0.5, "0:9": 3.0} for rank in range(3))], 3),
+        ([{f"0:{rank}": 2.0} for rank in range(4)], 8),
+        ([{"0:7": 2.0}, {"0:7": 2.0}, {}, {}], None),
+    ],
+    ids=["one group", "two groups", "in one group", "in a wide one", "some directly", "each its own", "some free"],
+)
+def test_ranks_in_one_cgroup_share_its_quota(quotas: list[dict[str, float]], usable: float | None) -> None:
+    def process(_tick: int, rank: int) -> ProcessFigures:
+        changes = {"quotas": quotas[rank], "quota_cpus": min(quotas[rank].values(), default=None)}
+        return quiet(0, runqueue_pct=30.0, cpus="0-63", compute_threads=12, **changes)
+
+    found = watched(process, figures(cpus=64)).get("cpu_oversubscribed")
+    assert (found and found.evidence["usable_cpus"]) == usable
+
+
+@pytest.mark.parametrize(
     ("cpus", "host", "ranks"),
     [
         (["0", "0", "1", "2"], 8, (0, 1)),

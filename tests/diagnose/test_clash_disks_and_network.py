@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, HostFigures, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Loader
-from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
+from ddpmon.run.model import Run
+from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 
 GB = 1 << 30
 Of = Callable[[int, int], HostFigures]
@@ -134,6 +138,39 @@ def test_a_taken_port_is_told_at_once() -> None:
     assert found.summary == "port 29500 of node0, wanted for the rendezvous, is held by pid 8123 (bob, python x.py)"
     unseen = watched(HostFigures(ports=[TakenPort(29500, "the store")]))["port_clash"]
     assert "held by somebody who is not visible from here" in unseen.summary
+
+
+def test_data_is_written_to_a_disk_that_fills_up() -> None:
+    def filling(tick: int, _node: int) -> HostFigures:
+        return disk(free=(9 << 30) - (tick << 27), uses=["data"])
+
+    assert "disk_low" in watched(filling)
+
+
+def test_names_that_come_and_go_are_not_remembered_for_ever() -> None:
+    def figures(tick: int, _node: int) -> HostFigures:
+        mounted = Disk(f"/mnt/{tick}", ["checkpoints"], 1000 * GB, 500 * GB, read_wait_ms=5.0)
+        return HostFigures(disks=[mounted], nics=[Nic("eth0", errors=5 * tick), Nic(f"veth{tick}", errors=0)])
+
+    counts = []
+    for ticks in (100, 600):
+        run, judge, part = Run(run_info(1)), Judge(), MadeJob(healthy_phases(1, 10)).columns(0, 0, 10)
+        for tick in range(ticks):
+            run.add_rank(rank_frame(0, tick, part), float(tick))
+            run.add_node(node_frame(0, tick, figures=figures(tick, 0)), float(tick))
+            said = judge(run, run.ages(float(tick)))
+        assert [found.kind for found in said] == ["nic_errors"], "what stays is followed all the while"
+        counts.append(sum(isinstance(each, deque) for each in gc.get_objects()))
+        del run, judge
+    assert counts[1] < counts[0] + 200
+
+
+def test_a_port_that_was_let_go_of_is_told_in_the_past_and_ends() -> None:
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(ports=[TakenPort(29500, "the store", held=False)] if tick < 5 else [])
+
+    assert "was held by somebody who has let go" in watched(figures, steps=60)["port_clash"].summary
+    assert watched(figures, steps=200) == {}
 
 
 def test_a_port_that_our_own_process_holds_is_not_taken() -> None:

@@ -252,6 +252,9 @@ def nonsense(kind: Any, large: bool) -> Any:
         "nice": 99,
         "kind": "compute",
         "unread": {},
+        "held": large,
+        "quotas": {"0:7": number},
+        "readings": {"processes": whole},
         "path": "/dev/shm" if large else "/",
         "cpus": "0-999999" if large else ",,",
         "process": Process(1 << 32) if large else Process(0),
@@ -291,3 +294,37 @@ def test_numbers_as_large_or_small_as_they_go(large: bool) -> None:
         frame=lambda _tick, rank: {"gpu_uuid": "GPU-0" if rank < 2 else None},
     )
     assert {found.kind for found in open_findings(said[-1])} >= {"straggler"}
+
+
+def held_up(tick: int, rank: int) -> ProcessFigures:
+    return ProcessFigures(runqueue_pct=30.0 * (rank == 2 and tick > 4), cpus=str(rank))
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, True), (4, True), (20, False)])
+def test_a_reading_that_is_only_told_again_is_no_new_evidence(every: int, told: bool) -> None:
+    hog = HostProcess(Process(8123, [7000, 1], "bob", "python x.py"), 95.0, "2")
+
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(cpu_count=8, processes=[hog], readings={"processes": tick // every})
+
+    said = play_hosts(job(200), figures, process=held_up)
+    assert [found.kind for found in open_findings(said[-1])] == ["cpu_contention"] * told
+
+
+@pytest.mark.parametrize(("ticks", "told"), [(20, False), (40, True)])
+def test_a_link_is_narrow_once_three_readings_say_so(ticks: int, told: bool) -> None:
+    def gpus(tick: int, _node: int) -> list[GpuFigures]:
+        link = {"pcie_width": 4, "pcie_width_max": 16, "utilization_pct": 99.0}
+        return [GpuFigures(0, "GPU-0", **link, reads=tick, slow_reads=tick // 10)]  # type: ignore[arg-type]
+
+    said = play_hosts(job(10 * ticks), gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": None if rank else "GPU-0"})
+    assert [found.kind for found in open_findings(said[-1])] == ["pcie_degraded"] * told
+
+
+@pytest.mark.parametrize("low", [True, False])
+def test_a_disk_that_is_read_every_other_second_needs_three_readings(low: bool) -> None:
+    def figures(tick: int, _node: int) -> HostFigures:
+        bad = 10 <= tick < 14 if not low else 10 <= tick < 16
+        return HostFigures(disks=[msgspec.structs.replace(LOW if bad else FINE, reads=tick // 2)])
+
+    assert any(open_findings(tick) for tick in play_hosts(job(), figures)) == low

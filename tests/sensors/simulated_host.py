@@ -37,6 +37,7 @@ class Host:
         self._path = path
         self.scenario = Scenario()
         self.reason: str | None = None
+        self.counts: list[tuple[int, int]] = []
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
             env={**os.environ, **environment(library, path), **more},
@@ -69,9 +70,10 @@ class Host:
         self._ask(0)
 
     def read(self, times: int = 1) -> list[Gpu]:
-        """What the last of so many reads gave, after its way through the store's encoding."""
+        """What the last of so many reads gave, after its way through the store's encoding; `counts`: the readings."""
         self.scenario.write(self._path)
         gpus: list[Gpu] = self._ask(times)["gpus"]
+        self.counts = [(gpu.pop("reads"), gpu.pop("slow_reads")) for gpu in gpus]
         return gpus
 
     def _ask(self, times: int) -> dict[str, Any]:

@@ -60,6 +60,20 @@ def test_a_real_quota_and_what_it_costs(group: Group) -> None:
         assert (free.quota_cpus, free.throttled_pct) == (None, None)
 
 
+def test_processes_in_one_group_share_its_quota_by_name(group: Group) -> None:
+    one, other = group("cpu", "one"), group("cpu", "other")
+    for folder, quota in ((one.parent, "150000"), (one, "50000"), (other, "50000")):
+        (folder / "cpu.cfs_quota_us").write_text(quota)
+    with running(program()) as first, running(program()) as second, running(program()) as third:
+        for process, folder in ((first, one), (second, one), (third, other)):
+            put(process.pid, folder)
+        alone, same, apart = (ProcessSensor(process.pid).read().quotas for process in (first, second, third))
+    assert sorted(alone.values()) == [0.5, 1.5]
+    assert alone == same
+    assert apart != alone
+    assert {name for name in apart if name in alone} == {name for name, cpus in alone.items() if cpus == 1.5}
+
+
 def test_a_quota_that_is_not_used_up_throttles_nobody(group: Group) -> None:
     folder = group("cpu", "roomy")
     (folder / "cpu.cfs_quota_us").write_text("90000")

@@ -118,7 +118,7 @@ def test_every_figure_is_what_nvml_says(host: Host) -> None:
         "unread": {},
     }
     assert (second["index"], second["uuid"], second["name"]) == (1, "GPU-bbbb", "simulated GPU")
-    assert {*first} == {*GpuFigures.__struct_fields__}
+    assert {*first} == {*GpuFigures.__struct_fields__} - {"reads", "slow_reads"}
     assert host.reason is None
 
 
@@ -190,3 +190,10 @@ def test_functions_that_an_older_driver_does_not_have(tmp_path: Path) -> None:
     )
     assert seen["clock_reasons"] == ["software power cap", "software thermal", "display clocks"]
     assert (seen["processes"], seen["retired_pages"], seen["remapped_rows"], seen["xids"]) == ([], 0, None, None)
+
+
+def test_readings_are_counted_and_the_slow_figures_apart(host: Host) -> None:
+    host.read()
+    assert host.counts == [(1, 1)] * 2
+    host.read(10)
+    assert host.counts == [(11, 2)] * 2

@@ -16,6 +16,7 @@ from ddpmon.simulated.scenario import GIB, Scenario, SimulatedDevice, SimulatedG
 from tests.sensors.simulated_host import SLOW, Gpu, Host
 
 OFF_THE_BUS = "the GPU has fallen off the bus"
+COUNTS = {"process_count", "reads", "slow_reads"}
 ALWAYS = {"index", "uuid", "board", "unread"}
 SAY_REASON = "from ddpmon.sensors.gpu import GpuSensor; s = GpuSensor(); print(s.read(), s.reason)"
 
@@ -34,7 +35,7 @@ def known(gpu: Gpu) -> set[str]:
 
 
 def unexplained(gpu: Gpu) -> set[str]:
-    return {*GpuFigures.__struct_fields__} - known(gpu) - {*gpu["unread"]} - ALWAYS - {"process_count"}
+    return {*GpuFigures.__struct_fields__} - known(gpu) - {*gpu["unread"]} - ALWAYS - COUNTS
 
 
 def reason(**variables: str) -> str:

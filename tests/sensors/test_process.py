@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ddpmon.machine import ProcessFigures
@@ -94,15 +97,52 @@ while True: pass
 """
 
 
-def test_workers_are_found_down_to_the_grandchildren() -> None:
+def test_a_grandchild_that_works_is_found_and_its_idle_parent_is_no_worker() -> None:
     with running(FAMILY, "0", FAMILY) as process:
         sensor = ProcessSensor(process.pid)
-        busy = until(sensor.read, lambda figures: (figures.workers_cpu_pct or 0) > 10, pause_s=0.5)
-        assert busy.workers == 2
+        busy = until(sensor.read, lambda figures: figures.workers == 1, pause_s=0.5)
+        assert busy.workers_cpu_pct is not None
+        assert busy.workers_cpu_pct > 10
         assert busy.cpu_pct is not None
         assert busy.cpu_pct < 10, "its children's time is not its own"
         assert busy.workers_rss_bytes is not None
         assert busy.workers_rss_bytes > 4 << 20
+
+
+LOADS = """
+import multiprocessing, sys
+from multiprocessing import resource_tracker
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    resource_tracker.ensure_running()
+    idle = multiprocessing.get_context("fork").Pool(3)
+    batches = iter(DataLoader(range(1000), batch_size=1, num_workers=2))
+    next(batches)
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def family(pid: int, count: int) -> Iterator[list[psutil.Process]]:
+    """All processes below one, once they are so many; at the end they are gone, too."""
+    below = until(lambda: psutil.Process(pid).children(recursive=True), lambda found: len(found) == count)
+    try:
+        yield below
+    finally:
+        for child in below:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+def test_idle_pools_and_trackers_are_no_workers_but_a_loaders_are() -> None:
+    pytest.importorskip("torch")
+    with running(LOADS) as process, family(process.pid, 6) as below:
+        sensor = ProcessSensor(process.pid)
+        found = until(sensor.read, lambda figures: figures.workers_cpu_pct == 0)
+        assert found.workers == 2
+        assert found.workers_rss_bytes is not None
+        assert found.workers_rss_bytes > sum(child.memory_info().rss for child in below) / 2, "of all of them"
 
 
 def test_bytes_written_to_a_disk(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def make_trouble(node: NodeView) -> NodeView:
         memory_used=1960 * GB,
         swap_used=3 * GB,
         swap_in_bytes_s=24e6,
-        pressure=Pressure(12.0, 9.0, 2.0, 34.0, 20.0),
+        pressure=Pressure(12.0, 12.0, 2.0, 34.0, 20.0),
         processes=[HOG, *node.figures.processes],
         disks=[DISKS[0], msgspec.structs.replace(DISKS[1], free=9 * GB), DISKS[2]],
         nics=[Nic("eth0", 100_000.0, 1.21e9, 1.19e9, 12, 340)],

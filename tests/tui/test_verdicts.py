@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding, Severity
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.draw.header import verdict_lines
 from ddpmon.tui.picture import NOTHING_YET, Picture
-from ddpmon.tui.verdicts import headline, is_broken, is_even, marked_ranks
+from ddpmon.tui.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
-NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network")
+NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash")
 
 
 def found(kind: str, severity: Severity = "critical", *ranks: int) -> Finding:
@@ -88,3 +88,10 @@ def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
 def test_information_has_one_glyph_whatever_its_kind(kind: str) -> None:
     assert text_of([one_line(found(kind, "info"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.note
     assert text_of([one_line(found(kind, "warning"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.mark
+
+
+def test_of_two_hosts_of_one_name_the_one_with_the_rank_is_meant() -> None:
+    nodes = (NodeView(0, "worker", (0, 1)), NodeView(1, "worker", (2, 3)))
+    found = Finding("gpu_shared", "warning", "rank 0 shares its GPU.", (0,), ("worker",))
+    assert marked_hosts([found], nodes) == {0: found}
+    assert [about_host([found], node) for node in nodes] == [[found], []]

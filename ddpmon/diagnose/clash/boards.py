@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign
+from ddpmon.diagnose.clash.sign import LOOKS, Evidence, Sign
 from ddpmon.diagnose.clash.view import View, is_loaded
 from ddpmon.diagnose.wording import clean, who
 from ddpmon.machine import GpuFigures
@@ -50,6 +50,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
     return [
         Sign(
             kind="gpu_throttled",
+            reading=gpu.reads,
             about=gpu.uuid,
             ranks=tuple(ranks),
             evidence=_state(gpu, said, peers),
@@ -127,9 +128,10 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
     width, widest = gpu.pcie_width, gpu.pcie_width_max
     generation, best = gpu.pcie_generation, gpu.pcie_generation_max
     if width and widest and width < widest and is_loaded(gpu, _AT_WORK_PCT):
-        said, looks, about = f"x{width} instead of x{widest}", 3, "width"
+        said, looks, about = f"x{width} instead of x{widest}", LOOKS, "width"
     elif generation and best and generation < best and is_loaded(gpu, _BUSY_PCT):
         said, looks, about = f"generation {generation} instead of {best}", _LONG_LOOKS, "generation"
+        looks = looks if gpu.slow_reads is None else LOOKS  # these are ten seconds apart
     else:
         return []
     ranks = host.on[gpu.uuid]
@@ -140,6 +142,7 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
             about=(about, gpu.uuid),
             ranks=tuple(ranks),
             looks=looks,
+            reading=gpu.slow_reads,
             evidence={name: value for name, value in figures.items() if value is not None},
             summary=f"the GPU of {who(ranks)} ({host.name}) is connected by PCIe {said}",
             because=f"pcie: its GPU's link is {said}",

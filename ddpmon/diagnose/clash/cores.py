@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ddpmon.diagnose.clash.cpus import count, crowds, is_apart, mask_of
 from ddpmon.diagnose.clash.host import Host
@@ -38,10 +38,27 @@ def demand(host: Host, ranks: Sequence[int]) -> int | None:
 
 
 def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
-    """CPUs that these ranks may use together: of their affinity, at most their quotas; 0 where unknown."""
+    """CPUs that these ranks may use together: of their affinity, at most their cgroups' quotas; 0 where unknown."""
     cpus = count(mask) or host.frame.figures.cpu_count or 0
-    quotas = [host.figures(rank).quota_cpus for rank in ranks]
-    return min(cpus, math.fsum(quota or cpus for quota in quotas)) if quotas else cpus
+    members, allowed = defaultdict[str, set[int]](set), dict[str, float]()
+    for rank in ranks:
+        figures = host.figures(rank)
+        for group, quota in (figures.quotas or {f"of rank {rank}": figures.quota_cpus or cpus}).items():
+            members[group].add(rank)
+            allowed[group] = min(quota, allowed.get(group, quota))
+    return min(cpus, _shared(members, allowed)) if ranks else cpus
+
+
+def _shared(members: Mapping[str, set[int]], allowed: Mapping[str, float]) -> float:
+    """What cgroups allow together; one that lies in another counts towards what that allows."""
+    parts: list[tuple[set[int], float]] = []
+    for group in sorted(members, key=lambda group: (len(members[group]), -allowed[group])):
+        ranks = members[group]
+        inside = math.fsum(cpus for part, cpus in parts if part <= ranks)
+        outside = [(part, cpus) for part, cpus in parts if not part <= ranks]
+        free = bool(ranks - set().union(*(part for part, _ in parts)))
+        parts = [*outside, (ranks, allowed[group] if free or not inside else min(allowed[group], inside))]
+    return math.fsum(cpus for _, cpus in parts)
 
 
 def _pinned(host: Host, crowded: Crowds) -> list[Sign]:

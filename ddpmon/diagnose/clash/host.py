@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
+from ddpmon.run.instances import Instances
 from ddpmon.run.model import LOST_S, RankState
+from ddpmon.run.ours import Ours
 from ddpmon.schema import NodeFrame, RankFrame
 
-_MONITOR = re.compile(r"(?:^|[\s/])ddpmon[ .](?:watch|status|doctor|demo|diagnose)\b")
 _UNKNOWN = ProcessFigures()
 
 
@@ -34,7 +34,7 @@ class Host:
     on: dict[str, list[int]] = field(default_factory=dict)
     gpus: list[GpuFigures] = field(default_factory=list)
     processes: dict[int, ProcessFigures] = field(default_factory=dict)
-    _launchers: set[int] | None = None
+    _ours: Ours | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -52,30 +52,24 @@ class Host:
 
     def is_ours(self, process: Process) -> bool:
         """A rank, its descendant, what launched the ranks, or another monitor."""
-        if process.pid in self.pids or not self.pids.keys().isdisjoint(process.parents):
-            return True
-        if self._launchers is None:
-            self._launchers = self._above()
-        return process.pid in self._launchers or bool(process.command and _MONITOR.search(process.command))
-
-    def _above(self) -> set[int]:
-        """The ancestors of the ranks, as far as they are told of."""
-        told: list[Process] = [each.process for each in self.frame.figures.processes]
-        told += [each.process for gpu in self.frame.gpus for each in gpu.processes or ()]
-        return {parent for process in told if process.pid in self.pids for parent in process.parents}
+        if self._ours is None:
+            self._ours = Ours(self.pids, self.frame.figures, self.frame.gpus)
+        return self._ours.role(process) is not None
 
 
 def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[int, RankState]]) -> Host:
     """The host with those of its ranks that are there, as of `heard_at`."""
     host, oldest = Host(number, frame), heard_at - LOST_S
     pids, frames, processes, on = host.pids, host.frames, host.processes, host.on
+    instances = Instances(frame.gpus) if any(gpu.board for gpu in frame.gpus) else None
     for rank, state in states:
         known = state.frame
         pids[known.pid] = rank
         if state.heard_at >= oldest and (known.state == "running" or known.state == "stalled"):
             frames[rank], processes[rank] = known, known.process or _UNKNOWN
             if known.gpu_uuid is not None:
-                on.setdefault(known.gpu_uuid, []).append(rank)
+                uuid = known.gpu_uuid if instances is None else instances.of(known.gpu_uuid, known.pid)
+                on.setdefault(uuid, []).append(rank)
     if host.on:
         host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
     return host

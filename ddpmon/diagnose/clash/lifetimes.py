@@ -23,6 +23,7 @@ class Clash:
         since: the step of its ranks then, None before their first.
         bound: the first look at its host showed it already.
         told: how it was last described.
+        shown: by how many readings in a row. missed: how many frames in a row have not shown it.
     """
 
     sign: Sign
@@ -77,7 +78,8 @@ class Lifetimes:
             clash = known.get(key)
             if clash is None:
                 clash = known[key] = Clash(sign, host, step if step >= 0 else None, first)
-            clash.sign, clash.missed, clash.shown = sign, 0, clash.shown + 1
+            is_news = clash.shown == 0 or sign.reading is None or sign.reading != clash.sign.reading
+            clash.sign, clash.missed, clash.shown = sign, 0, clash.shown + is_news
             clash.confirmed |= clash.shown >= sign.looks
         for key in [key for key in known if key not in shown]:
             self._miss(known, key, step)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label, size
-from ddpmon.diagnose.clash.view import FULL, View
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, size
+from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import span, who
+from ddpmon.diagnose.wording import named, span, who
 from ddpmon.machine import Disk, HostProcess
+from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
-SHM = "/dev/shm"
 _BRIM = 0.98
-_STALL_PCT, _FULL_STALL_PCT = 10.0, 5.0
-_SWAP_IN_S = 10 << 20
 _IMMINENT_S = 60.0
-_SHM_SHARE, _SHM_LITTLE, _SHM_BRIM = 0.10, 1 << 30, 0.02
+_SHM_BRIM = 0.02
 _DOCKER = 64 << 20
 _ADVICE = "fewer DataLoader workers, smaller caches, or a larger limit; then look for what grows"
 
@@ -49,22 +47,21 @@ def _of_host(host: Host) -> list[Sign]:
     if threat and figures.memory_used and figures.memory_total:
         said.append(f"{100 * figures.memory_used / figures.memory_total:.0f} % of its memory is used")
         evidence |= {"memory_used": figures.memory_used, "memory_total": figures.memory_total}
-    stalls = figures.pressure
-    if stalls and ((stalls.memory or 0) >= _STALL_PCT or (stalls.memory_full or 0) >= _FULL_STALL_PCT):
-        share = max(stalls.memory or 0, stalls.memory_full or 0)
+    if (share := memory_stall(figures.pressure)) is not None:
         said.append(f"tasks wait for memory {share:.0f} % of the time")
         evidence["pressure_pct"] = share
-    if (figures.swap_in_bytes_s or 0) >= _SWAP_IN_S:
+    if (figures.swap_in_bytes_s or 0) >= SWAP_IN_S:
         said.append(f"{size(figures.swap_in_bytes_s or 0)}/s come back from swap")
         evidence["swap_in_bytes_s"] = figures.swap_in_bytes_s or 0
     if not said:
         return []
     words, greedy = " and ".join(said), _greediest(host)
-    whose = f"; {label(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
+    whose = f"; {named(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
     return [
         Sign(
             kind="memory_pressure",
             about="host",
+            reading=figures.readings.get("host"),
             ranks=host.ranks,
             threat=threat or "info",
             evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
@@ -146,7 +143,7 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     """Shared memory nearly full; or as small as Docker makes it, with DataLoader workers that pass batches in it."""
     if not disk.total or disk.free is None:
         return []
-    little = disk.free < _SHM_SHARE * disk.total and disk.free < _SHM_LITTLE
+    little = is_low(disk)
     if not little and disk.total > _DOCKER:
         return []
     workers = sum(host.figures(rank).workers or 0 for rank in host.frames if _loads(host, rank))
@@ -157,6 +154,7 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     return [
         Sign(
             kind="shm_low",
+            reading=disk.reads,
             about=None,
             ranks=host.ranks,
             summary=f"{said} of {host.name}{with_workers}",

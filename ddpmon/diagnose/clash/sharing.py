@@ -11,10 +11,8 @@ from ddpmon.diagnose.clash.sign import Sign, culprit, labels, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import does, who
 from ddpmon.machine import GpuFigures, GpuProcess
+from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded
 
-_HELD, _DRAWN = 64 << 20, 512 << 20  # bytes; a desktop draws a little on every GPU
-_SM_PCT = 1.0
-_CONTEXT, _UNKNOWN_USE = 1 << 30, 2 << 30
 _ITS_LOOKS = 8
 _RANK_NUMBER = re.compile(r"(rank[= ])\d+")
 On = tuple[GpuFigures, GpuProcess]
@@ -34,15 +32,10 @@ def sharing(host: Host, _view: View) -> list[Sign]:
         elif not on_it.issubset(ranks):
             signs += _visitors(host, gpu)
             for each in gpu.processes or ():
-                if each.process.pid not in host.pids and _matters(each) and not host.is_ours(each.process):
+                if each.process.pid not in host.pids and is_at_work(each) and not host.is_ours(each.process):
                     foreign[_who_runs(each)].append((gpu, each))
     signs += [_strangers(host, key, found) for key, found in foreign.items()]
     return signs + _doubled(host) if len(host.on) < len(host.frames) else signs
-
-
-def _matters(each: GpuProcess) -> bool:
-    least = _DRAWN if each.kind == "graphics" else _HELD
-    return (each.memory or 0) >= least or (each.sm_pct or 0) >= _SM_PCT
 
 
 def _who_runs(each: GpuProcess) -> object:
@@ -63,6 +56,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
             kind="gpu_leftover",
             about=key,
             ranks=ranks,
+            reading=found[0][0].reads,
             looks=_ITS_LOOKS,
             evidence=evidence,
             summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and does nothing with it: it looks "
@@ -72,12 +66,13 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
         )
     if shares:
         evidence["sm_pct"] = max(shares)
-    uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= _SM_PCT else f"holds {held} on"
+    uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"holds {held} on"
     several = "another training on the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
     return Sign(
         kind="gpu_shared",
         about=key,
         ranks=ranks,
+        reading=found[0][0].reads,
         evidence=evidence,
         summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
         because=f"gpu shared: {name} {uses} its GPU",
@@ -87,7 +82,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
 
 def _left_behind(host: Host, each: GpuProcess) -> bool:
     """Idle, and an orphan, or an older process of our ranks' own command."""
-    if each.sm_pct is None or each.sm_pct >= _SM_PCT:
+    if each.sm_pct is None or each.sm_pct >= SM_PCT:
         return False
     process = each.process
     if process.parents and process.parents[0] == 1:
@@ -104,20 +99,17 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
 
 def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
     """Memory that is not ours, where the processes cannot be told apart."""
-    own = [host.figures(rank).gpu_memory for rank in ranks]
-    if gpu.memory_used is None or not own or any(not held for held in own):
-        return []  # a rank that holds nothing yet may well have its context by now
-    ours = sum(held or 0 for held in own) + _CONTEXT * len(ranks)
-    foreign = gpu.memory_used - ours
-    if foreign < max(_UNKNOWN_USE, 0.05 * (gpu.memory_total or 0)):
+    foreign, used = foreign_memory(gpu, [host.figures(rank).gpu_memory for rank in ranks]), gpu.memory_used
+    if foreign is None or used is None or not is_crowded(gpu, foreign):
         return []
     said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) are not ours"
     return [
         Sign(
             kind="gpu_shared",
             about=("memory", gpu.uuid),
+            reading=gpu.reads,
             ranks=tuple(ranks),
-            evidence={"memory_bytes": foreign, "memory_used": gpu.memory_used, "ours_bytes": ours},
+            evidence={"memory_bytes": foreign, "memory_used": used, "ours_bytes": used - foreign},
             summary=f"{said}: the processes are hidden from here (a container?), only the memory tells",
             because=f"gpu shared: {size(foreign)} on its GPU are not ours, by processes that are hidden",
             advice="run nvidia-smi on the host itself, outside of the container, to see whose they are",
@@ -157,6 +149,7 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
         Sign(
             kind="gpu_doubled",
             about=("context", gpu.uuid),
+            reading=gpu.reads,
             ranks=(*owners, *visitors),
             evidence={"contexts": len(visitors), "memory_bytes": held},
             summary=f"{said} ({host.name})",

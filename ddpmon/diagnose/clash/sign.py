@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import clean
+from ddpmon.diagnose.wording import clean, named
 from ddpmon.machine import Process
 
 LOOKS = 3  # frames of a host that must show a clash: one sudden value is none
@@ -24,6 +24,7 @@ class Sign:
         because: the words for it where it is the cause of something; its plain name comes first.
         threat: how bad it is even if nobody is late.
         looks: how many frames in a row must show it.
+        reading: which reading it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
     kind: str
@@ -35,18 +36,13 @@ class Sign:
     advice: str
     threat: Severity = "info"
     looks: int = LOOKS
-
-
-def label(process: Process) -> str:
-    """Pid 8123 (bob, python x.py), as far as it is visible."""
-    known = ", ".join(clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text)
-    return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"
+    reading: int | None = None
 
 
 def labels(processes: Sequence[Process]) -> str:
     """The first of them, and how many more: pid 8123 (bob, python x.py) and 2 more."""
     more = len(processes) - 1
-    return label(processes[0]) + (f" and {more} more" if more > 0 else "")
+    return named(processes[0]) + (f" and {more} more" if more > 0 else "")
 
 
 def culprit(processes: Sequence[Process]) -> Evidence:

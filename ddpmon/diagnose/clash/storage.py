@@ -7,25 +7,39 @@ from collections import deque
 import numpy as np
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.memory import SHM
 from ddpmon.diagnose.clash.sign import Sign, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import clean
+from ddpmon.lately import Lately
 from ddpmon.machine import Disk
+from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
 
-_LOW_SHARE, _LOW = 0.05, 10 << 30
 _BRIM = 512 << 20
 _BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
-_STALL_PCT = 20.0
-_KEPT, _ENOUGH = 64, 10
+_KEPT, _ENOUGH, _PATHS = 64, 10, 32
+_WRITTEN = 256 << 20
 _WAITS_FOR_DISKS = frozenset({"input", "other"})
+
+
+class Past:
+    """What is remembered of a disk: how long requests waited, which reading that was, and the most that was free."""
+
+    def __init__(self) -> None:
+        self.waits: deque[float] = deque(maxlen=_KEPT)
+        self.reads: int | None = None
+        self._most_free = 0
+
+    def fills(self, free: int) -> bool:
+        """Whether somebody writes there: much less is free than was."""
+        self._most_free = max(self._most_free, free)
+        return free <= self._most_free - _WRITTEN
 
 
 class Storage:
     """Remembers how long requests usually wait, and whether the ranks still read their data for the first time."""
 
     def __init__(self) -> None:
-        self._waits: dict[tuple[int, str], deque[float]] = {}
+        self._past: dict[int, Lately[Past]] = {}
         self._batches: dict[int, int] = {}
         self._read_once: set[int] = set()
 
@@ -39,10 +53,18 @@ class Storage:
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
         signs: list[Sign] = []
         for disk in disks:
-            if disk.free is not None and disk.free < _LOW:
-                signs += _low(host, disk, disk.free)
-            signs += self._slow(host, disk, matters=matters)
+            past = self._past_of(host, disk)
+            fills = disk.free is not None and past.fills(disk.free)
+            if disk.free is not None and is_low(disk) and (fills or not is_only_read(disk)):
+                signs.append(_low(host, disk, disk.free))
+            signs += self._slow(host, disk, past, matters=matters)
         return signs
+
+    def _past_of(self, host: Host, disk: Disk) -> Past:
+        paths = self._past.get(host.number)
+        if paths is None:
+            paths = self._past[host.number] = Lately(Past, _PATHS)
+        return paths.of(disk.path)
 
     def _follow(self, host: Host) -> None:
         """One rank tells for all of its host: they go through their data together."""
@@ -53,22 +75,19 @@ class Storage:
             self._read_once.add(host.number)
         self._batches[host.number] = loader.batches
 
-    def _slow(self, host: Host, disk: Disk, *, matters: bool) -> list[Sign]:
+    def _slow(self, host: Host, disk: Disk, past: Past, *, matters: bool) -> list[Sign]:
         wait = max(disk.read_wait_ms or 0.0, disk.write_wait_ms or 0.0)
-        past = self._waits.get((host.number, disk.path))
-        if past is None:
-            past = self._waits[host.number, disk.path] = deque(maxlen=_KEPT)
         if not matters:  # what is slow while it matters is not the usual
-            if wait > 0:
-                past.append(wait)
+            if wait > 0 and (disk.reads is None or disk.reads != past.reads):
+                past.waits.append(wait)
+                past.reads = disk.reads
             return []
-        usual = float(np.median(past)) if len(past) >= _ENOUGH else None
-        stalls = host.frame.figures.pressure
-        stalled = max((stalls.io or 0, stalls.io_full or 0)) if stalls else 0.0
+        usual = float(np.median(past.waits)) if len(past.waits) >= _ENOUGH else None
+        stalled = io_stall(host.frame.figures.pressure)
         busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
-        if not (busy or stalled >= _STALL_PCT) or not self._is_up(host, wait, usual):
+        if not (busy or stalled) or not self._is_up(host, wait, usual):
             return []
-        return [_slow_sign(host, disk, wait, stalled)]
+        return [_slow_sign(host, disk, wait, stalled or 0.0)]
 
     def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
         """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
@@ -83,6 +102,7 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
         said = f"tasks wait for disks {stalled:.0f} % of the time"
     return Sign(
         kind="disk_slow",
+        reading=disk.reads,
         about=disk.path,
         ranks=host.ranks,
         summary=f"{host.name}: {said}",
@@ -92,22 +112,18 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
     )
 
 
-def _low(host: Host, disk: Disk, free: int) -> list[Sign]:
-    """One that the run writes to is nearly full; what is only read may well be."""
-    read_only = bool(disk.uses) and all("data" in use.lower() for use in disk.uses)
-    if not disk.total or read_only or free >= _LOW_SHARE * disk.total:
-        return []
+def _low(host: Host, disk: Disk, free: int) -> Sign:
+    """One that the run writes to is nearly full."""
     uses = ", ".join(clean(use, 30) for use in disk.uses)
-    said = f"{size(free)} of {size(disk.total)} are left on {clean(disk.path, 60)}"
-    return [
-        Sign(
-            kind="disk_low",
-            about=disk.path,
-            ranks=host.ranks,
-            threat="critical" if free < _BRIM else "warning",
-            summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
-            because=f"disk full: {said}",
-            evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total},
-            advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
-        )
-    ]
+    said = f"{size(free)} of {size(disk.total or 0)} are left on {clean(disk.path, 60)}"
+    return Sign(
+        kind="disk_low",
+        reading=disk.reads,
+        about=disk.path,
+        ranks=host.ranks,
+        threat="critical" if free < _BRIM else "warning",
+        summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
+        because=f"disk full: {said}",
+        evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total or 0},
+        advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
+    )

@@ -9,14 +9,15 @@ import numpy as np
 from ddpmon.diagnose.clash.cores import demand, supply
 from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign, culprit, label
+from ddpmon.diagnose.clash.sign import Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, who
+from ddpmon.diagnose.wording import does, named, who
 from ddpmon.machine import Process
+from ddpmon.run.limits import TAKES_PCT
 from ddpmon.run.medians import row_medians
 
 _WAITS_PCT, _MORE_PCT, _CLEAR_PCT = 5.0, 5.0, 10.0
-_TAKES_PCT, _LEAST_PCT = 20.0, 5.0  # of a core: together, and each
+_LEAST_PCT = 5.0  # of a core, each
 Taker = tuple[Process, float]
 
 
@@ -41,7 +42,7 @@ class Strangers:
             takers = _takers(host, mask) if mask else []
             taken = sum(share for _, share in takers)
             up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, mask)]
-            if up and taken >= _TAKES_PCT:
+            if up and taken >= TAKES_PCT:
                 self._named.setdefault(host.number, set()).update(up)
                 signs.append(_sign(host, up, takers, taken))
         return signs
@@ -80,12 +81,13 @@ def _takers(host: Host, mask: int) -> list[Taker]:
 
 def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
     processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
-    name = label(processes[0])
+    name = named(processes[0])
     several = f" with {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
     shown = taken if several else takers[0][1]
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
     return Sign(
         kind="cpu_contention",
+        reading=host.frame.figures.readings.get("processes"),
         about=mask_of(host.figures(ranks[0]).cpus),
         ranks=tuple(ranks),
         evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.clash.figures import Figures
 from ddpmon.diagnose.clash.leak import Leak
 from ddpmon.machine import GpuFigures
+from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
 from ddpmon.run.model import Run
 
 LOADED_PCT = 50.0
-FULL = 0.95  # of a limit of memory
 _WAITS_PCT, _ANY_WAITS_PCT, _THROTTLED_PCT = 5.0, 10.0, 5.0
 
 
@@ -64,7 +64,7 @@ class View:
     def peers_clock(self) -> dict[str, float]:
         """UUID -> the middle SM clock in MHz of the other GPUs of its model, of those under load."""
         models: dict[str, dict[str, float]] = {}
-        mine = {state.frame.gpu_uuid for state in self.run.ranks if state is not None}
+        mine = {gpu.uuid for gpu in self.run.gpus() if gpu is not None}
         for frame, _ in self.run.nodes.values():
             for gpu in frame.gpus:
                 if gpu.sm_clock_mhz and gpu.name and gpu.uuid in mine and is_loaded(gpu):

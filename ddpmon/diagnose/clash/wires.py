@@ -8,15 +8,17 @@ from itertools import pairwise
 import numpy as np
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, label
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean
+from ddpmon.diagnose.wording import clean, named
+from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
+from ddpmon.run.limits import RETRANSMITS
 from ddpmon.run.model import Run
 
-_SECONDS = 10
+_SECONDS, _NAMES = 10, 64
 _DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
-_AGAIN, _TIMES = 10.0, 3.0  # of a thousand, and times the middle of the other hosts
+_TIMES = 3.0  # the middle of the other hosts
 Counts = tuple[int, int]
 
 
@@ -24,7 +26,7 @@ class Wires:
     """Remembers the counters of the last ten frames: they count from the start, and only growth is trouble."""
 
     def __init__(self) -> None:
-        self._past: dict[tuple[int, str], deque[Counts]] = {}
+        self._past: dict[int, Lately[deque[Counts]]] = {}
 
     def look(self, host: Host, view: View) -> list[Sign]:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
@@ -35,16 +37,17 @@ class Wires:
         for nic in figures.nics:
             if nic.name != "lo":
                 signs += self._losing(host, nic)
-        if (figures.retransmits_per_1000 or 0) >= _AGAIN:
+        if (figures.retransmits_per_1000 or 0) >= RETRANSMITS:
             signs += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
         for port in figures.ports:
             signs += _taken(host, port)
         return signs
 
     def _losing(self, host: Host, nic: Nic) -> list[Sign]:
-        past = self._past.get((host.number, nic.name))
-        if past is None:
-            past = self._past[host.number, nic.name] = deque(maxlen=_SECONDS)
+        names = self._past.get(host.number)
+        if names is None:
+            names = self._past[host.number] = Lately(lambda: deque(maxlen=_SECONDS), _NAMES)
+        past = names.of(nic.name)
         if nic.errors is None and nic.drops is None:
             return []
         past.append((nic.errors or 0, nic.drops or 0))
@@ -87,10 +90,11 @@ def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
 
 
 def _taken(host: Host, port: TakenPort) -> list[Sign]:
-    """A port that the run wanted and somebody else holds."""
+    """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
-    by = label(port.process) if port.process else "somebody who is not visible from here"
+    by = named(port.process) if port.process else "somebody who is not visible from here"
+    is_held = f"is held by {by}" if port.held else "was held by somebody who has let go of it since"
     wanted = clean(port.wanted_for, 60)
     evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
     return [
@@ -100,8 +104,8 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
             ranks=host.ranks[:1],
             looks=1,
             evidence=evidence,
-            summary=f"port {port.port} of {host.name}, wanted for {wanted}, is held by {by}",
-            because=f"port taken: {port.port} by {by}",
-            advice="another run on this host? this one has taken the next free port",
+            summary=f"port {port.port} of {host.name}, wanted for {wanted}, {is_held}",
+            because=f"port taken: {port.port} {is_held}",
+            advice="this run has taken the next free port: nothing to do, unless a firewall lets only this one through",
         )
     ]

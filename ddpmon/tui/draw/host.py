@@ -12,7 +12,7 @@ from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import paragraph
 from ddpmon.tui.draw.places import place_lines, unread_lines
 from ddpmon.tui.draw.processes import cpu_user_lines, gpu_process_lines
-from ddpmon.tui.hosts import gpu_states, pids_of, rank_span
+from ddpmon.tui.hosts import gpu_states, ours_of, rank_span
 from ddpmon.tui.lines import Line, cut, fit, joined, width_of
 from ddpmon.tui.look import Look
 from ddpmon.tui.notable import host_words, known_sum, memory_pct, received, sent
@@ -29,12 +29,12 @@ def host_lines(picture: Picture, number: int, width: int) -> list[Line]:
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
         return [fit([Segment(" this host has not been heard from", look.dim)], width)]
-    states, pids = gpu_states(snapshot.ranks, node), pids_of(snapshot.ranks, node)
+    states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     lines = [_identity(node, width, look), *sentences(snapshot, node, width, look), *_figures(node, width, look)]
     if states:
         lines += gpu_lines(states, marked_ranks(snapshot.findings), width, look)
-        lines += gpu_process_lines(states, pids, width, look)
-    lines += cpu_user_lines(node.figures.processes, pids, width, look)
+        lines += gpu_process_lines(states, ours, width, look)
+    lines += cpu_user_lines(node.figures.processes, ours, width, look)
     lines += [*place_lines(node.figures, width, look), *unread_lines(node, width, look)]
     more = Segment(look.glyphs.more, look.dim)
     return [cut(line, width, more) for line in lines]

@@ -7,13 +7,14 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.diagnose.wording import named
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.snapshot import NodeView
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.hosts import number_span
 from ddpmon.tui.lines import Line
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import free_share, is_tight, person
+from ddpmon.tui.notable import free_share, is_tight
 from ddpmon.tui.text import amount, figure, left
 
 NAME = 18
@@ -54,13 +55,13 @@ def _nic(nic: Nic, look: Look) -> Line:
     ]
     facts += [f"{figure(nic.speed_mbit / 1e3)} Gbit/s"] if nic.speed_mbit is not None else []
     facts += [f"{count:,} {name}" for name, count in (("errors", nic.errors), ("drops", nic.drops)) if count]
-    loud = bool(nic.errors)
-    return _place(nic.name, facts, look.glyphs.mark if loud else " ", look.accent if loud else look.text, look)
+    return _place(nic.name, facts, " ", look.text, look)
 
 
 def _port(port: TakenPort, look: Look) -> Line:
-    who = f"held by {person(port.process)}" if port.process is not None else "held by somebody else"
-    return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], look.glyphs.mark, look.accent, look)
+    who = f"held by {named(port.process)}" if port.process is not None else "held by somebody else"
+    who = who if port.held else "let go of since"
+    return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], " ", look.text, look)
 
 
 def _place(name: str, facts: list[str], sign: str, style: Style, look: Look) -> Line:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from ddpmon.machine import GpuProcess, HostProcess, Process
+from ddpmon.run.ours import Ours
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.hosts import GpuState, number_span, whose
 from ddpmon.tui.lines import Line, cut, fit
@@ -19,14 +20,14 @@ WHO, USER = 14, 10
 STRANGER, UNCLEAR = "stranger", "hidden"
 
 
-def gpu_process_lines(states: Sequence[GpuState], pids: dict[int, int], width: int, look: Look) -> list[Line]:
+def gpu_process_lines(states: Sequence[GpuState], ours: Ours, width: int, look: Look) -> list[Line]:
     """Every process on every GPU, and what is known where processes cannot be seen."""
-    listed = [(state, on, state.is_stranger(on, rank)) for state in states for on, rank in state.listed()]
+    listed = [(state, on, strange) for state in states for on, strange in state.listed()]
     lines = [title("on the GPUs", "", width, look)]
     if listed:
         heading = _heading("gpu", ("memory GB", "SM %"), look, width)
         listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
-        lines += [heading, *(_on_gpu(state, on, loud, pids, width, look) for state, on, loud in listed)]
+        lines += [heading, *(_on_gpu(state, on, loud, ours, width, look) for state, on, loud in listed)]
     for state in states:
         more = (state.gpu.process_count or 0) - len(state.gpu.processes or ())
         if state.gpu.processes is not None and more > 0:
@@ -35,8 +36,8 @@ def gpu_process_lines(states: Sequence[GpuState], pids: dict[int, int], width: i
     return lines if len(lines) > 1 else [*lines, fit([Segment("  no process is on them", look.dim)], width)]
 
 
-def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, pids: dict[int, int], width: int, look: Look) -> Line:
-    who = whose(on.process, pids)
+def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, ours: Ours, width: int, look: Look) -> Line:
+    who = whose(on.process, ours)
     known = who or (STRANGER if loud else UNCLEAR if state.hidden else on.kind)
     figures = (figure(on.memory / 1e9) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
     return _row(str(state.gpu.index), known, loud, on.process, figures, width, look)
@@ -76,13 +77,13 @@ def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
     unseen = [state for state in states if state.hidden or state.gpu.processes is None]
     lines: list[Line] = []
     for state in [state for state in unseen if state.crowded]:
-        said = f"GPU {state.gpu.index}: {_why(state)}; {amount(state.not_ours)} not held by our ranks' torch"
+        said = f"GPU {state.gpu.index}: {_why(state)}; {amount(state.untold)} not held by our ranks' torch"
         lines += paragraph(said, look.glyphs.mark, look.accent, width, look)
     calm: dict[str, list[GpuState]] = {}
     for state in [state for state in unseen if not state.crowded]:
         calm.setdefault(_why(state), []).append(state)
     for why, alike in calm.items():
-        most = max((state.not_ours for state in alike if state.not_ours is not None), default=None)
+        most = max((state.untold for state in alike if state.untold is not None), default=None)
         rest = "" if most is None else f"; at most {amount(most)} not held by our ranks' torch"
         where = f"GPU{'s' if len(alike) > 1 else ''} {number_span([state.gpu.index for state in alike])}"
         said = f"{where}: {why}{rest}"
@@ -95,15 +96,15 @@ def _why(state: GpuState) -> str:
     return "processes hidden" if state.hidden else f"processes not read{f' ({reason})' if reason else ''}"
 
 
-def cpu_user_lines(processes: Sequence[HostProcess], pids: dict[int, int], width: int, look: Look) -> list[Line]:
+def cpu_user_lines(processes: Sequence[HostProcess], ours: Ours, width: int, look: Look) -> list[Line]:
     """The processes that use most CPU, in percent of one core."""
     if not processes:
         return []
     lines = [title("on the CPUs", "the greatest users", width, look)]
     lines.append(_heading("", ("memory GB", "CPU %"), look, width))
     for used in processes[:MOST]:
-        who = whose(used.process, pids) or STRANGER
+        who = whose(used.process, ours) or STRANGER
         resident = figure(used.rss_bytes / 1e9) if used.rss_bytes is not None else look.unknown
         figures = (resident, _whole(used.cpu_pct, look))
-        lines.append(_row("", who, is_hog(used, pids), used.process, figures, width, look))
+        lines.append(_row("", who, is_hog(used, ours), used.process, figures, width, look))
     return lines

@@ -1,0 +1,73 @@
+"""From where on a host's figures are trouble, for the verdicts and the screens alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddpmon.machine import Disk, GpuFigures, GpuProcess, Pressure
+
+SHM = "/dev/shm"
+FULL = 0.95  # of a limit of memory
+SWAP_IN_S = 10 << 20  # bytes
+RETRANSMITS = 10.0  # of a thousand segments
+TAKES_PCT = 20.0  # of a core: who uses less hinders nobody
+CPU_STALL_PCT = 30.0  # of the time that some task waits for a CPU
+_MEMORY_PCT, _MEMORY_FULL_PCT, _IO_PCT = 10.0, 5.0, 20.0
+_LOW_SHARE, _LOW = 0.05, 10 << 30
+_SHM_SHARE, _SHM_LITTLE = 0.10, 1 << 30
+_ONLY_READ = re.compile(r"(?:training |train |validation |input )?data(?:[ -]?sets?)?", re.IGNORECASE)
+SM_PCT = 1.0  # a process that uses less of a GPU is idle
+_HELD, _DRAWN = 64 << 20, 512 << 20  # a desktop draws a little on every GPU
+_CONTEXT, _UNKNOWN_USE, _UNKNOWN_SHARE = 1 << 30, 2 << 30, 0.05
+
+
+def memory_stall(pressure: Pressure | None) -> float | None:
+    """The percent of the time that tasks wait for memory, where that is trouble."""
+    if pressure is None:
+        return None
+    some, full = pressure.memory or 0.0, pressure.memory_full or 0.0
+    return max(some, full) if some >= _MEMORY_PCT or full >= _MEMORY_FULL_PCT else None
+
+
+def io_stall(pressure: Pressure | None) -> float | None:
+    """The percent of the time that tasks wait for disks, where that is trouble."""
+    share = 0.0 if pressure is None else max(pressure.io or 0.0, pressure.io_full or 0.0)
+    return share if share >= _IO_PCT else None
+
+
+def is_low(disk: Disk) -> bool:
+    """Whether a file system is nearly full; shared memory must hold whole batches, so it is earlier."""
+    if not disk.total or disk.free is None:
+        return False
+    if disk.path == SHM:
+        return disk.free < _SHM_SHARE * disk.total and disk.free < _SHM_LITTLE
+    return disk.free < _LOW_SHARE * disk.total and disk.free < _LOW
+
+
+def is_only_read(disk: Disk) -> bool:
+    """Whether the run has nothing there but its data, which may well fill a disk."""
+    return bool(disk.uses) and all(_ONLY_READ.fullmatch(use.strip()) for use in disk.uses)
+
+
+def is_at_work(on: GpuProcess) -> bool:
+    """Whether a process holds or does something worth a word on a GPU, as far as is known."""
+    least = _DRAWN if on.kind == "graphics" else _HELD
+    return (on.memory or 0) >= least or (on.sm_pct or 0.0) >= SM_PCT
+
+
+def foreign_memory(gpu: GpuFigures, held: Sequence[int | None]) -> int | None:
+    """Device bytes that neither torch holds in the ranks on a GPU nor their contexts explain; None where unknown.
+
+    Args:
+        gpu: where they are.
+        held: by torch, rank by rank. One that holds nothing yet may well have its context by now.
+    """
+    if gpu.memory_used is None or not held or not all(held):
+        return None
+    return max(0, gpu.memory_used - sum(each or 0 for each in held) - _CONTEXT * len(held))
+
+
+def is_crowded(gpu: GpuFigures, foreign: int | None) -> bool:
+    """Whether so much memory that is not ours means that somebody else is there."""
+    return foreign is not None and foreign >= max(_UNKNOWN_USE, _UNKNOWN_SHARE * (gpu.memory_total or 0))

@@ -119,6 +119,19 @@ def test_a_run_is_meant_before_a_file_of_its_name(
 
 
 @pytest.mark.usefixtures("urls")
+def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
+    capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("be", "trainer"):
+        (tmp_path / name).mkdir()
+    assert status("be", True, None) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["name"] == "bert"
+    assert status("trainer", True, None) == 2
+    assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("urls")
 def test_a_beginning_of_several_names_is_usage_and_lists_them(capsys: Printed) -> None:
     assert status("gp", True, None) == 2
     said = capsys.readouterr().err

@@ -76,7 +76,7 @@ def _headline(run: RunView) -> str:
 
 def _verdicts(snapshot: Snapshot) -> Iterator[str]:
     if headline(snapshot.findings) is None:
-        yield calm_sentence(snapshot)
+        yield plain(calm_sentence(snapshot))
     for finding in standing(snapshot.findings):
         yield f"{finding.severity}: {plain(finding.summary)}"
         if finding.advice:

@@ -62,8 +62,12 @@ def test_a_calm_run_says_so_with_its_spread() -> None:
 
 
 def test_a_run_that_was_not_seen_is_not_called_healthy() -> None:
-    assert verdict(snapshot(findings=(), ranks=None)) == "no rank heard yet"
-    assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))).startswith("not enough evidence")
+    expected = "waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 2 expected)"
+    assert verdict(snapshot(findings=(), ranks=None)) == expected
+    assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))) == expected
+    assert verdict(snapshot(findings=(), run=None)) == "waiting: no run has been read yet"
+    heard = unknown_ranks(2, state=("running", "unknown"))
+    assert verdict(snapshot(findings=(), ranks=heard)).startswith("not enough evidence")
 
 
 def test_what_is_over_is_no_verdict() -> None:

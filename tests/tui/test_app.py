@@ -14,6 +14,7 @@ from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.widgets.canvas import Canvas
+from tests.commands.command_snapshots import unknown_ranks
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -220,6 +221,28 @@ def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
         source.shown = STRAGGLER
         await watched.until_shown("rank 5 (node1) is late by 41 ms")
         assert "waiting for a run" not in watched.text()
+
+    watch(source, act)
+
+
+def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
+    source = Fixed(replace(NOTHING_YET, link=Link("waiting", "no store at node7:1")))
+    assert STRAGGLER.run is not None
+    unheard = replace(NOTHING_YET, link=Link("live"), run=replace(STRAGGLER.run, step=None), ranks=unknown_ranks(8))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("5")
+        await watched.until_shown("waiting: no store at node7:1")
+        assert "nothing to report" not in watched.text()
+        await watched.press("3")
+        await watched.until_shown("no store at node7:1")
+        source.shown = unheard
+        await watched.until_shown("waiting: no host has published yet")
+        await watched.press("5")
+        await watched.until_shown("waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 8 expected)")
+        assert "nothing to report" not in watched.text()
+        await watched.press("1")
+        await watched.until_shown("waiting: no rank has published yet")
 
     watch(source, act)
 

@@ -308,6 +308,7 @@ def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, flo
 def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
     ages = run.ages(now)
     lost = lost_ranks(run, run.ages(observer._read_at))  # while the store is silent, the ranks are not to blame
+    told = ages * np.nan if observer._link.state == "silent" else ages  # steps may be finished that nobody tells
     ranks = freeze.freeze_ranks(run, ages, lost)
     alive = run.taking_part()
     alive[lost] = False
@@ -317,7 +318,7 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
         link=observer._link,
         taken_at=time.time(),
         taken_monotonic=now,
-        run=freeze.freeze_run(run, lost, observer._source, ended=observer._ended),
+        run=freeze.freeze_run(run, told, lost, observer._source, ended=observer._ended),
         coverage=freeze.freeze_coverage(run, ages, now),
         job=freeze.freeze_job(run, ranks, alive, observer._findings),
         ranks=ranks,

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import struct
@@ -119,6 +120,7 @@ def test_a_person_reads_the_verdict_and_the_slow_rank_first() -> None:
     (run,) = discover()
     printed = ddpmon("status", run.url).stdout.splitlines()
     assert any("rank 1" in line and "input" in line for line in printed[:4])
+    assert any(re.search(r"last step \d", line) for line in printed), printed
     heading = next(at for at, line in enumerate(printed) if line.split()[:1] == ["rank"])
     assert printed[heading + 1].split()[0] == "1"
 

@@ -30,7 +30,7 @@ def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     assert printed[0] == "gpt   running   2 ranks on 1 node   gloo   12 min 31 s   tcp://127.0.0.1:29480"
     assert printed[1] == f"warning: {STRAGGLER.summary}"
     assert printed[2].strip() == STRAGGLER.advice
-    assert printed[3] == "step 1,204   172.2 ms/step   92.9 samples/s   loss 2.2820"
+    assert printed[3] == "step 1,204   last step 3.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
     assert "sync efficiency 76 %   lost to waiting 20 %" in printed[4]
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   monitor - us/step, 0 dropped"
 

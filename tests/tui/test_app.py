@@ -152,7 +152,7 @@ def test_a_letter_typed_into_the_filter_is_no_command() -> None:
         assert watched.app.is_running
         assert isinstance(watched.app.screen, Overview)
         assert watched.rows() == []
-        assert "no rank matches the filter" in watched.text()
+        assert "no rank matches; try 3, 3-7, a host, a state or a finding; esc clears it" in watched.text()
         await watched.press("escape", "q")
         await watched.until(lambda: not watched.app.is_running)
 

@@ -32,7 +32,7 @@ from ddpmon.snapshot import (
 WAITED_FOR = ("straggler", "intermittent_straggler", "slow_node", "hang")  # kinds whose ranks the others wait for
 
 
-def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
+def freeze_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has gone."""
     info = run.info
     newest, first = int(run.standing.step.max()), run.ranks[0]
@@ -51,6 +51,7 @@ def freeze_run(run: Run, lost: Ints, source: str, *, ended: RunState | None) -> 
         parameters=info.parameters,
         gradient_bytes=info.gradient_bytes,
         versions=dict(info.versions),
+        step_age_s=known(float(np.fmin.reduce(ages + run.standing.step_s))),
     )
 
 

@@ -104,6 +104,13 @@ class Observer:
         """Whether the store does not end with the run."""
         return self._followed is not None and self._followed.redis is not None
 
+    @property
+    def _is_local(self) -> bool:
+        """Whether all ranks are on this very host: its own store listens on loopback, and it is no tunnel's end."""
+        target, run = self._followed, self._run
+        loopback = target is not None and target.redis is None and target.host in ("127.0.0.1", "::1", "localhost")
+        return loopback and run is not None and run.info.host == socket.gethostname()
+
     def _stand(self) -> None:
         """The store answers: say whether the run lives, or is a memory that the store keeps."""
         run, now = self._run, time.monotonic()
@@ -204,7 +211,7 @@ class Observer:
         frames = self._all(store, rank_key, self._rank_turns.next(self._in_question(run)), RankFrame)
         nodes = self._all(store, node_key, self._host_turns.next(), NodeFrame)
         self._read_at = now = time.monotonic()
-        ages = _first_ages(run, frames, time.time())
+        ages = _first_ages(run, frames, time.time(), one_clock=self._is_local)
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         run.add_ranks(frames, now, ages)
         for frame in frames:  # their steps are in the run's rings now; of thousands of ranks they would weigh
@@ -285,11 +292,11 @@ def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
     return frame
 
 
-def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, float]:
+def _first_ages(run: Run, frames: list[RankFrame], wall: float, *, one_clock: bool) -> dict[int, float]:
     """How old frames are that this watcher sees for the first time, in seconds.
 
     Later ages are counted on the watcher's own clock. Here a rank is compared with the newest word from its own host,
-    and with our wall clock only where that host's clock is plainly ours.
+    and with our wall clock only where that host's clock is plainly ours: all of them with `one_clock`.
     """
     if len(run.states) == len(run.ranks):
         return {}
@@ -300,7 +307,7 @@ def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, flo
     ages = {}
     for frame in first:
         offset = wall - newest[frame.host]
-        ours = frame.host == socket.gethostname() or _SANE_OFFSET_S[0] <= offset <= _SANE_OFFSET_S[1]
+        ours = one_clock or frame.host == socket.gethostname() or _SANE_OFFSET_S[0] <= offset <= _SANE_OFFSET_S[1]
         ages[frame.rank] = max(0.0, (wall if ours else newest[frame.host]) - frame.sent_at)
     return ages
 
@@ -308,6 +315,7 @@ def _first_ages(run: Run, frames: list[RankFrame], wall: float) -> dict[int, flo
 def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
     ages = run.ages(now)
     lost = lost_ranks(run, run.ages(observer._read_at))  # while the store is silent, the ranks are not to blame
+    told = ages * np.nan if observer._link.state == "silent" else ages  # steps may be finished that nobody tells
     ranks = freeze.freeze_ranks(run, ages, lost)
     alive = run.taking_part()
     alive[lost] = False
@@ -317,7 +325,7 @@ def _freeze(observer: Observer, run: Run, now: float) -> Snapshot:
         link=observer._link,
         taken_at=time.time(),
         taken_monotonic=now,
-        run=freeze.freeze_run(run, lost, observer._source, ended=observer._ended),
+        run=freeze.freeze_run(run, told, lost, observer._source, ended=observer._ended),
         coverage=freeze.freeze_coverage(run, ages, now),
         job=freeze.freeze_job(run, ranks, alive, observer._findings),
         ranks=ranks,

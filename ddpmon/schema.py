@@ -135,6 +135,7 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
     phase: Text
     step: StepNumber  # the last finished synchronising step, -1 before the first
     phase_s: Number
+    step_s: Number | None = None  # seconds since that step finished
     steps: StepColumns
     thinned: Count = 0  # steps of the frame's time span left out to keep it bounded
     buckets: BucketColumns | None = None

@@ -41,7 +41,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Which run this is. `nodes` are host names in node order; `source` is the URL it is read from."""
+    """Which run this is. `nodes` are host names in node order; `source` is the URL it is read from.
+
+    `step_age_s` is how long ago any rank finished a step, as the ranks tell; None where they do not.
+    """
 
     id: str
     name: str
@@ -57,6 +60,7 @@ class RunView:
     parameters: int | None = None
     gradient_bytes: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    step_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,14 @@ def test_a_ranks_process_and_its_run_queue_arrive() -> None:
     assert (ranks.process[1].runqueue_pct, ranks.process[1].cpus) == (40.0, "0-3")
 
 
+def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:
+    run, job, nobody = Run(run_info(3)), MadeJob(healthy_phases(3, 40)), np.empty(0, np.int64)
+    assert freeze_run(run, run.ages(0.0), nobody, "", ended=None).step_age_s is None
+    for rank, step_s in ((0, None), (1, 4.0), (2, 3.0)):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), step_s=step_s), float(rank))
+    assert freeze_run(run, run.ages(7.0), nobody, "", ended=None).step_age_s == 8.0
+
+
 def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:
     run = run_of()
     run.add_rank(rank_frame(1, 2, MadeJob(healthy_phases(3, 41)).columns(1, 0, 41)), 1.0)

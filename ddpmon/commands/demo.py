@@ -22,6 +22,7 @@ START_LIMIT_S = 180.0
 LINE_EVERY_S = 3.0
 ONSET_TOLERANCE = 20
 LOG_LINES = 30
+GRACE_S = 1.0
 OK, FAILED, USAGE = 0, 1, 2
 
 
@@ -56,12 +57,12 @@ def _trouble(plan: Plan) -> str:
 
 
 def _accompany(plan: Plan, training: Training) -> int:
+    if _has_terminal():
+        return _show(training)
     run = training.wait_until_announced(START_LIMIT_S)
     if run is None:
         complain("the training run did not start")
         return FAILED
-    if _has_terminal():
-        return _show(training, run)
     return _judge(plan, training, _follow(training, run))
 
 
@@ -69,11 +70,14 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _show(training: Training, run: Announcement) -> int:
-    from ddpmon.commands.watch import show
+def _show(training: Training) -> int:
+    """The dashboard at once: it waits for the ranks better than an empty terminal does."""
+    from ddpmon.commands.awaited import Awaited
+    from ddpmon.commands.watch import NO_RUN, show_source
 
-    shown = show(run.url)
-    return shown or (FAILED if training.exit_code() else OK)
+    shown = show_source(Awaited(training))
+    failed = FAILED if training.exit_code() else OK
+    return failed if shown in (OK, NO_RUN) else shown
 
 
 def _follow(training: Training, run: Announcement) -> Finding | None:
@@ -124,6 +128,10 @@ def _is_right(slow_rank: int, phase: str, named: Finding) -> bool:
 
 
 def _show_log(training: Training) -> None:
+    time.sleep(GRACE_S)  # whoever ends the training by a signal mostly sends us one too, which ends us here, quietly
+    if training.was_signalled:
+        complain("the training run was ended by a signal")
+        return
     complain("the end of the training run's log:")
     for line in training.last_lines(LOG_LINES):
         complain(f"  {line}")

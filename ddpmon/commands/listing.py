@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from ddpmon.store.discovery import Announcement, discover
 
 SCHEMA_VERSION = 1
 AT_ONCE = 16
+KNOCK_S = 3.0
 MAX_BYTES = 4 << 20
 RUNS_SHOWN = 256
 
@@ -30,6 +32,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     Attributes:
         url: its store, as the host that lists it reaches it.
         host: where its rank 0 is.
+        state: as its ranks tell; "gone" where its store has gone, though it is announced.
         hosts: where its ranks are; None where its frames were not read.
         elapsed_s: how long it has been running.
         trouble: why its frames were not read, "" where they were or nobody tried.
@@ -137,7 +140,21 @@ def _looked_at(run: Listed, store: str) -> Listed:
         snapshot = look_once(run_address(store, run.id))
     except (StoreUnavailable, TargetError) as error:
         return msgspec.structs.replace(run, trouble=str(error)[:1024])
+    if snapshot.run is None and _is_gone(run, store):
+        return msgspec.structs.replace(run, state="gone", trouble=snapshot.link.message[:1024])
     return _filled_in(run, snapshot)
+
+
+def _is_gone(run: Listed, store: str) -> bool:
+    """Whether nothing is left of it: nobody listens at its store's address, or by now another run's store does."""
+    target = parse_target(store)
+    try:
+        socket.create_connection((target.host, target.port), timeout=KNOCK_S).close()
+        return target.redis is None and run.id not in {found.id for found in runs_of(target.url)}
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # it cannot be told
+        return False
 
 
 def _filled_in(run: Listed, snapshot: Snapshot) -> Listed:

@@ -10,6 +10,7 @@ from ddpmon.commands.plain import plain
 from ddpmon.diagnose.finding import Finding
 from ddpmon.snapshot import Coverage, JobView, Ranks, RunView, Snapshot
 from ddpmon.tui.notable import notable
+from ddpmon.tui.text import age
 from ddpmon.tui.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.tui.verdicts import calm_sentence, headline, standing
 
@@ -60,8 +61,10 @@ def figures_line(snapshot: Snapshot) -> str:
     """Where the run is and how fast, in one line."""
     job, step = snapshot.job, snapshot.run.step if snapshot.run else None
     throughput = f"{_figure(job.throughput, 1)} {plain(job.throughput_unit)}"
+    last = age(snapshot.run.step_age_s if snapshot.run else None, "-")
     return (
-        f"step {'-' if step is None else f'{step:,}'}   {_figure(job.step_ms, 1)} ms/step   {throughput}   "
+        f"step {'-' if step is None else f'{step:,}'}   last step {last} ago   "
+        f"{_figure(job.step_ms, 1)} ms/step   {throughput}   "
         f"loss {_figure(job.loss, 4)}"
     )
 
@@ -76,7 +79,7 @@ def _headline(run: RunView) -> str:
 
 def _verdicts(snapshot: Snapshot) -> Iterator[str]:
     if headline(snapshot.findings) is None:
-        yield calm_sentence(snapshot)
+        yield plain(calm_sentence(snapshot))
     for finding in standing(snapshot.findings):
         yield f"{finding.severity}: {plain(finding.summary)}"
         if finding.advice:

@@ -62,11 +62,12 @@ def here(target: str | None) -> str | None:
         _only(runs, "this host")
         return None  # the Observer finds it by itself, and anew after a restart
     exact = any(target in (run.id, run.name) for run in runs)
-    if not exact and _exists(target):
+    if not exact and _is_file(target):
         return target
     found = _only(_fitting(runs, target), "this host")
     if found is None:
-        raise TargetError(f"{target!r} is neither an address nor a file nor a run on this host: `ddpmon ls` lists runs")
+        what = "is a folder, not a run" if _is_folder(target) else "is neither an address nor a file nor a run"
+        raise TargetError(f"{target!r} {what} on this host: `ddpmon ls` lists runs")
     return found.target
 
 
@@ -162,8 +163,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _exists(text: str) -> bool:
+def _is_file(text: str) -> bool:
+    """A file, or a pipe and such; a folder is no recording."""
     try:
-        return Path(text).exists()
+        return Path(text).exists() and not Path(text).is_dir()
     except (OSError, ValueError):  # too long for a name, or not one at all
+        return False
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text).is_dir()
+    except (OSError, ValueError):
         return False

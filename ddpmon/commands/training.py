@@ -67,20 +67,44 @@ class Training:
                 start_new_session=True,
             )
         self._launcher = psutil.Process(self._process.pid)
+        self._planned, self._began = plan.nproc, time.monotonic()
 
     def exit_code(self) -> int | None:
         """How it ended; None while it runs."""
         return self._process.poll()
 
+    def announced(self) -> Announcement | None:
+        """Its announcement on this host; None before there is one."""
+        return next((run for run in discover() if run.name == self.name), None)
+
     def wait_until_announced(self, limit_s: float) -> Announcement | None:
-        """Its announcement on this host; None when it ends first or the limit is reached."""
-        deadline = time.monotonic() + limit_s
-        while self.exit_code() is None and time.monotonic() < deadline:
-            for run in discover():
-                if run.name == self.name:
-                    return run
+        """Its announcement, printing how far it is; None when it ends first or the limit is reached."""
+        stage = ""
+        while self.exit_code() is None and time.monotonic() - self._began < limit_s:
+            if (run := self.announced()) is not None:
+                return run
+            if self._doing() != stage:
+                stage = self._doing()
+                print(self.stage(), flush=True)
             time.sleep(0.2)
         return None
+
+    def stage(self) -> str:
+        """How far it is before it is announced, in a sentence."""
+        if (code := self.exit_code()) is not None:
+            return f"the training run ended before it began (exit code {code}): q shows the end of its log"
+        return f"starting {self._planned} ranks, for {time.monotonic() - self._began:.0f} s: {self._doing()}"
+
+    def _doing(self) -> str:
+        ranks = min(len(self.ranks()), self._planned)
+        if not ranks:
+            return "the launcher imports torch"
+        return "all ranks import torch and meet" if ranks == self._planned else "the launcher starts them"
+
+    @property
+    def was_signalled(self) -> bool:
+        """Whether a signal from outside ended the launcher, which torchrun reports as an exception of its own."""
+        return (self.exit_code() or 0) < 0 or "SignalException: Process " in self.log.read_text(errors="replace")
 
     def last_lines(self, count: int) -> list[str]:
         """The end of its log."""

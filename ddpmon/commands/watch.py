@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ddpmon.commands.plain import complain
 from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
+
+if TYPE_CHECKING:
+    from ddpmon.tui.source import Source
 
 OK, USAGE, NO_RUN = 0, 2, 3
 
@@ -38,10 +42,16 @@ def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) ->
         TargetError: a TARGET that makes no sense.
     """
     from ddpmon.observe import Observer
+
+    return show_source(Observer(target), interval, ascii_only)
+
+
+def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False) -> int:
+    """The same with pictures from any source."""
     from ddpmon.tui.app import WatchApp
 
-    # The app's reader thread closes the observer once it can: waiting for that could outlast the user's patience.
-    app = WatchApp(Observer(target), interval=interval, ascii_only=ascii_only)
+    # The app's reader thread closes the source once it can: waiting for that could outlast the user's patience.
+    app = WatchApp(source, interval=interval, ascii_only=ascii_only)
     app.run()
     if not (app.has_seen_a_run or app.return_code):
         complain(app.summary())

@@ -115,6 +115,7 @@ class Draft:
             phase=replay.phase[:64],
             step=recorder.last_step,
             phase_s=(perf_counter_ns() - replay.phase_since_ns) / 1e9,
+            step_s=None if replay.synced_ns is None else (perf_counter_ns() - replay.synced_ns) / 1e9,
             steps=frames.columns(rows),
             thinned=thinned,
             buckets=frames.bucket_columns(rows),

@@ -25,6 +25,7 @@ class Replay:
         finished: sealed records, oldest first; the reader pops them.
         phase: what the training thread was in at the last event.
         dropped: finished steps whose events or records were thrown away because nobody fetched them.
+        synced_ns: when the last step finished, on the host's clock; None before the first.
         loader: of the DataLoader read last: its workers, the batches of this pass, whether it has ended.
     """
 
@@ -35,6 +36,7 @@ class Replay:
         self.finished: deque[StepRecord] = deque()
         self.phase = "start"
         self._since: Any = perf_counter_ns()
+        self.synced_ns: int | None = None
         self.dropped = 0
         self.loader: tuple[int, int, bool] | None = None
         self._open = StepRecord(0, None)
@@ -76,7 +78,7 @@ class Replay:
     @property
     def phase_since_ns(self) -> int:
         """Since when the thread is in that phase, on the host's clock."""
-        return self._since if type(self._since) is int else int(self._since.host_ns)
+        return _host_ns(self._since)
 
     def recycle(self, record: StepRecord) -> None:
         """Nobody reads `record` any more."""
@@ -125,7 +127,7 @@ class Replay:
         else:
             self._pending = record
         self._open = StepRecord(step + 1, mark)
-        self.phase, self._since = "other", mark
+        self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)
 
     def _on_seal(self, _event: Event) -> None:
         if self._pending is not None:
@@ -217,6 +219,11 @@ class Replay:
     def _on_collected(self, event: Event) -> None:
         if self._pending is not None:
             self._pending.gc_ns = event[1]
+
+
+def _host_ns(mark: Any) -> int:
+    """When the host took a mark of either clock."""
+    return mark if type(mark) is int else int(mark.host_ns)
 
 
 def _kept(known: list[T] | None, new: T) -> list[T]:

@@ -23,7 +23,7 @@ class Standing:
     Attributes:
         heard_at: when its newest frame came, NaN for a rank never heard of.
         step, seq, phase_s, dropped_steps, dropped_frames: of that frame; step and seq are -1 before the first.
-        cost_us, cpu_pct, rss_bytes, threads: NaN where unknown.
+        step_s, cost_us, cpu_pct, rss_bytes, threads: NaN where unknown.
         finished, failed, stalled, thinned, noted: what the frame says of itself; `noted` where it has notes.
         host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
         bad_loss: those of the ranks that have one.
@@ -35,6 +35,7 @@ class Standing:
         self.step: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.seq: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.phase_s: Floats = np.zeros(world_size)
+        self.step_s: Floats = np.full(world_size, np.nan)
         self.cost_us: Floats = np.full(world_size, np.nan)
         self.dropped_steps: NDArray[np.int64] = np.zeros(world_size, np.int64)
         self.dropped_frames: NDArray[np.int64] = np.zeros(world_size, np.int64)
@@ -71,6 +72,7 @@ class Standing:
         self.step[ranks] = [frame.step for frame in frames]
         self.seq[ranks] = [frame.seq for frame in frames]
         self.phase_s[ranks] = [frame.phase_s for frame in frames]
+        self.step_s[ranks] = [_nan if frame.step_s is None else frame.step_s for frame in frames]
         self.cost_us[ranks] = [_nan if frame.cost_us is None else frame.cost_us for frame in frames]
         self.dropped_steps[ranks] = [frame.dropped_steps for frame in frames]
         self.dropped_frames[ranks] = [frame.dropped_frames for frame in frames]

@@ -81,6 +81,7 @@ class Frames:
                 phase=phases[i],
                 step=int(line.step[done - 1]) - born if done else -1,
                 phase_s=phase_s[i],
+                step_s=max(0.0, seconds - float(line.ends[done - 1])) if done else None,
                 steps=blobs.columns(i, line.step[max(first, skip) : done] - born, max(first, skip) - first),
                 bucket_count=12,
                 gradient_bytes=280 << 20,

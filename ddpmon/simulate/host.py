@@ -7,11 +7,10 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from secrets import token_hex
 
@@ -38,7 +37,6 @@ class Simulation:
 
     url: str
     run_id: str
-    _ending: Event
     _processes: list[SpawnProcess]
     _reports: list[Connection]
     _gone: bool = False
@@ -50,7 +48,10 @@ class Simulation:
 
     def end(self) -> Account:
         """Let every rank say that it has finished; returns what was published."""
-        self._ending.set()
+        # By a pipe: an Event that a killed process waits for is never set to an end.
+        for report in self._reports:
+            with suppress(OSError):
+                report.send("end")
         total = Account()
         for report in self._reports:
             try:
@@ -121,15 +122,15 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
 
 def _start(plan: Plan, target: Target, run_id: str) -> Simulation:
     context = multiprocessing.get_context("spawn")
-    ending, processes, reports = context.Event(), [], []
+    processes, reports = [], []
     for place in range(plan.processes):
         mine, its = context.Pipe()
-        process = context.Process(target=work, args=(plan, place, target, run_id, ending, its), daemon=True)
+        process = context.Process(target=work, args=(plan, place, target, run_id, its), daemon=True)
         process.start()
         its.close()
         processes.append(process)
         reports.append(mine)
-    simulation = Simulation(target.url, run_id, ending, processes, reports)
+    simulation = Simulation(target.url, run_id, processes, reports)
     for report in reports:
         _await_ready(report)
     began = time.time()

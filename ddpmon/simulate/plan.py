@@ -67,7 +67,10 @@ class Plan:
         yield not 1 <= n <= MAX_RANKS, f"{n:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"
         yield not 1 <= self.hosts <= n, f"{self.hosts:,} hosts for {n:,} ranks: each holds some"
         yield self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"
-        yield self.scenario in NEEDS_HOSTS and self.nodes < 2, f"{self.scenario} needs 2 hosts or more"
+        yield (
+            self.scenario in NEEDS_HOSTS and self.nodes < 2,
+            f"{self.scenario} needs 2 hosts or more: --hosts 2, or another --scenario",
+        )
         bounds = f"from {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms can be simulated"
         yield not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS, f"a step of {self.step_ms:g} ms: {bounds}"
         hours = f"from 0 to {_LONGEST_HOURS:g} can be simulated"

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Event
 
 import msgspec
 import numpy as np
@@ -39,7 +38,7 @@ class Account(msgspec.Struct):
         return Account(*(a + b for a, b in zip(mine, its, strict=True)))
 
 
-def work(plan: Plan, place: int, target: Target, run_id: str, ending: Event, report: Connection) -> None:
+def work(plan: Plan, place: int, target: Target, run_id: str, report: Connection) -> None:
     """Publish every `processes`-th host's worth of ranks until told to end, then say what was done."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and tells us
     account = Account()
@@ -47,7 +46,7 @@ def work(plan: Plan, place: int, target: Target, run_id: str, ending: Event, rep
         own = np.array_split(np.arange(plan.ranks), plan.processes)[place]
         publisher = Publisher(plan, own, target, run_id, account)
         report.send("ready")
-        publisher.go(report.recv(), ending)
+        publisher.go(report.recv(), report)
     except StoreUnavailable as error:
         account.error = str(error)
     except (EOFError, OSError):
@@ -65,19 +64,19 @@ class Publisher:
         self._store = open_store(target)
         self._parent = os.getppid()
 
-    def go(self, began: float, ending: Event) -> None:
-        """Publish from `began` (Unix time) on; at the end every rank says that it has finished."""
+    def go(self, began: float, parent: Connection) -> None:
+        """Publish from `began` (Unix time) until the parent says a word; at the end every rank has finished."""
         slot = 0
-        while not ending.is_set() and os.getppid() == self._parent:
+        while not parent.poll() and os.getppid() == self._parent:
             wait = began + slot / _SLOTS - time.time()
             if wait > 0:
-                ending.wait(wait)
+                parent.poll(wait)
             elif -wait > 1.0:  # a whole second too late: these ranks' frames are not sent at all
                 self._account.missed += len(self._places(slot))
                 slot += 1
                 continue
             seconds = time.time() - began
-            if wait <= 0 or not ending.is_set():
+            if wait <= 0 or not parent.poll():
                 self._publish(slot, max(0.0, seconds))
             slot += 1
         everybody = np.arange(self._count)

@@ -145,7 +145,8 @@ def list_runs(store: Store) -> list[str]:
 
 def _not_a_url(text: str) -> str:
     if text and _exists(text):
-        return f"{text!r} is not a ddpmon recording: {_FORM}"
+        what = "is a folder, not a ddpmon recording" if Path(text).is_dir() else "is not a ddpmon recording"
+        return f"{text!r} {what}: {_FORM}"
     return f"{text!r} is neither an address nor an existing file: {_FORM}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import stat
 import tempfile
 import time
@@ -104,7 +105,9 @@ def _live(path: Path) -> Announcement | None:
         withdraw(path)
         return None
     if announcement.machine != _machine():
-        return None  # another container's, or from before a reboot: not ours to judge
+        if _before_a_reboot(announcement):
+            withdraw(path)
+        return None  # another container's or host's: not ours to judge
     if _alive(announcement):
         return announcement
     with contextlib.suppress(OSError):
@@ -179,6 +182,12 @@ def _started(pid: int) -> float | None:
         return None if fields[0] in "ZX" else float(fields[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _before_a_reboot(run: Announcement) -> bool:
+    """Whether its process was on this host, and the host has started anew since."""
+    theirs, ours = run.machine.partition("/")[0], _machine().partition("/")[0]
+    return bool(theirs and ours) and theirs != ours and run.host == socket.gethostname()
 
 
 @cache

@@ -22,6 +22,7 @@ DEFAULT_TTL_S = 24 * 3600
 _LEAST_TTL_S, _MOST_TTL_S = 60, 366 * 24 * 3600
 _CHUNK = 1024  # keys a command
 _MOST_RUNS = 1000
+_MOST_BYTES = (1 << 20) + 64  # of a value: what a frame may have and its signature, and more, so that it is refused
 _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
@@ -61,13 +62,18 @@ class RedisStore:
                 self._send("SET", key, value, "EX", self._ttl_s)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of `keys` in one round trip a thousand; None for a key that is missing or empty."""
+        """The values of `keys` in one round trip a thousand; None for a key that is missing, empty or no string.
+
+        Whoever can write may have put more than any memory holds: of each value no more is read than a frame may have.
+        """
         with self._in_words(f"the store at {self.address} does not answer"):
             if list(keys) == [RUNS_KEY]:
                 return [b"\n".join(self._kept(self._names())) or None]
             found: list[bytes | None] = []
             for start in range(0, len(keys), _CHUNK):
-                found += [value or None for value in self._ask("MGET", *keys[start : start + _CHUNK])]
+                part = keys[start : start + _CHUNK]
+                answers = self._ask_each([("GETRANGE", key, 0, _MOST_BYTES) for key in part])
+                found += [answer or None if isinstance(answer, bytes) else None for answer in answers]
         return found
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:
@@ -125,12 +131,14 @@ class RedisStore:
         return left
 
     def _time_to_live(self, run_id: str) -> float | None:
-        (value,) = self._ask("MGET", _ttl_key(run_id))
+        (value,) = self._ask_each([("GETRANGE", _ttl_key(run_id), 0, 10)])
         return float(value) if isinstance(value, bytes) and value.isdigit() and len(value) < 10 else None
 
     def _ask(self, *command: Any) -> list[Any]:
         """One command whose answer is a list."""
         (answer,) = self._ask_each([command])
+        if isinstance(answer, Exception):
+            raise answer
         if not isinstance(answer, list):
             raise ValueError("it answers, but not as Redis does")
         return answer
@@ -138,8 +146,8 @@ class RedisStore:
     def _ask_each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         self._take_answers(self._patience_s)
         self._complain_if_silent(0.0)
-        for command in commands:
-            self._send(*command, look=False)
+        self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+        self._unanswered.extend([monotonic()] * len(commands))
         answers: list[Any] = []
         self._take_answers(self._patience_s, answers)
         self._complain_if_silent(0.0)
@@ -155,10 +163,18 @@ class RedisStore:
         self._unanswered.append(monotonic())
 
     def _take_answers(self, wait_s: float, into: list[Any] | None = None) -> None:
-        """Read the answers that have come, or come within `wait_s`; one that is an error is raised."""
+        """Read the answers that have come, or come within `wait_s`; one that is an error is raised.
+
+        That a key holds something else than was asked for is an answer, too.
+        """
         until = monotonic() + wait_s
         while self._unanswered and self._connection.can_read(max(0.0, until - monotonic())):
-            answer = self._connection.read_response()
+            try:
+                answer = self._connection.read_response()
+            except self._redis.exceptions.ResponseError as error:
+                if into is None or not str(error).startswith("WRONGTYPE"):
+                    raise
+                answer = error
             self._unanswered.popleft()
             if into is not None:
                 into.append(answer)

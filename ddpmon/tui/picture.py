@@ -44,7 +44,8 @@ def notice(picture: Picture) -> str:
     """One sentence on what stands between the reader and a live picture; empty when nothing does."""
     link, run = picture.snapshot.link, picture.snapshot.run
     if picture.stuck_s is not None:
-        return f"no answer from the store for {age(picture.stuck_s)}; the picture below is that old"
+        known = "nothing has been read yet" if run is None else "what is shown is that old"
+        return f"no answer from the store for {age(picture.stuck_s)}; {known}"
     if picture.paused_s is not None:
         step = f" at step {count(run.step)}" if run and run.step is not None else ""
         return f"display frozen{step} for {age(picture.paused_s)}; collection goes on, space resumes"

@@ -86,14 +86,16 @@ def spread_pct(ranks: Ranks) -> float | None:
 
 
 def calm_sentence(snapshot: Snapshot) -> str:
-    """What to say when nothing was found."""
+    """What to say when nothing was found, or what is missing to find anything."""
     ranks, run = snapshot.ranks, snapshot.run
-    if ranks is None or run is None:
-        return "no rank heard yet"
+    if run is None:
+        return f"waiting: {snapshot.link.message or 'no run has been read yet'}"
+    if ranks is None or not {*ranks.state} - {"unknown"}:
+        return f"waiting: no rank has published yet (run seen at {run.source}, {count(run.world_size)} expected)"
     spread = spread_pct(ranks)
     if run.world_size == 1:
         return "one rank: nothing to compare it with"
-    if run.step is None or run.step < ENOUGH_STEPS or spread is None:
+    if not is_judged(snapshot) or spread is None:
         return f"not enough evidence yet: step {count(run.step)}, a verdict takes {ENOUGH_STEPS}"
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"all {known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
@@ -102,10 +104,16 @@ def calm_sentence(snapshot: Snapshot) -> str:
     return f"{who} within {max(spread, 1):.0f} %"
 
 
+def is_judged(snapshot: Snapshot) -> bool:
+    """Whether there have been enough steps for a verdict."""
+    run = snapshot.run
+    return run is not None and run.step is not None and run.step >= ENOUGH_STEPS
+
+
 def is_even(snapshot: Snapshot) -> bool:
     """Whether the calm sentence is good news: enough steps, and all ranks of a run in order work alike."""
     ranks, run = snapshot.ranks, snapshot.run
-    if ranks is None or run is None or run.step is None or run.step < ENOUGH_STEPS:
+    if ranks is None or run is None or not is_judged(snapshot):
         return False
     spread, whole = spread_pct(ranks), bool(np.isfinite(ranks.work_ms).all())
     return run.state in ("running", "finished") and whole and spread is not None and spread <= UNEVEN_PCT

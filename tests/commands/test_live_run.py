@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import struct
@@ -119,6 +120,7 @@ def test_a_person_reads_the_verdict_and_the_slow_rank_first() -> None:
     (run,) = discover()
     printed = ddpmon("status", run.url).stdout.splitlines()
     assert any("rank 1" in line and "input" in line for line in printed[:4])
+    assert any(re.search(r"last step \d", line) for line in printed), printed
     heading = next(at for at, line in enumerate(printed) if line.split()[:1] == ["rank"])
     assert printed[heading + 1].split()[0] == "1"
 
@@ -158,20 +160,50 @@ def test_a_killed_run_is_3_and_known_to_have_been_killed(live: Live) -> None:
 def test_ending_the_demo_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    demo = subprocess.Popen([*DDPMON, "demo", "--nproc=2"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    demo = start_demo()
     tree = wait_for_ranks(psutil.Process(demo.pid), 2)
     demo.terminate()
-    demo.communicate()
+    printed, said = demo.communicate()
     assert demo.returncode == 128 + signal.SIGTERM
+    assert said == ""
+    assert "the launcher imports torch" in printed
     _, left = psutil.wait_procs(tree, timeout=1)
     assert left == []
     assert not list(tmp_path.glob("ddpmon-demo-*"))
 
 
+def test_a_launcher_that_a_signal_ends_leaves_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    demo = start_demo()
+    tree = wait_for_ranks(psutil.Process(demo.pid), 2)
+    psutil.Process(demo.pid).children()[0].terminate()
+    _, said = demo.communicate()
+    assert demo.returncode == 1
+    assert "ended by a signal" in said
+    assert "Traceback" not in said
+    assert psutil.wait_procs(tree, timeout=PATIENCE_S)[1] == []
+
+
+def start_demo() -> subprocess.Popen[str]:
+    command = [*DDPMON, "demo", "--nproc=2"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def test_the_demos_dashboard_is_there_before_the_ranks_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, screen = in_a_terminal("demo", "--nproc=2", until=b"the launcher imports torch", then=b"q")
+    assert code == 0, screen[-3000:]
+    assert b"starting 2 ranks" in screen
+    assert b"no run was seen" in screen.rpartition(b"\x1b[?1049l")[2]
+
+
 def test_quitting_the_demos_dashboard_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code, screen = in_a_terminal("demo", "--nproc=2", until=b"demo-", then=b"q")
+    code, screen = in_a_terminal("demo", "--nproc=2", until=b"RUNNING", then=b"q")
     assert code == 0, screen[-3000:]
     assert b"demo-" in screen.rpartition(b"\x1b[?1049l")[2]
     assert discover() == []

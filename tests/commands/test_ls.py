@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,15 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.commands.ls import ls
 from ddpmon.commands.status import status
+from ddpmon.schema import encode
+from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import Announcement, announce
 from ddpmon.store.redis import RedisStore
+from ddpmon.store.tcp import serve
 from tests.commands.served_runs import host_with_runs
 from tests.engine_runs import MadeRun
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.store.redis_server import needs_redis, redis_server
 
 Printed = pytest.CaptureFixture[str]
@@ -95,6 +101,27 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason_and_as_plain_text(c
     assert "\x1b" not in printed
     assert "[31m[red]" in printed
     assert "note: a-1: no store at 127.0.0.1:1" in printed
+    assert printed.splitlines()[1].split()[1] == "gone"
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_run_whose_ranks_have_been_silent_for_long_is_lost_and_one_whose_port_is_anothers_is_gone(
+    capsys: Printed,
+) -> None:
+    store, port = serve("127.0.0.1")
+    job, now = MadeJob(healthy_phases(2, 60)), time.time()
+    for rank in range(2):
+        frame = rank_frame(rank, 1, job.columns(rank, 40, 60), run_id="quiet-1", host="node9", sent_at=now - 100)
+        store.put(rank_key("quiet-1", rank), encode(frame))
+    store.put(run_key("quiet-1"), encode(run_info(2, run_id="quiet-1", name="quiet", host=socket.gethostname())))
+    store.put(RUNS_KEY, b"quiet-1")
+    said = {"url": f"tcp://127.0.0.1:{port}", "pid": os.getpid(), "host": "h", "world_size": 2, "started_at": now}
+    for name in ("quiet", "other"):
+        announce(Announcement(run_id=f"{name}-1", name=name, **said))  # type: ignore[arg-type]
+    assert ls(None, None, True, False) == 0
+    store.close()
+    runs = {run["name"]: run["state"] for run in json.loads(capsys.readouterr().out)["runs"]}
+    assert runs == {"quiet": "lost", "other": "gone"}
 
 
 @pytest.mark.usefixtures("urls")
@@ -116,6 +143,19 @@ def test_a_run_is_meant_before_a_file_of_its_name(
     (tmp_path / "be").touch()
     assert status("be", True, None) == 2, "a file goes before the mere beginning of a name"
     assert "recording" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("urls")
+def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
+    capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("be", "trainer"):
+        (tmp_path / name).mkdir()
+    assert status("be", True, None) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["name"] == "bert"
+    assert status("trainer", True, None) == 2
+    assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("urls")

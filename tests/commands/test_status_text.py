@@ -30,7 +30,7 @@ def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     assert printed[0] == "gpt   running   2 ranks on 1 node   gloo   12 min 31 s   tcp://127.0.0.1:29480"
     assert printed[1] == f"warning: {STRAGGLER.summary}"
     assert printed[2].strip() == STRAGGLER.advice
-    assert printed[3] == "step 1,204   172.2 ms/step   92.9 samples/s   loss 2.2820"
+    assert printed[3] == "step 1,204   last step 3.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
     assert "sync efficiency 76 %   lost to waiting 20 %" in printed[4]
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   monitor - us/step, 0 dropped"
 
@@ -62,8 +62,12 @@ def test_a_calm_run_says_so_with_its_spread() -> None:
 
 
 def test_a_run_that_was_not_seen_is_not_called_healthy() -> None:
-    assert verdict(snapshot(findings=(), ranks=None)) == "no rank heard yet"
-    assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))).startswith("not enough evidence")
+    expected = "waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 2 expected)"
+    assert verdict(snapshot(findings=(), ranks=None)) == expected
+    assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))) == expected
+    assert verdict(snapshot(findings=(), run=None)) == "waiting: no run has been read yet"
+    heard = unknown_ranks(2, state=("running", "unknown"))
+    assert verdict(snapshot(findings=(), ranks=heard)).startswith("not enough evidence")
 
 
 def test_what_is_over_is_no_verdict() -> None:

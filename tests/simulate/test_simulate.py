@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from ddpmon import observe
@@ -182,3 +183,17 @@ def test_the_command_refuses_nonsense_with_2() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ddpmon: 0 ranks: from 1 to 131,072 can be simulated\n"
+
+
+def test_a_simulation_whose_processes_are_killed_ends_too(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "ddpmon.cli", "simulate", "--ranks=16"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert b"a process died" in said
+    assert not list(tmp_path.glob("ddpmon*/*"))

@@ -73,9 +73,10 @@ def test_a_target_that_is_not_understood_is_one_sentence_with_the_right_form(
 
 def test_a_file_that_is_no_recording_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    for path in (tmp_path / "notes.txt", tmp_path):
-        with pytest.raises(TargetError, match="is not a ddpmon recording"):
-            parse_target(str(path))
+    with pytest.raises(TargetError, match="is not a ddpmon recording"):
+        parse_target(str(tmp_path / "notes.txt"))
+    with pytest.raises(TargetError, match="is a folder, not a ddpmon recording"):
+        parse_target(str(tmp_path))
 
 
 def test_the_runs_of_a_store_newest_last() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -163,6 +164,16 @@ def test_another_machines_run_is_neither_shown_nor_judged() -> None:
     assert discover() == []
     assert path.exists()
     assert not left_behind("r1")
+
+
+def test_what_is_from_before_a_reboot_of_this_host_is_cleared_away(folder: Path) -> None:
+    announce(run())
+    (path,) = folder.iterdir()
+    (mine,) = discover()
+    ours = msgspec.structs.replace(mine, machine="another-boot/pid:[1]", host=socket.gethostname())
+    path.write_bytes(msgspec.json.encode(ours))
+    assert discover() == []
+    assert not path.exists()
 
 
 def test_without_a_runtime_folder_the_temporary_one_serves(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.schema import MAX_FRAME_BYTES, FrameError, RankFrame, decode
 from ddpmon.store.base import RUNS_KEY, StoreSilent, StoreUnavailable, TargetError, rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.redis import DEFAULT_TTL_S, RedisStore, ttl_of_environment
@@ -22,8 +24,8 @@ from tests.store.redis_server import HOME, RedisServer, needs_redis, redis_serve
 pytestmark = needs_redis
 USERS = (
     "user default off",
-    "user ranks on >rank-pass ~ddpmon/* +set +mget +zadd +zrem +zrange +expire +pttl +select",
-    "user watchers on >watch-pass %R~ddpmon/* +mget +zrange +pttl +select",
+    "user ranks on >rank-pass ~ddpmon/* +set +getrange +zadd +zrem +zrange +expire +pttl +select",
+    "user watchers on >watch-pass %R~ddpmon/* +getrange +zrange +pttl +select",
 )
 
 
@@ -160,6 +162,24 @@ def test_keys_that_hold_something_else_are_missing(server: RedisServer) -> None:
         store._send("SET", RUNS_KEY, b"no set")
         with pytest.raises(StoreUnavailable, match="refuses: WRONGTYPE"):
             store.get_many([RUNS_KEY])
+
+
+def test_of_a_value_that_is_too_large_no_more_is_read_than_is_needed_to_refuse_it(
+    server: RedisServer, store: RedisStore
+) -> None:
+    keys = [rank_key("hostile", rank) for rank in range(3)]
+    for key in keys:
+        store.put(key, b"frame")
+    program = "import sys, redis; redis.Redis(port=int(sys.argv[1])).setrange(sys.argv[2], 300 << 20, b'x')"
+    subprocess.run([sys.executable, "-c", program, str(server.port), keys[1]], check=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    first, large, last = store.get_many(keys)
+    assert (first, last) == (b"frame", b"frame")
+    assert large is not None
+    assert MAX_FRAME_BYTES < len(large) < 2 * MAX_FRAME_BYTES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    with pytest.raises(FrameError):
+        decode(keys[1], large, RankFrame)
 
 
 def test_users_may_do_what_they_are_allowed_and_passwords_stay_secret(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.widgets.canvas import Canvas
+from tests.commands.command_snapshots import unknown_ranks
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -151,7 +152,7 @@ def test_a_letter_typed_into_the_filter_is_no_command() -> None:
         assert watched.app.is_running
         assert isinstance(watched.app.screen, Overview)
         assert watched.rows() == []
-        assert "no rank matches the filter" in watched.text()
+        assert "no rank matches; try 3, 3-7, a host, a state or a finding; esc clears it" in watched.text()
         await watched.press("escape", "q")
         await watched.until(lambda: not watched.app.is_running)
 
@@ -220,6 +221,28 @@ def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
         source.shown = STRAGGLER
         await watched.until_shown("rank 5 (node1) is late by 41 ms")
         assert "waiting for a run" not in watched.text()
+
+    watch(source, act)
+
+
+def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
+    source = Fixed(replace(NOTHING_YET, link=Link("waiting", "no store at node7:1")))
+    assert STRAGGLER.run is not None
+    unheard = replace(NOTHING_YET, link=Link("live"), run=replace(STRAGGLER.run, step=None), ranks=unknown_ranks(8))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("5")
+        await watched.until_shown("waiting: no store at node7:1")
+        assert "nothing to report" not in watched.text()
+        await watched.press("3")
+        await watched.until_shown("no store at node7:1")
+        source.shown = unheard
+        await watched.until_shown("waiting: no host has published yet")
+        await watched.press("5")
+        await watched.until_shown("waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 8 expected)")
+        assert "nothing to report" not in watched.text()
+        await watched.press("1")
+        await watched.until_shown("waiting: no rank has published yet")
 
     watch(source, act)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -174,6 +175,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
         assert row.count("–") >= 10
     figures = text_of([figures_line(picture, 160)])[0]
     assert "– ms/step" in figures
+    assert re.search(r"last step +– ago", figures)
     assert "lost to waiting –" in figures
 
 

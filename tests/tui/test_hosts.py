@@ -267,7 +267,7 @@ def test_a_host_that_has_fallen_silent_shows_no_old_figures_as_new() -> None:
 def test_hosts_not_heard_from_are_counted() -> None:
     fewer = replace(MANY, nodes=MANY.nodes[:3])
     assert "3 of 16 heard from" in rows_of(fewer)[0]
-    assert "no host heard from yet" in rows_of(replace(MANY, nodes=()))[2]
+    assert "waiting: no host has published yet" in rows_of(replace(MANY, nodes=()))[2]
 
 
 def test_a_run_without_gpus_says_what_stands_out_instead() -> None:

@@ -78,7 +78,7 @@ def test_a_host_that_comes_later_turns_the_page_into_a_table() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("3 hosts")
         await watched.press("3")
-        await watched.until_shown("no host heard from yet")
+        await watched.until_shown("waiting: no host has published yet")
         source.shown = replace(MANY, nodes=MANY.nodes[:1])
         await watched.until_shown("on the GPUs")
         source.shown = replace(MANY, nodes=MANY.nodes[:2])

@@ -311,7 +311,9 @@ def test_another_run_in_the_old_ones_place_is_told() -> None:
 
 
 def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
-    assert notice(picture(Made(), stuck_s=12.3)).startswith("no answer from the store for 12 s")
+    assert notice(picture(Made(), stuck_s=12.3)) == "no answer from the store for 12 s; what is shown is that old"
+    nothing = Picture(NOTHING_YET, ASCII, stuck_s=12.3)
+    assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 
 
 def test_waiting_is_told_with_the_sentence_of_the_link() -> None:

@@ -15,7 +15,7 @@ from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
 from ddpmon.tui.text import clip, count, known, plural
 from ddpmon.tui.trace import shortened_place
-from ddpmon.tui.verdicts import calm_sentence, headline, standing
+from ddpmon.tui.verdicts import calm_sentence, headline, is_judged, standing
 
 INDENT = "     "
 BLOCK_ROWS = 16
@@ -83,9 +83,9 @@ def all_findings(picture: Picture, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     lines: list[Line] = [[Segment("")]]
     if not standing(snapshot.findings):
-        calm = f"nothing to report: {calm_sentence(snapshot)}"
+        calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
         glyph, style = calm_style(snapshot, look)
-        lines += [[Segment(f" {glyph} {calm}", style)], []]
+        lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]
     ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
     for finding in ordered:
         lines += [*_in_full(finding, width, look), []]

@@ -137,10 +137,11 @@ def _more(number: int, calm: bool, look: Look) -> Line:
 
 
 def figures_line(picture: Picture, width: int) -> Line:
-    """`step 1,204    172 ms/step    1,482 samples/s    loss 2.314 ...`, as many as fit."""
+    """`step 1,204    last 0.4 s ago    172 ms/step    loss 2.314    1,482 samples/s ...`, as many as fit."""
     look, snapshot = picture.look, picture.snapshot
     step = snapshot.run.step if snapshot.run else None
     parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
+    parts += [_last_step(snapshot, look, brief=width < 100)]
     parts += _figures(snapshot.job, look, brief=width < 100)
     for gap in (4, 3, 2):
         for keep in range(len(parts), 1, -1):
@@ -148,6 +149,16 @@ def figures_line(picture: Picture, width: int) -> Line:
             if width_of(line) < width and (keep >= len(parts) - 1 or gap == 2):
                 return fit(line, width)
     return fit([Segment(" ", look.text), *parts[0]], width)
+
+
+def _last_step(snapshot: Snapshot, look: Look, *, brief: bool) -> Line:
+    """How long ago a step was finished: dim as long as the next one is not overdue."""
+    run = snapshot.run
+    seconds = run.step_age_s if run else None
+    text = f"{'last' if brief else 'last step'} {age(seconds, look.unknown):>5} ago"
+    due_s = max(LATE_WORD_S, 3 * (snapshot.job.step_ms or 0.0) / 1e3)
+    overdue = run is not None and run.state != "finished" and seconds is not None and seconds > due_s
+    return [Segment(text, look.accent if overdue else look.dim)]
 
 
 def _figures(job: JobView, look: Look, *, brief: bool) -> list[Line]:

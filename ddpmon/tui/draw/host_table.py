@@ -63,8 +63,15 @@ def host_table_lines(picture: Picture, view: TableView, width: int, height: int,
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines += page.row(int(number), view.focused and place == view.cursor)
     if not len(view.order):
-        lines.append([Segment("   no host heard from yet", look.dim)])
+        lines.append([Segment(f"   {look.clean(_nobody(snapshot))}", look.dim)])
     return fit_all(lines, width, height)
+
+
+def _nobody(snapshot: Snapshot) -> str:
+    """Why the table is empty."""
+    if snapshot.run is None:
+        return snapshot.link.message or "no run has been read yet"
+    return "waiting: no host has published yet"
 
 
 def _subtitle(snapshot: Snapshot, view: TableView, room: int) -> str:

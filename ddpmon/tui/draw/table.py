@@ -60,7 +60,9 @@ def table_lines(picture: Picture, view: TableView, width: int, height: int) -> l
     rows = view.order[view.top : view.top + room]
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
-        lines.append([Segment("    no rank matches the filter; esc clears it", look.dim)])
+        lines.append(
+            [Segment("    no rank matches; try 3, 3-7, a host, a state or a finding; esc clears it", look.dim)]
+        )
     return fit_all(lines, width, height)
 
 

@@ -116,9 +116,10 @@ class Overview(View):
             return (("enter", "only these ranks"), ("j k", "down, up"), ("tab", "table"), ("esc", "all ranks"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
+        zoom = (("tab", "heat-map"),) if self.query_one(HeatMap).can_focus else ()
         return (
-            *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("s", "sort"),
-            ("r", "reverse"), pause, ("+ -", "rate"), ("?", "help"), ("q", "quit"),
+            *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
+            ("s", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
         )  # fmt: skip
 
     def action_filter(self) -> None:

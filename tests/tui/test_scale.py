@@ -1,0 +1,69 @@
+"""Runs of many ranks as a reader meets them: the worst first, nodes instead of ranks, and filters to narrow it down."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.watched import Fixed, Watched, watch
+
+NAMES = {" ": "space", "-": "minus", "[": "left_square_bracket", "*": "asterisk", "(": "left_parenthesis"}
+THOUSAND = snapshot(Made(ranks=1024, per_node=8, straggler=777, lost=(5,)))
+
+
+def test_the_table_opens_on_the_worst_ranks() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        assert watched.rows()[:2] == [5, 777]
+        top = next(line for line in watched.text().split("\n") if line.startswith("▸"))
+        assert top.split()[1:3] == ["5", "node0"]
+
+    watch(Fixed(THOUSAND), act, (80, 24))
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [((80, 24), "node x step, the worst of 8 nodes a cell"), ((160, 50), "node x step, the worst of 4 nodes a cell")],
+)
+def test_where_rows_run_out_one_is_a_node_or_several(size: tuple[int, int], said: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown(said)
+        marked = [line for line in watched.text().partition(said)[2].split("\n") if "▲" in line or "!" in line]
+        assert any(line.split()[0].strip("▲!") in ("96", "e96") for line in marked), "the straggler's is node 97"
+
+    watch(Fixed(THOUSAND), act, size)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("16-23", list(range(16, 24))),
+        ("node12 ", [*range(96, 104), *range(960, 1024)]),
+        ("lost", [5]),
+        ("stragg", [777]),
+        ("3 1020-", [3, 1020, 1021, 1022, 1023]),
+    ],
+)
+def test_ranks_hosts_states_and_findings_can_be_asked_for(typed: str, expected: list[int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("slash", *(NAMES.get(letter, letter) for letter in typed), "enter")
+        assert sorted(watched.rows()) == expected
+        await watched.until_shown(f"{len(expected)} of 1,024")
+        await watched.press("escape")
+        assert len(watched.rows()) == 1024
+
+    watch(Fixed(THOUSAND), act, (120, 34))
+
+
+@pytest.mark.parametrize("typed", ["99999", "7-3", "nowhere", "[*("])
+def test_a_filter_that_matches_nobody_says_what_can_be_asked_for(typed: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.pilot.press("slash")
+        await watched.press(*(NAMES.get(letter, letter) for letter in typed))
+        await watched.until_shown("no rank matches; try 3, 3-7, a host, a state or a finding; esc clears it")
+        await watched.press("escape")
+        assert len(watched.rows()) == 1024
+
+    watch(Fixed(THOUSAND), act, (80, 24))

@@ -101,7 +101,7 @@ def test_two_nodes_of_one_name_keep_their_ranks_apart() -> None:
     for node in range(2):
         run.add_node(node_frame(node, 1, host="worker"), 0.0)
     assert [(node.host, node.ranks) for node in freeze_nodes(run, 0.0)] == [("worker", (0, 1)), ("worker", (2, 3))]
-    assert freeze_run(run, np.empty(0, np.int64), "", ended=None).nodes == ("worker", "worker")
+    assert freeze_run(run, run.ages(0.0), np.empty(0, np.int64), "", ended=None).nodes == ("worker", "worker")
 
 
 def test_ranks_that_know_no_node_are_found_by_their_hosts_name() -> None:

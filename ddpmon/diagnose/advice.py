@@ -11,6 +11,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
+from ddpmon.diagnose.wording import ms
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
@@ -118,7 +119,7 @@ def _input(facts: Facts) -> Finding | None:
         return None
     workers = {-1: "", 0: " without workers"}.get(facts.workers, f" with {facts.workers} workers")
     return _advise(
-        f"input takes {facts.input:.3g} of {facts.duration:.3g} ms a step on every rank{workers}",
+        f"input takes {ms(facts.input)} of {ms(facts.duration)} a step on every rank{workers}",
         100 * share,
         "load ahead in the background: DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True)",
         {"input_ms": facts.input, "step_ms": facts.duration, "workers": facts.workers},
@@ -132,7 +133,7 @@ def _one_bucket(facts: Facts) -> Finding | None:
     cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
     return _advise(
         f"all gradients ({_size(facts.gradient_bytes)}) travel in one bucket, so nothing of the "
-        f"{facts.transfer:.3g} ms that it takes overlaps with backward",
+        f"{ms(facts.transfer)} that it takes overlaps with backward",
         100 * hidden / facts.duration,
         f"smaller buckets start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
         {"transfer_ms": facts.transfer, "backward_ms": facts.backward, "gradient_bytes": facts.gradient_bytes},
@@ -144,7 +145,7 @@ def _many_buckets(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or size >= _SMALL_BUCKET:
         return None
     return _advise(
-        f"the gradients travel in {facts.buckets} buckets of {_size(size)}, and {facts.transfer:.3g} ms a step "
+        f"the gradients travel in {facts.buckets} buckets of {_size(size)}, and {ms(facts.transfer)} a step "
         f"are not hidden: many small reductions cost more in latency than they carry",
         50 * facts.exposed_share,
         "larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
@@ -156,7 +157,7 @@ def _accumulate(facts: Facts) -> Finding | None:
     if facts.exposed_share < _LARGE:
         return None
     return _advise(
-        f"{100 * facts.exposed_share:.0f} % of a step ({facts.transfer:.3g} ms) is transfer not hidden by backward",
+        f"{100 * facts.exposed_share:.0f} % of a step ({ms(facts.transfer)}) is transfer not hidden by backward",
         50 * facts.exposed_share,
         "reduce half as often: accumulate gradients over two batches under no_sync(), or take larger batches",
         {"transfer_ms": facts.transfer, "step_ms": facts.duration},
@@ -170,7 +171,7 @@ def _half_precision(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or not large or not plain:
         return None
     return _advise(
-        f"{_size(facts.gradient_bytes)} of float32 gradients take {facts.transfer:.3g} ms a step not hidden",
+        f"{_size(facts.gradient_bytes)} of float32 gradients take {ms(facts.transfer)} a step not hidden",
         50 * facts.exposed_share,
         "half the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
         {"transfer_ms": facts.transfer, "gradient_bytes": facts.gradient_bytes, "busbw_gb_s": facts.busbw_gb_s},
@@ -189,7 +190,7 @@ def _interconnect(facts: Facts) -> Finding | None:
         advice = "is it the right network? see NCCL_SOCKET_IFNAME, NCCL_IB_HCA, and NCCL_DEBUG=INFO for what it chose"
     else:
         return None
-    return _advise(f"{said}: {facts.transfer:.3g} ms a step", 100 * facts.exposed_share, advice, evidence)
+    return _advise(f"{said}: {ms(facts.transfer)} a step", 100 * facts.exposed_share, advice, evidence)
 
 
 def _size(size: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of
+from ddpmon.diagnose.wording import ms
 
 ADVICE = {
     "input": "look at this rank's data: storage, shard size, DataLoader workers and what they compute",
@@ -48,7 +49,7 @@ def blame(
         numbers: the evidence, as `Others.compare` has it, with `cost_pct`.
     """
     when = f"before step {since[0]:,}" if since[1] else f"step {since[0]:,}"
-    by = f"{numbers['excess_ms']:.3g} ms"
+    by = ms(numbers["excess_ms"])
     if not agrees(numbers):
         summary = (
             f"{named.name} {named.works} {by} longer {rhythm} since {when}, but the others do not wait for {named.it}: "

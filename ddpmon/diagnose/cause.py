@@ -10,6 +10,7 @@ from ddpmon.diagnose.clash.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.wording import ms
 from ddpmon.run.model import Run
 
 _ORDER = (
@@ -131,7 +132,7 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause]) -> list[Cause]:
     for order, (measure, (because, advice)) in enumerate(_ALONE.items()):
         share = lateness.shares.get(measure, 0.0)
         if share >= SOME and share > named:
-            told = f"{because} ({min(1, share) * lateness.excess_ms:.3g} ms a step)"
+            told = f"{because} ({ms(min(1, share) * lateness.excess_ms)} a step)"
             causes.append(Cause(told, share >= MOST, share, advice, order=len(_ORDER) + order))
     return causes
 

@@ -8,6 +8,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.wording import ms
 
 WINDOW = 50
 _COST = 0.10
@@ -58,8 +59,9 @@ def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Findin
         kind="uneven_work",
         severity="info",
         summary=(
-            f"work is uneven and nobody in particular is late: the last rank of a step works {np.median(gap):.3g} ms "
-            f"longer than the mean, and it is a different one each time. Costs {pct:.2g} % of the job."
+            f"work is uneven and nobody in particular is late: the last rank of a step works "
+            f"{ms(float(np.median(gap)))} longer than the mean, and it is a different one each time. "
+            f"Costs {pct:.2g} % of the job."
         ),
         since_step=since,
         cost_pct=pct,

@@ -53,10 +53,11 @@ class Judge:
         told = {rank for finding in failed for rank in finding.ranks}
         lost = [finding for finding in find_lost(run, ages) if not told.issuperset(finding.ranks)]
         found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run, ages)]
-        found += find_pauses(run, ages)
         for rule in self._of_records:
             found += rule.update(run, ages)
-        found += self._of_work(run, ages)
+        of_work = self._of_work(run, ages)
+        found += _without_named(find_pauses(run, ages), of_work)
+        found += of_work
         return (*sorted(found, key=_weight, reverse=True), *self._cleared())
 
     def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -76,6 +77,12 @@ class Judge:
             cleared += rule.cases.cleared
         cleared = [*self._machines.recall(cleared), *self._machines.cleared]
         return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
+
+
+def _without_named(pauses: list[Finding], of_work: list[Finding]) -> list[Finding]:
+    """The pauses, without the long steps of a rank that is known to come and go."""
+    known = {rank for finding in of_work if finding.kind == "intermittent_straggler" for rank in finding.ranks}
+    return [pause for pause in pauses if "name" in pause.evidence or not known.intersection(pause.ranks)]
 
 
 def _weight(finding: Finding) -> tuple[int, int, float]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.wording import ms
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
@@ -70,7 +71,7 @@ def phase_of(numbers: Numbers) -> str:
 def cause_of(numbers: Numbers) -> str | None:
     """What the rank itself tells of the reason: garbage collection, where it holds half of the excess."""
     collected = numbers["gc_ms"] >= _CAUSE_SHARE * numbers["excess_ms"] > 0
-    return f"garbage collection holds {numbers['gc_ms']:.3g} ms of it" if collected else None
+    return f"garbage collection holds {ms(numbers['gc_ms'])} of it" if collected else None
 
 
 def cost_pct(ledger: Ledger, rows: I64, suspects: I64, excess_ms: float, at: I64) -> float:

@@ -13,6 +13,7 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others
 from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.diagnose.shift import BASELINE, RISE, Shift
+from ddpmon.diagnose.wording import ms
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
@@ -136,7 +137,7 @@ def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -
         kind="slow_network",
         severity="info",
         summary=(
-            f"the gradient transfer takes {rise['transfer']:.3g} ms a step longer since step {shift.since:,}, on all "
+            f"the gradient transfer takes {ms(rise['transfer'])} a step longer since step {shift.since:,}, on all "
             f"ranks alike: {where}. Costs {cost:.2g} % of the job."
         ),
         since_step=shift.since,
@@ -165,7 +166,7 @@ def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> 
         kind="job_slower",
         severity="info",
         summary=(
-            f"the whole job is slower by {longer:.3g} ms a step since step {shift.since:,}"
+            f"the whole job is slower by {ms(longer)} a step since step {shift.since:,}"
             f"{f', in {named}' if named else ''}, and no rank in particular is to blame. Costs {cost:.2g} % of the job."
         ),
         phase=named,

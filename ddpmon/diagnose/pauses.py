@@ -20,7 +20,7 @@ _LATELY_STEPS = 50
 _TIMES, _AT_LEAST_MS = 10.0, 500.0
 _STALL_TIMES, _STALL_MS = 3.0, 100.0  # shorter ones are told of for what they cost together
 _STALLS, _STALLS_PCT = 3, 5.0
-_OFTEN = 0.1  # of the steps: who is late so often comes and goes, and does not pause
+_OFTEN = 0.1  # of the steps since the first: who is late so often comes and goes, and does not pause
 _MOST = 128
 _OF_A_STEP = ("input", "forward", "backward")  # where nobody saves or evaluates
 _NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
@@ -106,7 +106,8 @@ def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Finding]:
 def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
     """All that a rank held the others up for, if rare stalls cost much together; else what is a pause by itself."""
     total = 100 * sum(ms for _, ms in held) / max(1.0, float(durations.sum()))
-    if total < _STALLS_PCT or len(held) < _STALLS or len(held) > _OFTEN * len(steps):
+    since = float(steps[-1]) - held[0][0] + 1
+    if total < _STALLS_PCT or len(held) < _STALLS or len(held) > _OFTEN * since:
         least = max(_AT_LEAST_MS, _TIMES * float(np.nan_to_num(median(durations))))
         held = [(step, ms) for step, ms in held if ms >= least]
     return _held_up(run, rank, held, steps, durations) if held else None

@@ -47,6 +47,13 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
 
 
+def ms(duration: float) -> str:
+    """A duration in ms: 0.35 ms, 17.8 ms, 4.05 s."""
+    if not abs(duration) < 999.5:
+        return f"{duration / 1e3:.3g} s" if abs(duration) < 999_500 else f"{duration / 1e3:,.0f} s"
+    return f"{duration:.3g} ms"
+
+
 def place(stall: Stall | None) -> str:
     """Where the training thread is: its innermost line that is the user's own, else its innermost; "" if unknown."""
     frames = stall.stacks[0].frames if stall is not None and stall.stacks else []

@@ -67,7 +67,8 @@ def test_slow_steps_that_fall_on_anybody_name_nobody() -> None:
 def test_a_few_slow_steps_are_not_enough() -> None:
     phases = healthy_phases(16, 300)
     hit_at(phases, 1, slice(ONSET, ONSET + 20, 4), 500.0)
-    assert [finding for findings in play(MadeJob(phases)) for finding in findings] == []
+    said = [finding for findings in play(MadeJob(phases)) for finding in findings]
+    assert [finding for finding in said if finding.kind != "pause" or finding.severity != "info"] == []
 
 
 def test_of_two_ranks_the_quick_one_is_not_the_others_fault() -> None:

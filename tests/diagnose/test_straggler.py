@@ -153,3 +153,11 @@ def test_a_rank_that_nobody_waits_for_is_not_blamed() -> None:
     findings = open_findings(play(job)[-1])
     assert [f.ranks for f in findings if f.severity != "info"] == []
     assert any("unattributed" in f.summary for f in findings)
+
+
+def test_long_delays_are_told_in_seconds() -> None:
+    phases = {name: 100 * table for name, table in healthy_phases(4, 120).items()}
+    phases["forward"][2, 50:] += 4000.0
+    (finding,) = open_findings(play(MadeJob(phases, transfer_ms=200.0))[-1])
+    assert finding.summary.startswith("rank 2 (node0) is late by 4.0")
+    assert " s a step since step 50" in finding.summary

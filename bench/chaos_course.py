@@ -1,0 +1,202 @@
+"""A course of faults, from the plan to the table."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from chaos_faults import ENGINES_OWN, FAULTS, RESTARTS
+from chaos_leaks import Leaks
+from chaos_losses import Life, differences, lives
+from chaos_redis import PROGRAM, Redis
+from chaos_stage import HOSTS, MARK, REDIS_HOST, Stage, make_reference, watchers_environment
+from chaos_verdict import right_after, truth_of
+from network import Network, network
+from watcher import Watcher
+
+ALLOWED_S = 10.0
+_STRETCH, _PATIENCE_S, _GOES_ON_S = 25, 60.0, 60.0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One fault to come: its number, its kind, the launch it falls into, and where that publishes."""
+
+    index: int
+    kind: str
+    launch: int
+    store: str
+
+
+@dataclass
+class Outcome:
+    """What came of it: seconds from healing until each watcher was right, and what was wrong."""
+
+    fault: Planned
+    right_s: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def plan(count: int, seed: int, kinds: Sequence[str], stores: Sequence[str]) -> list[Planned]:
+    """So many faults, each kind about as often as the others, in the order that the seed gives."""
+    chance, planned = random.Random(seed), list[Planned]()
+    stores = [store for store in stores if store != "redis" or PROGRAM is not None]
+    for launch, first in enumerate(range(0, count, _STRETCH)):
+        store = stores[launch % len(stores)]
+        possible = [kind for kind in kinds if store == "redis" or kind not in ENGINES_OWN]
+        drawn = list(itertools.islice(itertools.cycle(chance.sample(possible, len(possible))), _STRETCH))
+        chance.shuffle(drawn)
+        numbers = range(first, min(count, first + _STRETCH))
+        planned += [Planned(number, kind, launch, store) for number, kind in zip(numbers, drawn, strict=False)]
+    return planned
+
+
+def course(planned: Sequence[Planned], seed: int) -> bool:
+    """Do all of them, print what came of it; True if all was as it should be."""
+    began, leaks = time.monotonic(), Leaks()
+    with tempfile.TemporaryDirectory(prefix="ddpmon-chaos-") as name, network(HOSTS) as net:
+        folder = Path(name)
+        with small_disk(folder) as disk:
+            outcomes = _launches(net, folder, disk, planned, seed, leaks)
+        told = [life for losses in folder.glob("launch*/losses") for life in lives(losses)]
+        compared, different = _compare(net, folder, told)
+    left = orphans()
+    print_table(outcomes)
+    print(f"losses: {compared:,} of {len(told)} processes compared with an unmonitored run, {len(different)} differ")
+    print(*leaks.lines(), sep="\n")
+    troubles = [f"loss: {text}" for text in different[:10]] + leaks.found() + [f"left behind: {text}" for text in left]
+    print(*troubles, sep="\n")
+    print(f"{len(outcomes)} faults in {time.monotonic() - began:.0f} s; {len(left)} processes left behind", flush=True)
+    return not troubles and bool(compared) and not any(outcome.wrong for outcome in outcomes)
+
+
+def _launches(
+    net: Network, folder: Path, disk: Path, planned: Sequence[Planned], seed: int, leaks: Leaks
+) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    near = Watcher(net.enter(0), None, folder / "near.log", watchers_environment(disk))
+    try:
+        for launch, faults in itertools.groupby(planned, key=lambda fault: fault.launch):
+            redis = None
+            several = list(faults)
+            if several[0].store == "redis":
+                redis = Redis(net, REDIS_HOST, folder / "redis.log")
+            stage = Stage(net, folder / f"launch{launch}", disk, redis, near)
+            try:
+                with stage.running():
+                    outcomes += _stretch(stage, several, seed, leaks)
+            finally:
+                if redis is not None:
+                    redis.kill()
+    finally:
+        near.end()
+    return outcomes
+
+
+def _stretch(stage: Stage, planned: Sequence[Planned], seed: int, leaks: Leaks) -> Iterator[Outcome]:
+    """The faults of one launch, once both watchers are right about it."""
+    if stage.all_step({}, 300.0) is None:
+        raise SystemExit(f"the job does not start:\n{logs(stage.folder)}")
+    for watcher in (stage.far, stage.near):
+        seconds, doubt = right_after(watcher, truth_of(stage), time.monotonic(), 120.0)
+        if seconds is None:
+            raise SystemExit(f"not right about an undisturbed run: {doubt}\n{logs(stage.folder)}")
+    for fault in planned:
+        leaks.note(stage.processes())
+        outcome = _one(stage, fault, seed)
+        yield outcome
+        if any("does not go on" in wrong for wrong in outcome.wrong):
+            print(logs(stage.folder), flush=True)
+            return
+    leaks.note(stage.processes())
+
+
+def _one(stage: Stage, fault: Planned, seed: int) -> Outcome:
+    outcome, before = Outcome(fault), stage.crew()
+    began = time.monotonic()
+    words = FAULTS[fault.kind](stage, random.Random(f"{seed}/{fault.index}/{fault.kind}"))
+    undone = time.monotonic()
+    made = {life.pid: life.steps for life in stage.crew().values()}
+    healed = stage.all_step(made, _GOES_ON_S)
+    if healed is None:
+        outcome.wrong.append("training does not go on")
+    else:
+        _judge(stage, outcome, healed, before)
+    right = "/".join(f"{seconds:.1f}" for seconds in outcome.right_s)
+    print(
+        f"{fault.index:3} {fault.store:5} {fault.kind:22} {words:32} {undone - began:5.1f} s, "
+        f"steps again after {(healed or 0) - undone:4.1f} s, right after {right} s",
+        *(f"    WRONG: {text}" for text in outcome.wrong),
+        sep="\n",
+        flush=True,
+    )
+    return outcome
+
+
+def _judge(stage: Stage, outcome: Outcome, healed: float, before: dict[int, Life]) -> None:
+    truth = truth_of(stage)
+    if outcome.fault.kind not in RESTARTS and truth.pids != {rank: life.pid for rank, life in before.items()}:
+        outcome.wrong.append("the ranks have been started anew")
+    for name, watcher in (("far", stage.far), ("near", stage.near)):
+        seconds, doubt = right_after(watcher, truth, healed, ALLOWED_S)
+        if seconds is None:
+            later, last = right_after(watcher, truth, healed + ALLOWED_S, _PATIENCE_S)
+            end = f"still wrong {_PATIENCE_S:.0f} s later: {last}" if later is None else f"right {later:.1f} s later"
+            outcome.wrong.append(f"the {name} watcher was wrong for {ALLOWED_S:.0f} s ({doubt[:400]}); {end[:400]}")
+            outcome.right_s += [ALLOWED_S + later] if later is not None else []
+        else:
+            outcome.right_s.append(seconds)
+
+
+def _compare(net: Network, folder: Path, told: list[Life]) -> tuple[int, list[str]]:
+    steps = 1 + max((step for life in told for step in life.losses()), default=0)
+    return differences(told, lives(make_reference(net, folder / "reference", steps)))
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 16 MB, gone at the end."""
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def orphans() -> list[str]:
+    """The processes of this course that are still there."""
+    mark = f"{MARK}={os.getpid()}".encode()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
+    return found
+
+
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """One line a kind, and the totals."""
+    print(f"\n{'fault':24}{'times':>6}{'right':>7}{'median s':>10}{'max s':>7}")
+    for kind in [*dict.fromkeys(outcome.fault.kind for outcome in outcomes), ""]:
+        some = [outcome for outcome in outcomes if kind in ("", outcome.fault.kind)]
+        right = sum(not outcome.wrong for outcome in some)
+        worst = [max(outcome.right_s) for outcome in some if outcome.right_s] or [float("nan")]
+        line = f"{kind or 'all':24}{len(some):6}{right:7}{statistics.median(worst):10.1f}{max(worst):7.1f}"
+        print(line)
+
+
+def logs(folder: Path) -> str:
+    """The ends of what was written down."""
+    return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in folder.glob("*.log"))

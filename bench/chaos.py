@@ -32,11 +32,14 @@ def main() -> None:
     parser.add_argument("--stores", default="tcp,redis", help="where the job publishes, in turn")
     parser.add_argument("--cycles", type=int, default=0, help="how many")
     options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    if not {*kinds} <= FAULTS.keys():
+        parser.error(f"--kinds are of: {', '.join(FAULTS)}")
     good = True
     if options.faults:
         if why_not():
             raise SystemExit(why_not())
-        planned = plan(options.faults, options.seed, options.kinds.split(","), options.stores.split(","))
+        planned = plan(options.faults, options.seed, kinds, options.stores.split(","))
         good = course([fault for fault in planned if options.only in (None, fault.index)], options.seed)
     if options.cycles:
         good = cycles(options.cycles) and good

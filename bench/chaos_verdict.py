@@ -68,7 +68,7 @@ def _is_false(found: dict[str, Any]) -> bool:
 
 
 def right_after(watcher: Watcher, truth: Truth, since: float, deadline_s: float) -> tuple[float | None, str]:
-    """Seconds from `since` (monotonic) to the first of two right looks on end; None with the last doubt if too late."""
+    """Seconds from `since` (monotonic) to the first of two right looks on end, None if too late; and the last doubt."""
     after, first, doubt = since, None, "it does not answer"
     while after < since + deadline_s:
         seen = watcher.look(after, max(0.1, since + deadline_s - time.monotonic()))
@@ -79,7 +79,7 @@ def right_after(watcher: Watcher, truth: Truth, since: float, deadline_s: float)
         if now_wrong:
             first, doubt = None, now_wrong
         elif first is not None:
-            return first - since, ""
+            return first - since, doubt
         else:
             first = after
     return None, doubt

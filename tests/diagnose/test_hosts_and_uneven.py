@@ -40,7 +40,7 @@ def test_a_late_host_of_which_one_rank_stays_late_is_that_rank() -> None:
     ticks = play(MadeJob(phases), hosts=two_hosts(4))
     assert any([finding.kind for finding in open_findings(tick)] == ["slow_node"] for tick in ticks)
     assert [(finding.kind, finding.ranks) for finding in open_findings(ticks[-1])] == [("straggler", (3,))]
-    assert [finding.kind for finding in ticks[-1] if finding.cleared_at_step is not None] == ["slow_node"]
+    assert "slow_node" in [finding.kind for finding in ticks[-1] if finding.cleared_at_step is not None]
 
 
 def test_with_a_rank_a_host_it_is_the_rank() -> None:

@@ -8,8 +8,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 from across import stopped_family
@@ -74,8 +76,9 @@ def kill_rank(stage: Stage, chance: random.Random) -> str:
 
 
 def forge_frames(stage: Stage, chance: random.Random) -> str:
-    """Whoever reaches the store overwrites what ranks put."""
-    return _attack(stage, "frames", chance.uniform(3, 6), chance.randrange(1 << 30))
+    """Whoever reaches the store overwrites what ranks put; then somebody begins to watch."""
+    words = _attack(stage, "frames", chance.uniform(3, 6), chance.randrange(1 << 30))
+    return f"{words}; {kill_watcher(stage, chance)}"
 
 
 def besiege_port(stage: Stage, chance: random.Random) -> str:
@@ -111,14 +114,24 @@ def restart_on_full_disk(stage: Stage, chance: random.Random) -> str:
 
 @contextlib.contextmanager
 def _full(stage: Stage) -> Iterator[None]:
-    ballast = stage.disk / "ballast"
-    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    ballast, ended = stage.disk / "ballast", threading.Event()
+    filler = threading.Thread(target=_fill, args=(ballast, ended))
+    filler.start()
     try:
         yield
     finally:
+        ended.set()
+        filler.join()
         ballast.unlink()
+
+
+def _fill(ballast: Path, ended: threading.Event) -> None:
+    """Take all that there is, and what others give back."""
+    with ballast.open("wb", buffering=0) as file:
+        while not ended.wait(0.02):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
 
 
 def jump_clock(stage: Stage, chance: random.Random) -> str:

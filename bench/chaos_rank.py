@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from trainer import loop
 from trainer.__main__ import main
@@ -30,6 +32,17 @@ class Exact(Progress):
         super().record(loss, last)
 
 
+class Lasting(DistributedDataParallel):
+    """Keeps its first buckets: the last bit of a sum over four ranks depends on the gradient's place in its bucket.
+
+    Otherwise the first step behind a checkpoint would be summed in another order than in a run that goes straight on.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options, find_unused_parameters=True)
+
+
 if __name__ == "__main__":
+    loop.DistributedDataParallel = Lasting  # type: ignore[misc]
     loop.Progress = Exact  # type: ignore[attr-defined]
     sys.exit(main())

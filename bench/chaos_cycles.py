@@ -26,18 +26,15 @@ from ddpmon.store.tcp import TcpStore
 ROOT = Path(__file__).resolve().parents[1]
 _WARM_UP = 50  # cycles before the first count: what is loaded and pooled once is no leak
 _SETTLE_S = 3.0
+Address = tuple[str, int]
 
 
 def cycles(count: int) -> bool:
     """Go through so many of each kind, and print what is held before and after; True if it is not more and more."""
     with simulated_run() as (url, host), Relay(url) as relay:
-        address = relay.address
-        parts: dict[str, Callable[[], bool]] = {
-            "watcher attaches, detaches": lambda: attach(f"tcp://{address[0]}:{address[1]}"),
-            "writer attaches, detaches": lambda: write(address),
-        }
-        good = [_part(name, count, each, host) for name, each in parts.items()]
-        observer = Observer(f"tcp://{address[0]}:{address[1]}")
+        good = [_part("watcher attaches, detaches", count, lambda: attach(url), host)]
+        good.append(_part("writer attaches, detaches", count, lambda: write(address_of(url)), host))
+        observer = Observer(f"tcp://{relay.address[0]}:{relay.address[1]}")
         good.append(_part("store fails, heals", count, lambda: fail(relay, observer), host))
         observer.close()
     return all(good)
@@ -68,7 +65,7 @@ def attach(url: str) -> bool:
         observer.close()
 
 
-def write(address: tuple[str, int]) -> bool:
+def write(address: Address) -> bool:
     """A client of the store comes, puts and goes; True if what it put is there."""
     store = TcpStore(*address)
     try:
@@ -92,12 +89,17 @@ def fail(relay: Relay, observer: Observer) -> bool:
     return observer.tick().link.state == "live" and lost
 
 
+def address_of(url: str) -> Address:
+    """Host and port of tcp://host:port."""
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    return host, int(port)
+
+
 class Relay:
     """Passes connections on to the store at `url`, while it is open."""
 
     def __init__(self, url: str) -> None:
-        host, _, port = url.removeprefix("tcp://").rpartition(":")
-        self._store = (host, int(port))
+        self._store = address_of(url)
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._peers: dict[socket.socket, socket.socket] = {}

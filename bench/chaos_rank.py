@@ -39,10 +39,10 @@ class Lasting(DistributedDataParallel):
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options, find_unused_parameters=True)
+        super().__init__(*arguments, **{**options, "find_unused_parameters": True})
 
 
 if __name__ == "__main__":
-    loop.DistributedDataParallel = Lasting  # type: ignore[misc]
+    loop.DistributedDataParallel = Lasting  # type: ignore[attr-defined]
     loop.Progress = Exact  # type: ignore[attr-defined]
     sys.exit(main())

@@ -11,7 +11,7 @@ from watcher import Seen, Watcher
 
 # What no fault may leave behind. What a busy machine does to a rank (its cores, its pauses) may be true.
 BROKEN = ("rank_lost", "rank_failed", "hang", "uneven_inputs", "nonfinite_loss")
-FALSE = (*BROKEN, "loss_jump", "slow_node", "slow_network")
+FALSE = (*BROKEN, "loss_jump", "slow_node")
 _FRESH_S = 4.0
 
 
@@ -62,7 +62,7 @@ def _of_the_findings(findings: list[dict[str, Any]]) -> list[str]:
 
 
 def _is_false(found: dict[str, Any]) -> bool:
-    if found["kind"] == "straggler":
+    if found["kind"] in ("straggler", "slow_network"):  # what others do to this machine's cores may be felt a little
         return STRAGGLER not in found["ranks"] and found["severity"] != "info"
     return found["kind"] in FALSE or (found["kind"] == "monitor_degraded" and bool(found["ranks"]))
 

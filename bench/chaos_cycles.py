@@ -26,6 +26,7 @@ from ddpmon.store.tcp import TcpStore
 ROOT = Path(__file__).resolve().parents[1]
 _WARM_UP = 50  # cycles before the first count: what is loaded and pooled once is no leak
 _SETTLE_S = 3.0
+_RESOLVES_S = 60.0  # torch asks for the name of every address that it connects to, and a name server may be busy
 Address = tuple[str, int]
 
 
@@ -67,7 +68,7 @@ def attach(url: str) -> bool:
 
 def write(address: Address) -> bool:
     """A client of the store comes, puts and goes; True if what it put is there."""
-    store = TcpStore(*address)
+    store = TcpStore(*address, timeout_s=_RESOLVES_S)
     try:
         store.put("ddpmon/cycles", b"here")
         return store.get_many(["ddpmon/cycles"]) == [b"here"]
@@ -77,7 +78,7 @@ def write(address: Address) -> bool:
 
 def fail(relay: Relay, observer: Observer) -> bool:
     """The store fails and heals under a watcher and a writer; True if both noticed, and the watcher is live again."""
-    writer = TcpStore(*relay.address)
+    writer = TcpStore(*relay.address, timeout_s=_RESOLVES_S)
     relay.shut()
     lost = observer.tick().link.state != "live"
     with contextlib.suppress(StoreUnavailable):

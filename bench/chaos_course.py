@@ -77,10 +77,8 @@ def course(planned: Sequence[Planned], seed: int) -> bool:
     print(*leaks.lines(), sep="\n")
     troubles = [f"loss: {text}" for text in different[:10]] + leaks.found() + [f"left behind: {text}" for text in left]
     print(*troubles, sep="\n")
-    print(
-        f"{sum(outcome.fault.index >= 0 for outcome in outcomes)} faults in {time.monotonic() - began:.0f} s; {len(left)} processes left behind",
-        flush=True,
-    )
+    faults = sum(outcome.fault.index >= 0 for outcome in outcomes)
+    print(f"{faults} faults in {time.monotonic() - began:.0f} s; {len(left)} processes left behind", flush=True)
     return not troubles and bool(compared) and not any(outcome.wrong for outcome in outcomes)
 
 

@@ -25,6 +25,8 @@ from chaos_verdict import right_after, truth_of
 from network import Network, network
 from watcher import Watcher
 
+from ddpmon.diagnose.steps import WARM_UP
+
 ALLOWED_S = 10.0
 _STRETCH, _PATIENCE_S, _GOES_ON_S, _STARTS_S = 25, 30.0, 60.0, 180.0
 
@@ -130,8 +132,8 @@ def _one(stage: Stage, fault: Planned, seed: int) -> Outcome:
     began = time.monotonic()
     words = FAULTS[fault.kind](stage, random.Random(f"{seed}/{fault.index}/{fault.kind}"))
     undone = time.monotonic()
-    made = {life.pid: life.steps for life in stage.crew().values()}
-    healed = stage.all_step(made, _GOES_ON_S)
+    least = WARM_UP if fault.kind in RESTARTS else 0
+    healed = stage.all_step({life.pid: max(life.steps, least) for life in stage.crew().values()}, _GOES_ON_S)
     if healed is None:
         outcome.wrong.append("training does not go on")
     else:

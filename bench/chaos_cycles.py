@@ -58,10 +58,14 @@ def _part(name: str, count: int, each: Callable[[], bool], host: psutil.Process)
 
 
 def attach(url: str) -> bool:
-    """A watcher comes, looks once and goes; True if it saw the run."""
-    observer = Observer(url)
+    """A watcher comes, looks until it sees the run, and goes; True if it saw it."""
+    observer, until = Observer(url), time.monotonic() + _RESOLVES_S
     try:
-        return observer.tick().link.state == "live"
+        while observer.tick().link.state != "live":
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
     finally:
         observer.close()
 
@@ -87,7 +91,10 @@ def fail(relay: Relay, observer: Observer) -> bool:
         lost = False
     writer.close()
     relay.open()
-    return observer.tick().link.state == "live" and lost
+    until = time.monotonic() + _RESOLVES_S
+    while observer.tick().link.state != "live" and time.monotonic() < until:
+        time.sleep(0.1)
+    return observer.refreeze().link.state == "live" and lost
 
 
 def address_of(url: str) -> Address:

@@ -54,16 +54,20 @@ def _of_the_run(status: dict[str, Any], truth: Truth) -> list[str]:
 
 
 def _of_the_findings(findings: list[dict[str, Any]]) -> list[str]:
-    doubts = [f"{found['kind']}: {found['summary']}" for found in findings if _is_false(found)]
+    busy = any(found["kind"] == "cpu_contention" for found in findings)
+    doubts = [f"{found['kind']}: {found['summary']}" for found in findings if _is_false(found, busy)]
     named = [(found["ranks"], found["phase"], found["nodes"]) for found in findings if found["kind"] == "straggler"]
     if ([STRAGGLER], "input", ["host1"]) not in named:
         doubts.append(f"the straggler is not named: {[(f['kind'], f['ranks'], f['phase']) for f in findings]}")
     return doubts
 
 
-def _is_false(found: dict[str, Any]) -> bool:
-    if found["kind"] in ("straggler", "slow_network"):  # what others do to this machine's cores may be felt a little
+def _is_false(found: dict[str, Any], busy: bool) -> bool:
+    """Whether a finding does not belong here; where others take the cores, ranks and transfers may truly be slower."""
+    if found["kind"] == "straggler":
         return STRAGGLER not in found["ranks"] and found["severity"] != "info"
+    if found["kind"] == "slow_network":
+        return not busy and found["severity"] != "info"
     return found["kind"] in FALSE or (found["kind"] == "monitor_degraded" and bool(found["ranks"]))
 
 

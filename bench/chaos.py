@@ -8,8 +8,8 @@ Four ranks on two hosts that are network namespaces train under an elastic torch
 watcher on another host has the address, one on host 0 finds runs by itself. Every 25 faults the job starts anew, every
 other time publishing to a redis-server. After each fault both watchers must be right within 10 seconds of the first
 step that all ranks make again (of the last step of the warm-up, where they were started again): the run's processes,
-hosts and coverage, the slow rank named, nothing else claimed. At the end every loss of every rank is compared with that of a run without the monitor. Needs root. The exit code is 1 if
-anything was not as it should be.
+hosts and coverage, the slow rank named, nothing else claimed. At the end every loss of every rank is compared with that
+of a run without the monitor. Needs root. The exit code is 1 if anything was not as it should be.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from chaos_stage import FAR_HOST, RANKS, Stage, watchers_environment
 from watcher import ROOT, Watcher
 
 _RESTART_S, _BEGINS_S = 240.0, 60.0
+_HEARD_S = 3.0  # frames of a rank have come since
 
 
 def kill_watcher(stage: Stage, _chance: random.Random) -> str:
@@ -138,6 +139,7 @@ def jump_clock(stage: Stage, chance: random.Random) -> str:
     """A rank's wall clock jumps, and stays there."""
     rank, seconds = chance.randrange(RANKS), chance.choice((-1, 1)) * chance.choice((3, 40, 600, 7200, 10**7))
     stage.clocks.set(rank, seconds)
+    time.sleep(_HEARD_S)
     return f"rank {rank} is {seconds:+,} s off"
 
 

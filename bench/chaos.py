@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(FAULTS), help="of these kinds")
     parser.add_argument("--stores", default="tcp,redis", help="where the job publishes, in turn")
     parser.add_argument("--cycles", type=int, default=0, help="how many")
+    parser.add_argument("--busy", action="store_true", help="others use these cores: be patient, allow for transfers")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
     if not {*kinds} <= FAULTS.keys():
@@ -40,7 +41,9 @@ def main() -> None:
         if why_not():
             raise SystemExit(why_not())
         planned = plan(options.faults, options.seed, kinds, options.stores.split(","))
-        good = course([fault for fault in planned if options.only in (None, fault.index)], options.seed)
+        good = course(
+            [fault for fault in planned if options.only in (None, fault.index)], options.seed, busy=options.busy
+        )
     if options.cycles:
         good = cycles(options.cycles) and good
     raise SystemExit(0 if good else 1)

@@ -35,13 +35,17 @@ class Stage:
         folder: logs, losses and clocks.
         disk: a small file system: announcements, checkpoints and temporary files go there.
         redis: where the job publishes; None for its own store.
+        busy: whether others use this machine's cores.
 
     Attributes:
         near: a watcher on host 0 that finds runs by itself; it goes with no stage.
         far: one on another host, with the address.
     """
 
-    def __init__(self, net: Network, folder: Path, disk: Path, redis: Redis | None, near: Watcher) -> None:
+    def __init__(
+        self, net: Network, folder: Path, disk: Path, redis: Redis | None, near: Watcher, *, busy: bool = False
+    ) -> None:
+        self.busy = busy
         self.net, self.folder, self.disk, self.redis, self.near = net, folder, disk, redis, near
         self.losses = folder / "losses"
         self.losses.mkdir(parents=True)

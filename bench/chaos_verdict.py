@@ -17,16 +17,17 @@ _FRESH_S = 4.0
 
 @dataclass(frozen=True)
 class Truth:
-    """What holds since the fault was undone: each rank's process, and the steps that it had made by then."""
+    """What holds since the fault was undone: each rank's process, the steps by then, and if others use the cores."""
 
     pids: dict[int, int]
     step: int
+    busy: bool
 
 
 def truth_of(stage: Stage) -> Truth:
     """As the ranks themselves have written it down."""
     crew = stage.crew()
-    return Truth({rank: life.pid for rank, life in crew.items()}, min(life.steps for life in crew.values()))
+    return Truth({rank: life.pid for rank, life in crew.items()}, min(life.steps for life in crew.values()), stage.busy)
 
 
 def wrong(seen: Seen, truth: Truth) -> str:
@@ -34,7 +35,7 @@ def wrong(seen: Seen, truth: Truth) -> str:
     status = seen["status"]
     if seen["link"][0] != "live" or status["run"] is None:
         return f"the link is {seen['link']}"
-    doubts = [*_of_the_run(status, truth), *_of_the_findings(status["findings"])]
+    doubts = [*_of_the_run(status, truth), *_of_the_findings(status["findings"], truth.busy)]
     return doubts[0] if doubts else ""
 
 
@@ -53,8 +54,8 @@ def _of_the_run(status: dict[str, Any], truth: Truth) -> list[str]:
     return [what for what, holds in checks.items() if not holds]
 
 
-def _of_the_findings(findings: list[dict[str, Any]]) -> list[str]:
-    busy = any(found["kind"] == "cpu_contention" for found in findings)
+def _of_the_findings(findings: list[dict[str, Any]], busy: bool) -> list[str]:
+    busy = busy or any(found["kind"] == "cpu_contention" for found in findings)
     doubts = [f"{found['kind']}: {found['summary']}" for found in findings if _is_false(found, busy)]
     named = [(found["ranks"], found["phase"], found["nodes"]) for found in findings if found["kind"] == "straggler"]
     if ([STRAGGLER], "input", ["host1"]) not in named:

@@ -27,7 +27,14 @@ pytestmark = [pytest.mark.skipif(bool(why), reason=why), pytest.mark.timeout(600
 
 
 def test_a_short_course_of_faults_harms_nothing_and_leaves_nothing() -> None:
-    command = [sys.executable, str(ROOT / "bench" / "chaos.py"), f"--faults={len(KINDS)}", "--seed=7", "--stores=tcp"]
+    command = [
+        sys.executable,
+        str(ROOT / "bench" / "chaos.py"),
+        f"--faults={len(KINDS)}",
+        "--seed=59",
+        "--stores=tcp",
+        "--busy",
+    ]
     done = subprocess.run([*command, f"--kinds={','.join(KINDS)}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     table = {kind: re.search(rf"^{kind} +1 +1 ", done.stdout, re.MULTILINE) for kind in KINDS}

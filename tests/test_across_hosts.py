@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from across import Job, torchrun
+from network import Network, network, why_not
+from watcher import ROOT, Seen, Watcher, watching
 
 pytest.importorskip("torch")
 from ddpmon.store.discovery import Announcement, discover
-from tests.network import INTERFACE, Network, network, why_not
-from tests.watcher import ROOT, Seen, Watcher, watching
 
 THROTTLED_MS = 40.0  # what the slow link costs a step at the least: half a megabyte crosses it
 RANKS, WATCHER = (0, 1, 2, 3), 2
@@ -28,6 +27,7 @@ FAULTS = (
     f"--fault=forward:rank=2+3,ms=100,from={NODE_FROM},until={NODE_FROM + 35}",
 )
 MODEL = ("--layers=2", "--width=64", "--heads=2", "--batch=2", "--context=32")
+JOB = Job(2, 2, ["-m", "trainer", "--name=across", "--steps=100000", *MODEL, *EVEN, *FAULTS])
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).close()"
 
 SAMPLERS = """
@@ -62,7 +62,7 @@ class Launch:
 
     def follow(self) -> None:
         with (
-            torchrun(self.net, self.folder),
+            torchrun(self.net, self.folder, JOB),
             watching(self.net.enter(WATCHER), self.url, self.folder / "watcher.log") as watcher,
         ):
             try:
@@ -94,36 +94,6 @@ class Launch:
         """A Python script's run on a host."""
         command = [*self.net.enter(host), sys.executable, "-c", script, *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-@contextlib.contextmanager
-def torchrun(net: Network, folder: Path) -> Iterator[None]:
-    """A torchrun on each of the first two hosts; nothing of them is left at the end."""
-    started = [launcher(net, folder, host) for host in range(2)]
-    try:
-        yield
-    finally:
-        for process in started:
-            family = [psutil.Process(process.pid)] if process.poll() is None else []
-            for each in [child for parent in family for child in parent.children(recursive=True)] + family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-            process.wait()
-
-
-def launcher(net: Network, folder: Path, host: int) -> subprocess.Popen[bytes]:
-    where = [f"--nnodes=2 --nproc-per-node=2 --node-rank={host}", f"--master-addr={net.address(0)} --master-port=29500"]
-    command = [sys.executable, "-m", "torch.distributed.run", *" ".join(where).split(), "-m", "trainer"]
-    environment = {"DDPMON_HOSTNAME": f"host{host}", "GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"}
-    with (folder / f"host{host}.log").open("wb") as log:
-        return subprocess.Popen(
-            [*net.enter(host), *command, "--name=across", "--steps=100000", *MODEL, *EVEN, *FAULTS],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from ddpmon.run.rings import I64
 
 _ONSET_STEPS = 2 * WINDOW  # an onset may still be corrected while this young
 _FOR_GOOD = 50  # windows in a row
-_ALL_LATE = 1.05
+_ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
 _BY_DESIGN = 0.75
 _MORE = 0.05
 _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
@@ -79,8 +79,13 @@ class Stragglers:
             return []
         keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in ledger.host_keys]
         self._hosts.update(ledger.steps, ledger.host_ratios, np.array(keys, np.int64))
+        for case in self._hosts.cases:  # one of its ranks may go on being late alone, and the host's median with it
+            if case.finding is not None and case.high and not _all_late(ledger, keys.index(case.key), *_STILL_ALL_LATE):
+                self._hosts.cases.clear(case.key, int(ledger.steps[-1]))
         cases = [(keys.index(case.key), case) for case in self._hosts.cases]
-        return [(place, case) for place, case in cases if case.finding is not None or _all_late(ledger, place)]
+        return [
+            (place, case) for place, case in cases if case.finding is not None or _all_late(ledger, place, *_ALL_LATE)
+        ]
 
     def _describe(
         self,
@@ -121,12 +126,16 @@ def _is_young(case: Case) -> bool:
     return case.finding is None and case.high < _FOR_GOOD
 
 
-def _all_late(ledger: Ledger, host: int) -> bool:
-    """Whether each of the host's ranks (two at least) works longer than the ranks of the other hosts."""
+def _all_late(ledger: Ledger, host: int, least: float, share: float) -> bool:
+    """Whether each of the host's ranks (two at least) is late by `least` of the work of the other hosts' ranks.
+
+    And by `share` of what the host is late by: where one rank is late by far more than another, it is not the host.
+    """
     own = ledger.host_of == host
     window = ledger.work[:, -WINDOW:]
-    others = np.median(window[~own])
-    return bool(own.sum() >= 2 and (np.median(window[own], axis=1) > _ALL_LATE * others).all())
+    others = float(np.median(window[~own]))
+    excess = np.median(window[own], axis=1) - others
+    return bool(own.sum() >= 2 and excess.min() > max(least * others, share * float(np.median(excess))))
 
 
 def _peers(ledger: Ledger, suspects: I64) -> I64:

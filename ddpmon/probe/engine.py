@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpmon.probe import rendezvous
 from ddpmon.probe.identity import run_id
 from ddpmon.probe.uplink import Uplink, say
-from ddpmon.schema import HistoryFrame, encode
+from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
 from ddpmon.store.connect import engine_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
@@ -50,7 +50,6 @@ class EngineUplink(Uplink):
     """
 
     engine: Engine | None = None
-    _info: bytes = b""
     _complained: bool = False
 
     def connect(self) -> bool:
@@ -66,12 +65,6 @@ class EngineUplink(Uplink):
         if self._store is None:
             self._join_engine()
         return True
-
-    def put_history(self, frame: HistoryFrame) -> None:
-        """Publish this rank's past; rank 0 also refreshes the run, which may have expired or been lost."""
-        Uplink.put_history(self, frame)
-        if self.identity.rank == 0 and self._store is not None:
-            self._register(self._store)
 
     def drop(self) -> None:
         """Let go of a connection that has failed."""
@@ -111,6 +104,7 @@ class EngineUplink(Uplink):
                 self._announce(self.engine.address.url_of(self.run), password)
 
     def _register(self, store: Store) -> None:
+        """Name the run in the engine, where it may have expired or been lost."""
         store.put(run_key(self.run), self._info)
         store.put(RUNS_KEY, self.run.encode())
 

@@ -51,6 +51,8 @@ class Uplink:
     _address: tuple[str, int] | None = None
     _store: Store | None = None
     _serves: bool = False
+    _info: bytes = b""
+    _url: str = ""
     _file: Path | None = None
 
     @property
@@ -85,8 +87,12 @@ class Uplink:
         self._put(rank_key(self.run, frame.rank), encode(frame))
 
     def put_history(self, frame: HistoryFrame) -> None:
-        """Publish this rank's past."""
+        """Publish this rank's past; rank 0 also says anew which run this is, where that may have been lost."""
         self._put(history_key(self.run, frame.rank), encode(frame))
+        if self.identity.rank == 0 and self._store is not None:
+            self._register(self._store)
+            if self._file is None:  # the disk may have been full
+                self._file = self._write_file()
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""
@@ -150,8 +156,15 @@ class Uplink:
         for run in earlier:  # before an elastic restart, in a store that has outlived them
             self._forget(store, run)
         _empty(store, self.run, self.identity.world_size, self.identity.node_keys)
-        store.put(run_key(self.run), encode(self.describe(self.run)))
+        self._info = encode(self.describe(self.run))
+        store.put(run_key(self.run), self._info)
         store.put(RUNS_KEY, "\n".join([*earlier, self.run][-_RUNS_KEPT:]).encode())
+
+    def _register(self, store: Store) -> None:
+        """Say again which run this is in a store of its own: whoever reaches the store can overwrite it."""
+        if self._serves:
+            store.put(run_key(self.run), self._info)
+            store.put(RUNS_KEY, self.run.encode())
 
     def _forget(self, store: Store, run: str) -> None:
         """Free what an earlier run's frames take; one that lives on fills them again."""
@@ -194,22 +207,26 @@ class Uplink:
         return False
 
     def _announce(self, url: str, hint: str = "") -> None:
-        me = self.identity
-        self._file = announce(
-            Announcement(
-                run_id=self.run,
-                name=self.name,
-                url=url,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                world_size=me.world_size,
-                started_at=time.time(),
-            )
-        )
+        self._url = url
+        self._file = self._write_file()
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None else there
         elsewhere = f" (from another host: {there})" if self._file and not _is_local(url) else ""
         say(f"to see this run live: {how}{elsewhere}{hint}")
+
+    def _write_file(self) -> Path | None:
+        """Announce the run on this host."""
+        return announce(
+            Announcement(
+                run_id=self.run,
+                name=self.name,
+                url=self._url,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                world_size=self.identity.world_size,
+                started_at=time.time(),
+            )
+        )
 
 
 def _empty(store: Store, run: str, world_size: int, node_keys: Iterable[int]) -> None:

@@ -23,6 +23,7 @@ _LEAST_TTL_S, _MOST_TTL_S = 60, 366 * 24 * 3600
 _CHUNK = 1024  # keys a command
 _MOST_RUNS = 1000
 _MOST_BYTES = (1 << 20) + 64  # of a value: what a frame may have and its signature, and more, so that it is refused
+_MOMENT_S = 0.001
 _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
@@ -47,7 +48,7 @@ class RedisStore:
         self._patience_s = timeout_s
         self._unanswered: deque[float] = deque()  # when each command whose answer is still to come was sent
         self._broken = False
-        self._named: set[str] = set()
+        self._scores: dict[str, float] = {}  # of the runs that are named here: when they began
         self._redis: Any = load_redis()
         self._connection: Any = _connection(self._redis, address, timeout_s)
         with self._in_words(f"no store at {self.address}"):
@@ -102,12 +103,14 @@ class RedisStore:
 
     def _add_run(self, run_id: str) -> None:
         """Name a run, or refresh its name; the first time clear away the names of runs that have expired."""
-        if run_id not in self._named:
-            self._named.add(run_id)
+        if run_id not in self._scores:
             names = self._names()
             if gone := set(names) - set(self._kept(names)):
                 self._send("ZREM", RUNS_KEY, *gone)
-        self._send("ZADD", RUNS_KEY, "NX", time(), run_id)
+            newest = self._ask("ZRANGE", RUNS_KEY, -1, -1, "WITHSCORES")
+            # No run is older than those it finds: clocks may have been set back.
+            self._scores[run_id] = max(time(), float(newest[1]) + _MOMENT_S if newest else 0.0)
+        self._send("ZADD", RUNS_KEY, "NX", self._scores[run_id], run_id)
         self._send("EXPIRE", RUNS_KEY, _MOST_TTL_S)
         self._send("SET", _ttl_key(run_id), self._ttl_s, "EX", self._ttl_s)
 

@@ -33,6 +33,25 @@ def test_one_late_rank_of_a_host_is_not_the_host() -> None:
     assert [(finding.kind, finding.ranks) for finding in found] == [("straggler", (3,))]
 
 
+def test_one_rank_that_is_late_by_far_more_than_its_neighbour_is_not_the_host() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][2, ONSET:] += 8.0
+    phases["forward"][3, ONSET:] += 60.0
+    found = open_findings(play(MadeJob(phases), hosts=two_hosts(4))[-1])
+    assert [(finding.kind, finding.ranks) for finding in found if finding.severity != "info"] == [("straggler", (3,))]
+    assert "slow_node" not in [finding.kind for finding in found]
+
+
+def test_a_late_host_of_which_one_rank_stays_late_is_that_rank() -> None:
+    phases = healthy_phases(4, 300)
+    phases["forward"][2, ONSET:180] += 60.0
+    phases["forward"][3, ONSET:] += 60.0
+    ticks = play(MadeJob(phases), hosts=two_hosts(4))
+    assert any([finding.kind for finding in open_findings(tick)] == ["slow_node"] for tick in ticks)
+    assert [(finding.kind, finding.ranks) for finding in open_findings(ticks[-1])] == [("straggler", (3,))]
+    assert "slow_node" in [finding.kind for finding in ticks[-1] if finding.cleared_at_step is not None]
+
+
 def test_with_a_rank_a_host_it_is_the_rank() -> None:
     phases = healthy_phases(4, 300)
     phases["forward"][3, ONSET:] += 60.0

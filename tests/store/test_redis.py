@@ -125,6 +125,16 @@ def test_many_runs_are_listed_and_expire(server: RedisServer) -> None:
         assert max(left[1:]) <= 1000
 
 
+def test_a_run_whose_clock_was_set_back_is_newer_than_those_that_it_finds(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opened(server.url(tail="/9"))) as before, closing(opened(server.url(tail="/9"))) as after:
+        start_run(before, "before")
+        monkeypatch.setattr("ddpmon.store.redis.time", lambda: time.time() - 7200)
+        start_run(after, "after")
+        assert list_runs(before) == ["before", "after"]
+
+
 def run_keys(run_id: str) -> list[str]:
     return [run_key(run_id), rank_key(run_id, 0), f"ddpmon/{run_id}/ttl"]
 

@@ -26,13 +26,14 @@ def why_not() -> str:
 
 
 class Network:
-    """So many hosts on one bridge; `address(i)` is host i's on its only interface, beside loopback."""
+    """So many hosts on one bridge."""
 
     def __init__(self, hosts: int) -> None:
         self._mark = secrets.token_hex(3)
         self.hosts = hosts
 
     def address(self, host: int) -> str:
+        """A host's address, that of its only interface beside loopback."""
         return f"10.77.32.{host + 1}"
 
     def enter(self, host: int) -> list[str]:
@@ -40,6 +41,7 @@ class Network:
         return ["ip", "netns", "exec", self._space(host)]
 
     def make(self) -> None:
+        """Make the namespaces and what lies in them."""
         switch = self._space("sw")
         _do(f"ip netns add {switch}")
         _do(f"ip -n {switch} link add br0 type bridge")
@@ -67,6 +69,14 @@ class Network:
         """Let the link run free again."""
         _do(f"tc -n {self._space('sw')} qdisc del dev port{host} root")
         _do(f"tc -n {self._space(host)} qdisc del dev {INTERFACE} root")
+
+    def cut(self, host: int) -> None:
+        """Pull one host's cable."""
+        _do(f"ip -n {self._space('sw')} link set port{host} down")
+
+    def restore(self, host: int) -> None:
+        """Plug it in again."""
+        _do(f"ip -n {self._space('sw')} link set port{host} up")
 
     def _space(self, name: int | str) -> str:
         return f"ddpmon-{self._mark}-{name}"

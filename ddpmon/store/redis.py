@@ -20,13 +20,18 @@ from ddpmon.store.redis_url import RedisAddress
 
 DEFAULT_TTL_S = 24 * 3600
 _LEAST_TTL_S, _MOST_TTL_S = 60, 366 * 24 * 3600
-_CHUNK = 1024  # keys a command
+_CHUNK = 256  # keys a round trip
 _MOST_RUNS = 1000
 _MOST_BYTES = (1 << 20) + 64  # of a value: what a frame may have and its signature, and more, so that it is refused
-_MOMENT_S = 0.001
+_TOO_MUCH = bytes(_MOST_BYTES + 1)  # in place of each larger value
+_MOST_AT_ONCE, _MOST_A_KEY = 256 << 20, 64 << 10  # bytes that one read may bring, in all or a key
+_MOMENT_S, _FAR_AHEAD_S = 0.001, 366 * 86_400.0
 _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+
+
+_scores: dict[str, float] = {}  # of the runs that this process has named: when they began
 
 
 class RedisStore:
@@ -47,8 +52,8 @@ class RedisStore:
         self._ttl_s = ttl_s
         self._patience_s = timeout_s
         self._unanswered: deque[float] = deque()  # when each command whose answer is still to come was sent
-        self._broken = False
-        self._scores: dict[str, float] = {}  # of the runs that are named here: when they began
+        self._broken = False  # nothing more is put
+        self._gone = False  # and nothing read
         self._redis: Any = load_redis()
         self._connection: Any = _connection(self._redis, address, timeout_s)
         with self._in_words(f"no store at {self.address}"):
@@ -63,18 +68,24 @@ class RedisStore:
                 self._send("SET", key, value, "EX", self._ttl_s)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of `keys` in one round trip a thousand; None for a key that is missing, empty or no string.
+        """The values of `keys`, a few hundred a round trip; None for a key that is missing, empty or no string.
 
-        Whoever can write may have put more than any memory holds: of each value no more is read than a frame may have.
+        Whoever can write may have put more than any memory holds: of each value no more is read than a frame may have,
+        and of all together no more than frames would take.
         """
         with self._in_words(f"the store at {self.address} does not answer"):
             if list(keys) == [RUNS_KEY]:
                 return [b"\n".join(self._kept(self._names())) or None]
             found: list[bytes | None] = []
+            left = max(_MOST_AT_ONCE, _MOST_A_KEY * len(keys))
             for start in range(0, len(keys), _CHUNK):
                 part = keys[start : start + _CHUNK]
                 answers = self._ask_each([("GETRANGE", key, 0, _MOST_BYTES) for key in part])
-                found += [answer or None if isinstance(answer, bytes) else None for answer in answers]
+                values = [answer if isinstance(answer, bytes) else b"" for answer in answers]
+                left -= sum(map(len, values))
+                if left < 0:
+                    raise ValueError("it holds far more for this run than frames take")
+                found += [(value if len(value) <= _MOST_BYTES else _TOO_MUCH) or None for value in values]
         return found
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:
@@ -98,19 +109,19 @@ class RedisStore:
             self._broken = True
             with suppress(Exception):  # closing on answers that nobody has read could cut off what was put last
                 self._take_answers(_FAREWELL_S)
+        self._gone = True
         with suppress(Exception):
             self._connection.disconnect()
 
     def _add_run(self, run_id: str) -> None:
         """Name a run, or refresh its name; the first time clear away the names of runs that have expired."""
-        if run_id not in self._scores:
+        if run_id not in _scores:
             names = self._names()
             if gone := set(names) - set(self._kept(names)):
                 self._send("ZREM", RUNS_KEY, *gone)
             newest = self._ask("ZRANGE", RUNS_KEY, -1, -1, "WITHSCORES")
-            # No run is older than those it finds: clocks may have been set back.
-            self._scores[run_id] = max(time(), float(newest[1]) + _MOMENT_S if newest else 0.0)
-        self._send("ZADD", RUNS_KEY, "NX", self._scores[run_id], run_id)
+            _scores[run_id] = _score(time(), float(newest[1]) if newest else 0.0)
+        self._send("ZADD", RUNS_KEY, "NX", _scores[run_id], run_id)
         self._send("EXPIRE", RUNS_KEY, _MOST_TTL_S)
         self._send("SET", _ttl_key(run_id), self._ttl_s, "EX", self._ttl_s)
 
@@ -147,6 +158,8 @@ class RedisStore:
         return answer
 
     def _ask_each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self._gone:  # redis-py would connect anew, and what was asked before is never answered there
+            raise ConnectionResetError("the connection was given up")
         self._take_answers(self._patience_s)
         self._complain_if_silent(0.0)
         self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
@@ -196,16 +209,16 @@ class RedisStore:
         except StoreUnavailable:
             raise
         except (errors.TimeoutError, TimeoutError):
-            self._broken = True
+            self._broken = self._gone = True
             raise StoreSilent(f"the store at {self.address} does not answer") from None
         except errors.AuthenticationError as error:
-            self._broken = True
+            self._broken = self._gone = True
             raise StoreUnavailable(f"the store at {self.address} does not let us in: {self._line(error)}") from None
         except errors.ResponseError as error:
-            self._broken = True
+            self._broken = self._gone = True
             raise StoreUnavailable(f"the store at {self.address} refuses: {self._line(error)}") from None
         except Exception as error:
-            self._broken = True
+            self._broken = self._gone = True
             raise StoreUnavailable(f"{trouble}: {self._line(error)}") from None
 
     def _line(self, error: Exception) -> str:
@@ -215,6 +228,14 @@ class RedisStore:
         if self._secret:
             text = text.replace(self._secret, "***")
         return "".join(letter if letter.isprintable() else " " for letter in text[:160])
+
+
+def _score(now: float, newest: float) -> float:
+    """When a run began, in Unix seconds: no run is older than those it finds, since clocks may have been set back.
+
+    A newest one that is no time, or far ahead, is somebody's mischief.
+    """
+    return max(now, newest + _MOMENT_S) if newest < now + _FAR_AHEAD_S else now
 
 
 def ttl_of_environment() -> int:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -192,6 +193,19 @@ def test_of_a_value_that_is_too_large_no_more_is_read_than_is_needed_to_refuse_i
         decode(keys[1], large, RankFrame)
 
 
+def test_a_server_that_holds_far_more_than_frames_take_is_refused(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [rank_key("full", rank) for rank in range(600)]
+    for key in keys:
+        store.put(key, b"x" * 2048)
+    assert store.get_many(keys) == [b"x" * 2048] * 600
+    monkeypatch.setattr("ddpmon.store.redis._MOST_AT_ONCE", 1 << 20)
+    monkeypatch.setattr("ddpmon.store.redis._MOST_A_KEY", 1024)
+    with pytest.raises(StoreUnavailable, match="holds far more for this run than frames take"):
+        store.get_many(keys)
+
+
 def test_users_may_do_what_they_are_allowed_and_passwords_stay_secret(tmp_path: Path) -> None:
     with redis_server(tmp_path / "acl", *USERS) as guarded:
         with closing(opened(guarded.url("ranks:rank-pass@"))) as ranks:
@@ -290,6 +304,26 @@ def test_a_server_that_is_stopped_is_silent_and_holds_nobody_up(tmp_path: Path) 
         within(lambda: answers(watcher.get_many, ["ddpmon/r/rank/0"]) == [b"2"])
         writer.close()
         watcher.close()
+
+
+def test_a_server_that_stops_in_the_middle_of_an_answer_is_silent_and_then_gone() -> None:
+    with socket.create_server((HOME, 0)) as listener:
+        threading.Thread(target=answer_by_half, args=[listener], daemon=True).start()
+        store = opened(f"redis://{HOME}:{listener.getsockname()[1]}", timeout_s=0.5)
+        with pytest.raises(StoreSilent):
+            store.get_many(["ddpmon/r/rank/0"])
+        with pytest.raises(StoreUnavailable, match="given up") as told:
+            store.get_many(["ddpmon/r/rank/0"])
+        assert not isinstance(told.value, StoreSilent), "so that it is opened anew"
+        store.close()
+
+
+def answer_by_half(listener: socket.socket) -> None:
+    """Answer whatever comes first as redis-py expects it, and a read with half of a value."""
+    visitor = listener.accept()[0]
+    while data := visitor.recv(4096):
+        half = b"GETRANGE" in data
+        visitor.sendall(b"$100\r\nhalf" if half else b"+OK\r\n" * data.count(b"*"))
 
 
 def answers(call: Callable[[list[str]], object], keys: list[str]) -> object:

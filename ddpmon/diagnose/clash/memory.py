@@ -61,7 +61,7 @@ def _of_host(host: Host) -> list[Sign]:
         Sign(
             kind="memory_pressure",
             about="host",
-            reading=figures.readings.get("host"),
+            source=("host", "host"),
             ranks=host.ranks,
             threat=threat or "info",
             evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
@@ -154,7 +154,7 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     return [
         Sign(
             kind="shm_low",
-            reading=disk.reads,
+            source=("disk", disk.path),
             about=None,
             ranks=host.ranks,
             summary=f"{said} of {host.name}{with_workers}",

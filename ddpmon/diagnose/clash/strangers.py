@@ -87,7 +87,7 @@ def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Si
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
     return Sign(
         kind="cpu_contention",
-        reading=host.frame.figures.readings.get("processes"),
+        source=("host", "processes"),
         about=mask_of(host.figures(ranks[0]).cpus),
         ranks=tuple(ranks),
         evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},

@@ -40,13 +40,15 @@ def demand(host: Host, ranks: Sequence[int]) -> int | None:
 def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
     """CPUs that these ranks may use together: of their affinity, at most their cgroups' quotas; 0 where unknown."""
     cpus = count(mask) or host.frame.figures.cpu_count or 0
+    if not any(host.figures(rank).quotas for rank in ranks):
+        return min(cpus, math.fsum(host.figures(rank).quota_cpus or cpus for rank in ranks)) if ranks else cpus
     members, allowed = defaultdict[str, set[int]](set), dict[str, float]()
     for rank in ranks:
         figures = host.figures(rank)
         for group, quota in (figures.quotas or {f"of rank {rank}": figures.quota_cpus or cpus}).items():
             members[group].add(rank)
             allowed[group] = min(quota, allowed.get(group, quota))
-    return min(cpus, _shared(members, allowed)) if ranks else cpus
+    return min(cpus, _shared(members, allowed))
 
 
 def _shared(members: Mapping[str, set[int]], allowed: Mapping[str, float]) -> float:

@@ -328,7 +328,7 @@ def test_a_link_is_narrow_once_three_readings_say_so(ticks: int, told: bool) -> 
 def test_a_moment_without_load_says_nothing_of_a_link(loaded: Callable[[int], bool]) -> None:
     def gpus(tick: int, _node: int) -> list[GpuFigures]:
         busy = 99.0 if loaded(tick) else 0.0
-        link = {"pcie_width": 4, "pcie_width_max": 16, "reads": tick, "slow_reads": tick // 10}
+        link: dict[str, Any] = {"pcie_width": 4, "pcie_width_max": 16, "reads": tick, "slow_reads": tick // 10}
         return [GpuFigures(0, "GPU-0", utilization_pct=busy, **link)]
 
     said = play_hosts(job(700), gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": None if rank else "GPU-0"})

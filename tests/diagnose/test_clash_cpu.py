@@ -11,6 +11,7 @@ import pytest
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
+from ddpmon.parts import Loader
 from ddpmon.run.model import Run
 from tests.made_frames import (
     MadeJob,
@@ -154,7 +155,17 @@ def test_ranks_of_one_thread_on_fewer_cpus_are_information() -> None:
     found = watched(process, figures(cpus=2))
     assert set(found) == {"cpu_oversubscribed"}
     assert found["cpu_oversubscribed"].severity == "info"
-    assert "4 computing threads and 8 workers on 2 usable CPUs" in found["cpu_oversubscribed"].summary
+    assert "4 computing threads and 8 processes below them on 2 usable CPUs" in found["cpu_oversubscribed"].summary
+
+
+@pytest.mark.parametrize(("loaders", "words"), [(2, "8 DataLoader workers on"), (1, "8 processes below them on")])
+def test_processes_are_workers_where_the_ranks_say_that_they_have_so_many(loaders: int, words: str) -> None:
+    found = watched(
+        lambda _tick, _rank: quiet(0, runqueue_pct=40.0, cpus="0-1", workers=2),
+        figures(cpus=2),
+        frame=lambda _tick, _rank: {"loader": Loader(loaders, 1, ended=False)},
+    )
+    assert words in found["cpu_oversubscribed"].summary
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def cores(host: Host, view: View) -> list[Sign]:
 
 
 def demand(host: Host, ranks: Sequence[int]) -> int | None:
-    """Threads that compute and workers that load, of these ranks; None if nothing is known of them."""
+    """Threads that compute and processes at work below these ranks; None if nothing is known of them."""
     figures = [host.figures(rank) for rank in ranks]
     if all(each.compute_threads is None and each.workers is None for each in figures):
         return None
@@ -113,7 +113,7 @@ def _throttled(host: Host) -> list[Sign]:
 
 
 def _oversubscribed(host: Host) -> list[Sign]:
-    """More threads and workers than CPUs, group by group of equal affinity, where they do wait."""
+    """More threads and processes than CPUs, group by group of equal affinity, where they do wait."""
     groups: dict[int, list[int]] = defaultdict(list)
     for rank, figures in host.processes.items():
         groups[mask_of(figures.cpus)].append(rank)
@@ -124,7 +124,9 @@ def _oversubscribed(host: Host) -> list[Sign]:
         if wanted is None or not 0 < usable < wanted or 2 * len(waiting) < len(ranks):
             continue
         threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
-        said = f"{threads} computing threads and {wanted - threads} workers on {usable:.3g} usable CPUs"
+        load = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
+        below = f"{wanted - threads} {'DataLoader workers' if load else 'processes below them'}"
+        said = f"{threads} computing threads and {below} on {usable:.3g} usable CPUs"
         signs.append(
             Sign(
                 kind="cpu_oversubscribed",

@@ -51,6 +51,11 @@ class Host:
         """The rank's own process."""
         return self.processes[rank]
 
+    def workers(self, rank: int) -> tuple[int, bool]:
+        """How many processes load for it, and whether it says so itself; else those below it may do anything."""
+        loader = self.frames[rank].loader
+        return (self.processes[rank].workers or 0, False) if loader is None else (loader.workers, True)
+
     def reading(self, source: Source | None) -> int | None:
         """How often this has been read by now; None where nobody counts."""
         sensor, name = source or ("", "")

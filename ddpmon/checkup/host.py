@@ -15,6 +15,7 @@ _TIGHT_DISK, _TIGHT_DISK_PART = 5 * _GIB, 0.03
 _TIGHT_MEMORY_PART = 0.1
 _HOG_PCT = 50.0
 _ROOM = 0.9  # of a CPU, that a rank needs to itself
+_BUSY = 0.5  # of the CPUs: with less in use, nobody is crowded where the kernel cannot say so
 _FEW_FILES = 1024
 
 
@@ -71,6 +72,8 @@ def _load(facts: Facts) -> Iterator[Check]:
         return
     taken = figures.cpu_count * min(figures.cpu_pct, 100.0) / 100
     if figures.cpu_count - taken >= _ROOM * min(wanted, figures.cpu_count):
+        return
+    if stalled is None and taken < _BUSY * figures.cpu_count and (figures.load_1m or 0.0) < figures.cpu_count:
         return
     waits = "" if stalled is None else f", and tasks wait for one {stalled:.0f} % of the time"
     ranks = f"{wanted} ranks" if wanted > 1 else "a rank"

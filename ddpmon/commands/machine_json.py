@@ -3,51 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
-from ddpmon.run.ours import owner_of
+from ddpmon.run.ours import Ours, owner_of
 
 Object = dict[str, Any]
 COUNTS_OF_READINGS = {"reads", "slow_reads", "readings"}  # they tell the verdicts what is new
-Pids = Mapping[int, int]  # of the ranks on the same host
 
 
-def gpu_object(gpu: GpuFigures, pids: Pids) -> Object:
-    """One GPU; each of its processes says which rank it belongs to, null for a stranger's."""
-    processes = None if gpu.processes is None else [_on_gpu(on, pids) for on in gpu.processes]
+def gpu_object(gpu: GpuFigures, ours: Ours) -> Object:
+    """One GPU; each of its processes says which rank it belongs to and what it is to the run, null for a stranger's."""
+    processes = None if gpu.processes is None else [_on_gpu(on, ours) for on in gpu.processes]
     return {**figures(gpu), "uuid": gpu.uuid or None, "processes": processes}
 
 
-def _on_gpu(on: GpuProcess, pids: Pids) -> Object:
-    return {**_who(on.process, pids), "memory": on.memory, "sm_pct": rounded(on.sm_pct), "kind": on.kind}
+def _on_gpu(on: GpuProcess, ours: Ours) -> Object:
+    return {**_who(on.process, ours), "memory": on.memory, "sm_pct": rounded(on.sm_pct), "kind": on.kind}
 
 
-def _who(process: Process, pids: Pids) -> Object:
+def _who(process: Process, ours: Ours) -> Object:
     return {
         "pid": process.pid,
         "user": process.user,
         "command": process.command,
-        "rank": owner_of(process, pids),
+        "rank": owner_of(process, ours.pids),
+        "role": ours.role(process),
     }
 
 
-def host_object(host: HostFigures, pids: Pids) -> Object:
+def host_object(host: HostFigures, ours: Ours) -> Object:
     """One host, without its GPUs."""
-    processes = [_on_host(used, pids) for used in host.processes]
-    ports = [_port(port, pids) for port in host.ports]
+    processes = [_on_host(used, ours) for used in host.processes]
+    ports = [_port(port, ours) for port in host.ports]
     return {**figures(host), "processes": processes, "ports": ports}
 
 
-def _on_host(used: HostProcess, pids: Pids) -> Object:
-    return {**_who(used.process, pids), **{name: value for name, value in figures(used).items() if name != "process"}}
+def _on_host(used: HostProcess, ours: Ours) -> Object:
+    return {**_who(used.process, ours), **{name: value for name, value in figures(used).items() if name != "process"}}
 
 
-def _port(port: TakenPort, pids: Pids) -> Object:
-    holder = None if port.process is None else _who(port.process, pids)
+def _port(port: TakenPort, ours: Ours) -> Object:
+    holder = None if port.process is None else _who(port.process, ours)
     return {"port": port.port, "wanted_for": port.wanted_for, "process": holder, "held": port.held}
 
 

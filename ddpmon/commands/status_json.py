@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ddpmon.commands.machine_json import Object, Pids, gpu_object, host_object, process_object
+from ddpmon.commands.machine_json import Object, gpu_object, host_object, process_object
 from ddpmon.diagnose.finding import Finding
+from ddpmon.machine import HostFigures
 from ddpmon.parts import Failure, Stall
+from ddpmon.run.ours import Ours
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, JobView, NodeView, Ranks, RunView, Snapshot
-from ddpmon.tui.hosts import pids_of
+from ddpmon.tui.hosts import ours_of
 from ddpmon.tui.trace import collectives, frame_text, main_stack
 
 SCHEMA_VERSION = 1
@@ -21,6 +24,7 @@ RANK_FIGURES = ("step_ms", "work_ms", "exposed_ms", "allreduce_ms", "barrier_ms"
 
 def status_object(snapshot: Snapshot) -> Object:
     """The snapshot as one JSON object; a pure function."""
+    hosts = [(node, ours_of(snapshot.ranks, node)) for node in snapshot.nodes]
     return {
         "schema_version": SCHEMA_VERSION,
         "time": _iso(snapshot.taken_at),
@@ -29,8 +33,8 @@ def status_object(snapshot: Snapshot) -> Object:
         "coverage": _coverage(snapshot.coverage),
         "job": _job(snapshot.job),
         "monitor": {"cost_us_per_step": _number(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
-        "ranks": _ranks(snapshot.ranks),
-        "nodes": [_node(node, snapshot.ranks) for node in snapshot.nodes],
+        "ranks": _ranks(snapshot.ranks, {rank: known for node, known in hosts for rank in node.ranks}),
+        "nodes": [_node(node, known) for node, known in hosts],
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
     }
 
@@ -80,20 +84,16 @@ def _job(job: JobView) -> Object:
     }
 
 
-def _ranks(ranks: Ranks | None) -> list[Object]:
+def _ranks(ranks: Ranks | None, ours: Mapping[int, Ours]) -> list[Object]:
     if ranks is None:
         return []
     figures = {name: [_number(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
     phases = {name: [_number(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
-    places = [ranks.host[rank] if node < 0 else node for rank, node in enumerate(ranks.node.tolist())]
-    pids: dict[int | str, dict[int, int]] = {}
-    for rank, pid in enumerate(ranks.pid.tolist()):
-        if pid > 0:
-            pids.setdefault(places[rank], {})[pid] = rank
-    return [_rank(ranks, rank, pids.get(places[rank], {}), figures, phases) for rank in range(len(ranks))]
+    nobody = Ours({}, HostFigures(), ())
+    return [_rank(ranks, rank, ours.get(rank, nobody), figures, phases) for rank in range(len(ranks))]
 
 
-def _rank(ranks: Ranks, rank: int, pids: Pids, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
+def _rank(ranks: Ranks, rank: int, ours: Ours, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
     state, gpu = ranks.state[rank], ranks.gpu[rank]
     return {
         "rank": rank,
@@ -105,7 +105,7 @@ def _rank(ranks: Ranks, rank: int, pids: Pids, figures: dict[str, list[Any]], ph
         "loss": _exact(ranks.loss[rank]),
         **{name: column[rank] for name, column in figures.items()},
         "phases_ms": {name: column[rank] for name, column in phases.items()},
-        "gpu": None if gpu is None else gpu_object(gpu, pids),
+        "gpu": None if gpu is None else gpu_object(gpu, ours),
         "process": process_object(ranks.process[rank]),
         "rss_bytes": _count(ranks.rss_bytes[rank]),
         "stall": _stall(ranks.stall[rank]),
@@ -135,15 +135,14 @@ def _failure(failure: Failure | None) -> Object | None:
     }
 
 
-def _node(node: NodeView, ranks: Ranks | None) -> Object:
-    pids = pids_of(ranks, node)
+def _node(node: NodeView, ours: Ours) -> Object:
     return {
         "node": node.node,
         "host": node.host or None,
         "ranks": list(node.ranks),
         "age_s": _number(node.age_s),
-        **host_object(node.figures, pids),
-        "gpus": [gpu_object(gpu, pids) for gpu in node.gpus],
+        **host_object(node.figures, ours),
+        "gpus": [gpu_object(gpu, ours) for gpu in node.gpus],
         "cost_pct": _number(node.cost_pct),
         "notes": list(node.notes),
     }

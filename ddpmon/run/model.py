@@ -75,7 +75,8 @@ class Run:
         self.restarts = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
-        self._instances: Instances | None = None  # where there are any
+        self._parted = False  # whether there are MIG instances
+        self._instances: Instances | None = None  # None while they have to be gathered anew
         self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
@@ -145,8 +146,8 @@ class Run:
                 if len(self._gpus) > _MOST_GPUS * max(1, len(self.nodes)):
                     self._gpus = {uuid: told for uuid, told in self._gpus.items() if now - told[1] <= LOST_S}
                 self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
-                if self._instances is not None or any(gpu.board for gpu in frame.gpus):
-                    self._instances = Instances(gpu for gpu, _ in self._gpus.values())
+                self._parted = self._parted or any(gpu.board for gpu in frame.gpus)
+                self._instances = None
 
     def members(self) -> dict[int | str, tuple[int, ...]]:
         """Node number (where ranks know none, host name) -> the ranks that run there, in node order.
@@ -175,7 +176,11 @@ class Run:
         return found[0]
 
     def _uuid(self, name: str | None, pid: int) -> str | None:
-        return name if name is None or self._instances is None else self._instances.of(name, pid)
+        if name is None or not self._parted:
+            return name
+        if self._instances is None:
+            self._instances = Instances(gpu for gpu, _ in self._gpus.values())
+        return self._instances.of(name, pid)
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:
         """[world] every rank's GPU."""
@@ -183,7 +188,7 @@ class Run:
             return (None,) * len(self.ranks)
         known, standing = self._gpus.get, self.standing
         names = standing.gpu_uuid
-        if self._instances is not None:
+        if self._parted:
             names = [self._uuid(name, pid) for name, pid in zip(names, standing.pid, strict=True)]
         told = [None if uuid is None else known(uuid) for uuid in names]
         heard = standing.heard_at.tolist()

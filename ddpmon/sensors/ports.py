@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, thread_time
 
@@ -27,7 +28,7 @@ class PortSensor:
 
     def __init__(self, wanted: Mapping[int, str], identities: Identities) -> None:
         self._wanted, self._identities = wanted, identities
-        self._holders: dict[int, tuple[str, int | None]] = {}  # port -> socket, the process that holds it
+        self._holders: dict[int, tuple[str, int | None]] = {}  # port -> socket of the first look, whose it is
         self._missed: dict[int, float] = {}  # ports without a listener at the first look -> until when to tell of them
         self._seen: set[int] = set()
         self._next = self._search_from = 0.0
@@ -57,14 +58,20 @@ class PortSensor:
         began = thread_time()
         listening = _listeners()
         known = {socket: pid for socket, pid in self._holders.values() if pid is not None and _holds(pid, socket)}
-        sought = {listening[port] for port in wanted if port in listening} - known.keys()
-        found = known | self._search(sought)
-        lasts = [port for port in wanted if port in listening and (port in self._holders or port not in self._seen)]
-        self._holders = {port: (listening[port], found.get(listening[port])) for port in lasts}
+        held = {port: socket for port in wanted if (socket := self._socket(port, listening.get(port, ())))}
+        found = known | self._search({*held.values()} - known.keys())
+        self._holders = {port: (socket, found.get(socket)) for port, socket in held.items()}
         now = monotonic()
         self._missed |= {port: now + _PAST_S for port in wanted.keys() - self._seen if port not in listening}
         self._seen |= wanted.keys()
         self._next = now + max(_LOOK_EVERY_S, (thread_time() - began) / _SHARE)
+
+    def _socket(self, port: int, listening: Sequence[str]) -> str | None:
+        """The socket that hinders us: one that was there at the first look, as long as it is."""
+        if port not in self._seen:
+            return listening[-1] if listening else None
+        socket, _ = self._holders.get(port, (None, None))
+        return socket if socket in listening else None
 
     def _search(self, sought: set[str]) -> dict[str, int]:
         if not sought or monotonic() < self._search_from:
@@ -75,15 +82,15 @@ class PortSensor:
         return found
 
 
-def _listeners() -> dict[int, str]:
-    """Port -> the inode of the socket that listens there."""
-    found = {}
+def _listeners() -> dict[int, list[str]]:
+    """Port -> the inodes of the sockets that listen there, on one address or another."""
+    found = defaultdict[int, list[str]](list)
     for table in ("tcp6", "tcp"):
         with suppress(FileNotFoundError):  # there may be no IPv6
             for line in read_file(f"/proc/net/{table}").splitlines()[1:]:
                 fields = line.split(None, 10)
                 if fields[3] == _LISTENS:
-                    found[int(fields[1].rpartition(":")[2], 16)] = f"socket:[{fields[9]}]"
+                    found[int(fields[1].rpartition(":")[2], 16)].append(f"socket:[{fields[9]}]")
     return found
 
 

@@ -59,9 +59,11 @@ def test_a_gpu_that_would_hurt_is_named(changes: dict[str, Any], name: str, leve
     assert [(check.level, "GPU 3" in check.text, words in check.text) for check in checks] == [(level, True, True)]
 
 
-def loaded(cpu_pct: float | None, stalled: float | None, ranks: int | None = 8, cpus: int = 64) -> Facts:
+def loaded(
+    cpu_pct: float | None, stalled: float | None, ranks: int | None = 8, cpus: int = 64, load: float | None = None
+) -> Facts:
     pressure = None if stalled is None else Pressure(cpu=stalled)
-    return facts(ranks=ranks, figures=host(cpu_count=cpus, cpu_pct=cpu_pct, pressure=pressure))
+    return facts(ranks=ranks, figures=host(cpu_count=cpus, cpu_pct=cpu_pct, pressure=pressure, load_1m=load))
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,15 @@ def loaded(cpu_pct: float | None, stalled: float | None, ranks: int | None = 8, 
         (loaded(100.0, 4.0), None),
         (loaded(None, 99.0), None),
         (loaded(5.0, 0.0), None),
+        (loaded(15.0, None, 4, 4, load=0.6), None),
+        (loaded(15.0, None, 4, 4), None),
+        (loaded(50.0, None, 4, 4), "2.0 of 4 CPUs are in use already: 4 ranks would have to share"),
+        (loaded(45.0, None, 4, 4, load=5.0), "1.8 of 4 CPUs"),
     ],
-    ids=["full", "full, without pressure", "no ranks planned", "room left", "nobody waits", "unknown", "idle"],
+    ids=[
+        *("full", "full, without pressure", "no ranks planned", "room left", "nobody waits", "unknown", "idle"),
+        *("little, without pressure", "little, and no load known", "half, without pressure", "many in the queue"),
+    ],
 )
 def test_a_host_whose_cpus_are_in_use_already_is_warned_of(here: Facts, words: str | None) -> None:
     said = [check.text for check in found(here) if check.name == "cpu load"]

@@ -181,14 +181,15 @@ def test_nodes_and_findings() -> None:
 
 
 def test_a_machines_processes_say_whose_they_are() -> None:
-    mine, worker = Process(4001, [1], "ada", "python train.py"), Process(6001, [4001, 1], "ada", "pt_data_worker")
+    mine, worker = Process(4001, [3999, 1], "ada", "python train.py"), Process(6001, [4001, 1], "ada", "pt_data_worker")
+    launcher, watch = Process(3999, [1], None, "torchrun train.py"), Process(9001, [1], None, "ddpmon watch")
     theirs = Process(8123, [1], "bob", "python other.py", 5.0)
     gpu = msgspec.structs.replace(
         GPU, processes=[GpuProcess(theirs, 12, 38.123456), GpuProcess(mine)], unread={"power_w": "no permission"}
     )
     figures = HostFigures(
         pressure=Pressure(cpu=float("inf"), io=3.0),
-        processes=[HostProcess(theirs, 780.0, "0-1", 7, 5), HostProcess(worker)],
+        processes=[HostProcess(theirs, 780.0, "0-1", 7, 5), *(HostProcess(each) for each in (worker, launcher, watch))],
         disks=[Disk("/ckpt", ["checkpoints"], 100, 3)],
         nics=[Nic("eth0", errors=2)],
         ports=[TakenPort(29500, "the store", theirs), TakenPort(29501, "nothing")],
@@ -196,18 +197,22 @@ def test_a_machines_processes_say_whose_they_are() -> None:
     node = NodeView(0, "node0", (0, 1), figures=figures, gpus=(gpu,), cost_pct=0.25)
     status = parsed(snapshot(nodes=(node,), ranks=two_ranks(gpu=(None, gpu))))
     (host,) = status["nodes"]
-    bob = {"pid": 8123, "user": "bob", "command": "python other.py", "rank": None}
+    bob = {"pid": 8123, "user": "bob", "command": "python other.py", "rank": None, "role": None}
     on_gpu = [
         {**bob, "memory": 12, "sm_pct": 38.123, "kind": "compute"},
-        {"pid": 4001, "user": "ada", "command": "python train.py", "rank": 1, "memory": None, "sm_pct": None,
-         "kind": "compute"},
+        {"pid": 4001, "user": "ada", "command": "python train.py", "rank": 1, "role": "rank", "memory": None,
+         "sm_pct": None, "kind": "compute"},
     ]  # fmt: skip
     assert host["gpus"][0]["processes"] == status["ranks"][1]["gpu"]["processes"] == on_gpu
     assert host["gpus"][0]["unread"] == {"power_w": "no permission"}
     assert host["processes"] == [
         {**bob, "cpu_pct": 780.0, "cpus": "0-1", "rss_bytes": 7, "nice": 5},
-        {"pid": 6001, "user": "ada", "command": "pt_data_worker", "rank": 1,
+        {"pid": 6001, "user": "ada", "command": "pt_data_worker", "rank": 1, "role": "worker",
          **dict.fromkeys(("cpu_pct", "cpus", "rss_bytes", "nice"))},
+        *({**who, "user": None, "rank": None, **dict.fromkeys(("cpu_pct", "cpus", "rss_bytes", "nice"))} for who in (
+            {"pid": 3999, "command": "torchrun train.py", "role": "launcher"},
+            {"pid": 9001, "command": "ddpmon watch", "role": "monitor"},
+        )),
     ]  # fmt: skip
     assert host["pressure"] == {"cpu": None, "memory": None, "memory_full": None, "io": 3.0, "io_full": None}
     assert (host["disks"][0]["path"], host["disks"][0]["free"], host["disks"][0]["busy_pct"]) == ("/ckpt", 3, None)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
-from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
+from ddpmon.parts import Loader
+from ddpmon.run.model import Run
+from tests.made_frames import (
+    MadeJob,
+    columns,
+    healthy_phases,
+    node_frame,
+    open_findings,
+    play_hosts,
+    rank_frame,
+    run_info,
+)
 
 HOG = HostProcess(Process(8123, [7000, 1], "bob", "python x.py"), 95.0, "2")
 Told = dict[str, Finding]
@@ -142,7 +155,17 @@ def test_ranks_of_one_thread_on_fewer_cpus_are_information() -> None:
     found = watched(process, figures(cpus=2))
     assert set(found) == {"cpu_oversubscribed"}
     assert found["cpu_oversubscribed"].severity == "info"
-    assert "4 computing threads and 8 workers on 2 usable CPUs" in found["cpu_oversubscribed"].summary
+    assert "4 computing threads and 8 processes below them on 2 usable CPUs" in found["cpu_oversubscribed"].summary
+
+
+@pytest.mark.parametrize(("loaders", "words"), [(2, "8 DataLoader workers on"), (1, "8 processes below them on")])
+def test_processes_are_workers_where_the_ranks_say_that_they_have_so_many(loaders: int, words: str) -> None:
+    found = watched(
+        lambda _tick, _rank: quiet(0, runqueue_pct=40.0, cpus="0-1", workers=2),
+        figures(cpus=2),
+        frame=lambda _tick, _rank: {"loader": Loader(loaders, 1, ended=False)},
+    )
+    assert words in found["cpu_oversubscribed"].summary
 
 
 @pytest.mark.parametrize(
@@ -193,6 +216,27 @@ def test_ranks_in_one_cgroup_share_its_quota(quotas: list[dict[str, float]], usa
 
     found = watched(process, figures(cpus=64)).get("cpu_oversubscribed")
     assert (found and found.evidence["usable_cpus"]) == usable
+
+
+def calls(ranks: int) -> int:
+    """How many calls it takes to judge a host whose ranks all wait, beside a stranger."""
+    run, judge, seen = Run(run_info(ranks)), Judge(), list[str]()
+    waiting, hog = quiet(0, cpus="0-255", runqueue_pct=30.0), HostProcess(Process(8123, [7000, 1]), 95.0, "0-255")
+    part = columns(range(10), {"duration": [100.0] * 10, "exposed": [5.0] * 10})
+    for tick in range(3):
+        for rank in range(ranks):
+            run.add_rank(rank_frame(rank, tick, part, process=waiting), float(tick))
+        run.add_node(node_frame(0, tick, figures=figures(hog, cpus=256)), float(tick))
+        seen.clear()
+        sys.setprofile(lambda _frame, event, _arg: seen.append(event))
+        said = judge(run, run.ages(float(tick)))
+        sys.setprofile(None)
+    assert "cpu_contention" in [finding.kind for finding in said]
+    return len(seen)
+
+
+def test_four_times_the_ranks_of_a_host_take_less_than_four_times_the_calls() -> None:
+    assert calls(128) < 4 * calls(32)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -319,6 +320,34 @@ def test_a_link_is_narrow_once_three_readings_say_so(ticks: int, told: bool) -> 
 
     said = play_hosts(job(10 * ticks), gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": None if rank else "GPU-0"})
     assert [found.kind for found in open_findings(said[-1])] == ["pcie_degraded"] * told
+
+
+@pytest.mark.parametrize(
+    "loaded", [lambda tick: tick % 10, lambda tick: tick < 40 or tick >= 50], ids=["at times", "no evaluation"]
+)
+def test_a_moment_without_load_says_nothing_of_a_link(loaded: Callable[[int], bool]) -> None:
+    def gpus(tick: int, _node: int) -> list[GpuFigures]:
+        busy = 99.0 if loaded(tick) else 0.0
+        link: dict[str, Any] = {"pcie_width": 4, "pcie_width_max": 16, "reads": tick, "slow_reads": tick // 10}
+        return [GpuFigures(0, "GPU-0", utilization_pct=busy, **link)]
+
+    said = play_hosts(job(700), gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": None if rank else "GPU-0"})
+    assert [[found.kind for found in open_findings(tick)] for tick in said[30:]] == [["pcie_degraded"]] * 40
+
+
+@pytest.mark.parametrize(("readings", "lasts"), [(1, True), (2, True), (5, False)])
+def test_a_clash_is_over_after_three_readings_without_it(readings: int, lasts: bool) -> None:
+    hog = HostProcess(Process(8123, [7000, 1], "bob", "python x.py"), 95.0, "2")
+
+    def figures(tick: int, _node: int) -> HostFigures:
+        now = tick // 12
+        return HostFigures(
+            cpu_count=8, processes=[] if now in range(5, 5 + readings) else [hog], readings={"processes": now}
+        )
+
+    said = play_hosts(job(1200), figures, process=held_up)
+    assert open_findings(said[59])
+    assert all(open_findings(tick) for tick in said[59:]) == lasts
 
 
 @pytest.mark.parametrize("low", [True, False])

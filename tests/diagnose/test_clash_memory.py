@@ -9,6 +9,7 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import Disk, HostFigures, HostProcess, Pressure, Process, ProcessFigures
+from ddpmon.parts import Loader
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
 MB, GB = 1 << 20, 1 << 30
@@ -19,12 +20,13 @@ def watched(
     figures: HostFigures | Callable[[int], HostFigures],
     process: Callable[[int, int], ProcessFigures] = lambda _tick, _rank: ProcessFigures(workers=2),
     ticks: int = 8,
+    **more: Any,
 ) -> Told:
     def of_tick(tick: int, _node: int) -> HostFigures:
         return figures(tick) if callable(figures) else figures
 
     job = MadeJob(healthy_phases(4, 4 * ticks))
-    return open_findings(play_hosts(job, of_tick, process=process, steps_per_tick=4)[-1])
+    return open_findings(play_hosts(job, of_tick, process=process, steps_per_tick=4, **more)[-1])
 
 
 @pytest.mark.parametrize(
@@ -171,3 +173,20 @@ def shm(free: int, total: int) -> HostFigures:
 def test_shared_memory(free: int, total: int, workers: int, severity: str | None) -> None:
     found = watched(shm(free, total), lambda _tick, _rank: ProcessFigures(workers=workers))
     assert [(each.kind, each.severity) for each in found] == ([("shm_low", severity)] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("loaders", "words"),
+    [
+        ([3, 3, 3, 3], "and 12 DataLoader workers pass their batches through it"),
+        ([3, 3, None, None], "and 10 processes of its ranks may pass their batches through it"),
+        ([0, 0, 0, 0], None),
+    ],
+)
+def test_who_passes_batches_through_shared_memory(loaders: list[int | None], words: str | None) -> None:
+    def frame(_tick: int, rank: int) -> dict[str, Any]:
+        count = loaders[rank]
+        return {"loader": None if count is None else Loader(count, 1, ended=False)}
+
+    found = watched(shm(60 * MB, 64 * MB), frame=frame)
+    assert [words and words in each.summary for each in found] == [True] * (words is not None)

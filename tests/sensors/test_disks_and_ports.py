@@ -99,6 +99,18 @@ def test_the_holder_of_a_port_is_named_until_it_lets_go(address: str, monkeypatc
         assert sensor.read() == [], "who takes it later has not hindered the run"
 
 
+def test_who_takes_a_port_between_two_looks_is_not_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpmon.sensors.ports._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("ddpmon.sensors.ports._SHARE", 10.0)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as first:
+        port = first.getsockname()[1]
+        sensor = PortSensor({port: "this run's store"}, Identities())
+        assert [each.port for each in sensor.read()] == [port]
+    with socket.create_server((address, port), family=family):
+        assert until(sensor.read, lambda ports: not ports) == []
+
+
 def test_holders_are_not_looked_for_again_and_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mine:
         port = mine.getsockname()[1]

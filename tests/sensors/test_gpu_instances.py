@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import msgspec
 import numpy as np
@@ -51,3 +52,30 @@ def test_a_rank_on_an_instance_is_joined_to_it(gpus: list[GpuFigures], name: str
     states = {state.gpu.uuid: state for state in gpu_states(ranks, freeze_nodes(run, 4.0)[0])}
     assert [states[uuid].ranks for uuid in ("GPU-aaaa", "MIG-cccc", "MIG-dddd", "GPU-bbbb")] == [(), (1,), (0,), (2,)]
     assert [on.process.pid for on in states["MIG-dddd"].strangers] == [STRANGER]
+
+
+def test_a_rank_that_moves_to_another_instance_is_joined_to_that(gpus: list[GpuFigures]) -> None:
+    run, job = Run(run_info(1)), MadeJob(healthy_phases(1, 10))
+    run.add_rank(rank_frame(0, 0, job.columns(0, 0, 10), gpu_uuid="GPU-aaaa", pid=STRANGER), 0.0)
+    board, one, two, other = gpus
+    one, emptied = (msgspec.structs.replace(gpu, processes=on) for gpu, on in ((one, two.processes), (two, [])))
+    where = []
+    for seq, frame in enumerate((gpus, [board, one, emptied, other])):
+        run.add_node(node_frame(0, seq, gpus=frame), 0.0)
+        where.append(run.gpu_of(0))
+    assert [gpu and gpu.uuid for gpu in where] == ["MIG-dddd", "MIG-cccc"]
+
+
+def test_the_frame_of_a_host_costs_the_same_beside_many_hosts(gpus: list[GpuFigures]) -> None:
+    def calls(hosts: int) -> int:
+        run, seen = Run(run_info(1)), list[str]()
+        for node in range(hosts):
+            own = [msgspec.structs.replace(gpu, uuid=f"{gpu.uuid}-{node}") for gpu in gpus]
+            run.add_node(node_frame(node, 0, gpus=own), 0.0)
+        frame = node_frame(0, 1, gpus=gpus)
+        sys.setprofile(lambda _frame, event, _arg: seen.append(event))
+        run.add_node(frame, 0.0)
+        sys.setprofile(None)
+        return len(seen)
+
+    assert calls(40) == calls(10)

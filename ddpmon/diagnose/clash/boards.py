@@ -50,7 +50,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
     return [
         Sign(
             kind="gpu_throttled",
-            reading=gpu.reads,
+            source=("gpu", gpu.uuid),
             about=gpu.uuid,
             ranks=tuple(ranks),
             evidence=_state(gpu, said, peers),
@@ -142,7 +142,7 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
             about=(about, gpu.uuid),
             ranks=tuple(ranks),
             looks=looks,
-            reading=gpu.slow_reads,
+            source=("link", gpu.uuid),
             evidence={name: value for name, value in figures.items() if value is not None},
             summary=f"the GPU of {who(ranks)} ({host.name}) is connected by PCIe {said}",
             because=f"pcie: its GPU's link is {said}",

@@ -79,7 +79,7 @@ class Clashes:
         signs += self._storage.look(host, view)
         signs += self._wires.look(host, view)
         step = max((frame.step for frame in host.frames.values()), default=-1)
-        self.lifetimes.look(host.number, host.name, signs, step)
+        self.lifetimes.look(host, signs, step)
 
     def _is_stale(self, node: int, heard_at: float) -> bool:
         """Whether its ranks go on while nobody tells of the host."""

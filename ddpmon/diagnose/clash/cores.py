@@ -30,7 +30,7 @@ def cores(host: Host, view: View) -> list[Sign]:
 
 
 def demand(host: Host, ranks: Sequence[int]) -> int | None:
-    """Threads that compute and workers that load, of these ranks; None if nothing is known of them."""
+    """Threads that compute and processes at work below these ranks; None if nothing is known of them."""
     figures = [host.figures(rank) for rank in ranks]
     if all(each.compute_threads is None and each.workers is None for each in figures):
         return None
@@ -40,13 +40,15 @@ def demand(host: Host, ranks: Sequence[int]) -> int | None:
 def supply(host: Host, ranks: Sequence[int], mask: int) -> float:
     """CPUs that these ranks may use together: of their affinity, at most their cgroups' quotas; 0 where unknown."""
     cpus = count(mask) or host.frame.figures.cpu_count or 0
+    if not any(host.figures(rank).quotas for rank in ranks):
+        return min(cpus, math.fsum(host.figures(rank).quota_cpus or cpus for rank in ranks)) if ranks else cpus
     members, allowed = defaultdict[str, set[int]](set), dict[str, float]()
     for rank in ranks:
         figures = host.figures(rank)
         for group, quota in (figures.quotas or {f"of rank {rank}": figures.quota_cpus or cpus}).items():
             members[group].add(rank)
             allowed[group] = min(quota, allowed.get(group, quota))
-    return min(cpus, _shared(members, allowed)) if ranks else cpus
+    return min(cpus, _shared(members, allowed))
 
 
 def _shared(members: Mapping[str, set[int]], allowed: Mapping[str, float]) -> float:
@@ -111,7 +113,7 @@ def _throttled(host: Host) -> list[Sign]:
 
 
 def _oversubscribed(host: Host) -> list[Sign]:
-    """More threads and workers than CPUs, group by group of equal affinity, where they do wait."""
+    """More threads and processes than CPUs, group by group of equal affinity, where they do wait."""
     groups: dict[int, list[int]] = defaultdict(list)
     for rank, figures in host.processes.items():
         groups[mask_of(figures.cpus)].append(rank)
@@ -122,7 +124,9 @@ def _oversubscribed(host: Host) -> list[Sign]:
         if wanted is None or not 0 < usable < wanted or 2 * len(waiting) < len(ranks):
             continue
         threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
-        said = f"{threads} computing threads and {wanted - threads} workers on {usable:.3g} usable CPUs"
+        load = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
+        below = f"{wanted - threads} {'DataLoader workers' if load else 'processes below them'}"
+        said = f"{threads} computing threads and {below} on {usable:.3g} usable CPUs"
         signs.append(
             Sign(
                 kind="cpu_oversubscribed",

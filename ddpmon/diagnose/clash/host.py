@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ddpmon.diagnose.clash.sign import Source
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
 from ddpmon.run.instances import Instances
@@ -49,6 +50,21 @@ class Host:
     def figures(self, rank: int) -> ProcessFigures:
         """The rank's own process."""
         return self.processes[rank]
+
+    def workers(self, rank: int) -> tuple[int, bool]:
+        """How many processes load for it, and whether it says so itself; else those below it may do anything."""
+        loader = self.frames[rank].loader
+        return (self.processes[rank].workers or 0, False) if loader is None else (loader.workers, True)
+
+    def reading(self, source: Source | None) -> int | None:
+        """How often this has been read by now; None where nobody counts."""
+        sensor, name = source or ("", "")
+        if sensor == "host":
+            return self.frame.figures.readings.get(name)
+        if sensor == "disk":
+            return next((disk.reads for disk in self.frame.figures.disks if disk.path == name), None)
+        gpu = next((gpu for gpu in self.frame.gpus if gpu.uuid == name), None)
+        return None if gpu is None else gpu.slow_reads if sensor == "link" else gpu.reads
 
     def is_ours(self, process: Process) -> bool:
         """A rank, its descendant, what launched the ranks, or another monitor."""

@@ -1,4 +1,4 @@
-"""How clashes begin and end: counted in the frames of their host."""
+"""How clashes begin and end: counted in the frames of their host, and in the readings that these tell of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.cases import over
-from ddpmon.diagnose.clash.sign import Sign
+from ddpmon.diagnose.clash.host import Host
+from ddpmon.diagnose.clash.sign import LOOKS, Sign
 from ddpmon.diagnose.finding import Finding
 
 CLEAR_LOOKS = 10
@@ -24,6 +25,7 @@ class Clash:
         bound: the first look at its host showed it already.
         told: how it was last described.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
+        reading: the newest. seen: whether it has shown the clash. without: how many before it in a row had not.
     """
 
     sign: Sign
@@ -33,7 +35,32 @@ class Clash:
     told: Finding | None = None
     shown: int = 0
     missed: int = 0
+    reading: int | None = None
+    seen: bool = True
+    without: int = 0
     confirmed: bool = False
+
+    def take(self, sign: Sign | None, reading: int | None) -> None:
+        """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
+        begins = reading is None or reading != self.reading
+        if sign is not None:
+            self.shown += begins or not self.seen
+            self.sign, self.seen, self.missed, self.without = sign, True, 0, 0
+            self.confirmed |= self.shown >= sign.looks
+        else:
+            self.missed += 1
+            if begins and (reading is None or not self.seen):
+                self.shown, self.without = 0, self.without + 1
+            self.seen &= not begins
+        self.reading = reading
+
+    def is_over(self) -> bool:
+        """Whether enough has been read without it."""
+        return self.without > 0 if not self.confirmed else self.without >= LOOKS and self.missed >= CLEAR_LOOKS
+
+    def lapses(self, reading: int | None) -> bool:
+        """Whether what a new reading shows is another one, since this was no more than a flicker."""
+        return not (self.confirmed or self.seen) and reading != self.reading
 
     def finding(self) -> Finding:
         """The clash by itself, as bad as the threat that it is."""
@@ -66,8 +93,9 @@ class Lifetimes:
     def __iter__(self) -> Iterator[Clash]:
         return iter([clash for known in self._hosts.values() for clash in known.values() if clash.confirmed])
 
-    def look(self, node: int, host: str, signs: Sequence[Sign], step: int) -> None:
+    def look(self, host: Host, signs: Sequence[Sign], step: int) -> None:
         """Take in what one frame of a host shows, whose ranks have finished `step`."""
+        node = host.number
         first = node not in self._looked
         self._looked.add(node)
         if not signs and node not in self._hosts:
@@ -75,23 +103,19 @@ class Lifetimes:
         known = self._hosts.setdefault(node, {})
         shown = {(sign.kind, sign.about): sign for sign in signs}
         for key, sign in shown.items():
-            clash = known.get(key)
-            if clash is None:
-                clash = known[key] = Clash(sign, host, step if step >= 0 else None, first)
-            is_news = clash.shown == 0 or sign.reading is None or sign.reading != clash.sign.reading
-            clash.sign, clash.missed, clash.shown = sign, 0, clash.shown + is_news
-            clash.confirmed |= clash.shown >= sign.looks
+            clash, reading = known.get(key), host.reading(sign.source)
+            if clash is None or clash.lapses(reading):
+                clash = known[key] = Clash(sign, host.name, step if step >= 0 else None, first)
+            clash.take(sign, reading)
         for key in [key for key in known if key not in shown]:
-            self._miss(known, key, step)
+            clash = known[key]
+            clash.take(None, host.reading(clash.sign.source))
+            if clash.is_over():
+                self._end(known.pop(key), step)
         if not known:
             del self._hosts[node]
 
-    def _miss(self, known: dict[tuple[str, Hashable], Clash], key: tuple[str, Hashable], step: int) -> None:
-        clash = known[key]
-        clash.shown, clash.missed = 0, clash.missed + 1
-        if clash.confirmed and clash.missed < CLEAR_LOOKS:
-            return
-        del known[key]
+    def _end(self, clash: Clash, step: int) -> None:
         if clash.confirmed and clash.told is not None:
             self.cleared.append(over(clash.told, max(0, step)))
             del self.cleared[:-_REMEMBERED]

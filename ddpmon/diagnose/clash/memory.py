@@ -61,7 +61,7 @@ def _of_host(host: Host) -> list[Sign]:
         Sign(
             kind="memory_pressure",
             about="host",
-            reading=figures.readings.get("host"),
+            source=("host", "host"),
             ranks=host.ranks,
             threat=threat or "info",
             evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
@@ -146,15 +146,17 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     little = is_low(disk)
     if not little and disk.total > _DOCKER:
         return []
-    workers = sum(host.figures(rank).workers or 0 for rank in host.frames if _loads(host, rank))
+    loading = [host.workers(rank) for rank in host.frames]
+    workers = sum(count for count, _ in loading)
     if not little and not workers:
         return []
     said = f"{size(disk.free)} of {size(disk.total)} are left in {SHM}"
-    with_workers = f", and {workers} DataLoader workers pass their batches through it" if workers else ""
+    who_may = "DataLoader workers" if all(told for _, told in loading) else "processes of its ranks may"
+    with_workers = f", and {workers} {who_may} pass their batches through it" if workers else ""
     return [
         Sign(
             kind="shm_low",
-            reading=disk.reads,
+            source=("disk", disk.path),
             about=None,
             ranks=host.ranks,
             summary=f"{said} of {host.name}{with_workers}",
@@ -165,8 +167,3 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
             "workers; remove what dead processes left there",
         )
     ]
-
-
-def _loads(host: Host, rank: int) -> bool:
-    loader = host.frames[rank].loader
-    return loader is None or loader.workers > 0

@@ -56,7 +56,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
             kind="gpu_leftover",
             about=key,
             ranks=ranks,
-            reading=found[0][0].reads,
+            source=("gpu", found[0][0].uuid),
             looks=_ITS_LOOKS,
             evidence=evidence,
             summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and does nothing with it: it looks "
@@ -72,7 +72,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
         kind="gpu_shared",
         about=key,
         ranks=ranks,
-        reading=found[0][0].reads,
+        source=("gpu", found[0][0].uuid),
         evidence=evidence,
         summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
         because=f"gpu shared: {name} {uses} its GPU",
@@ -107,7 +107,7 @@ def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
         Sign(
             kind="gpu_shared",
             about=("memory", gpu.uuid),
-            reading=gpu.reads,
+            source=("gpu", gpu.uuid),
             ranks=tuple(ranks),
             evidence={"memory_bytes": foreign, "memory_used": used, "ours_bytes": used - foreign},
             summary=f"{said}: the processes are hidden from here (a container?), only the memory tells",
@@ -149,7 +149,7 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
         Sign(
             kind="gpu_doubled",
             about=("context", gpu.uuid),
-            reading=gpu.reads,
+            source=("gpu", gpu.uuid),
             ranks=(*owners, *visitors),
             evidence={"contexts": len(visitors), "memory_bytes": held},
             summary=f"{said} ({host.name})",

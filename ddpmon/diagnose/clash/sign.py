@@ -11,6 +11,7 @@ from ddpmon.machine import Process
 
 LOOKS = 3  # frames of a host that must show a clash: one sudden value is none
 Evidence = dict[str, float | int | str]
+Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "processes"), ("disk", "/work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Sign:
         because: the words for it where it is the cause of something; its plain name comes first.
         threat: how bad it is even if nobody is late.
         looks: how many frames in a row must show it.
-        reading: which reading it rests on, None where every frame brings a new one: what is only told again is no news.
+        source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
     kind: str
@@ -36,7 +37,7 @@ class Sign:
     advice: str
     threat: Severity = "info"
     looks: int = LOOKS
-    reading: int | None = None
+    source: Source | None = None
 
 
 def labels(processes: Sequence[Process]) -> str:

@@ -102,7 +102,7 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
         said = f"tasks wait for disks {stalled:.0f} % of the time"
     return Sign(
         kind="disk_slow",
-        reading=disk.reads,
+        source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
         summary=f"{host.name}: {said}",
@@ -118,7 +118,7 @@ def _low(host: Host, disk: Disk, free: int) -> Sign:
     said = f"{size(free)} of {size(disk.total or 0)} are left on {clean(disk.path, 60)}"
     return Sign(
         kind="disk_low",
-        reading=disk.reads,
+        source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
         threat="critical" if free < _BRIM else "warning",

@@ -41,8 +41,11 @@ class Strangers:
         for mask, ranks in by_mask.items():
             takers = _takers(host, mask) if mask else []
             taken = sum(share for _, share in takers)
-            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, mask)]
-            if up and taken >= TAKES_PCT:
+            if taken < TAKES_PCT:
+                continue
+            enough = _would_suffice(host, mask)
+            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, enough=enough)]
+            if up:
                 self._named.setdefault(host.number, set()).update(up)
                 signs.append(_sign(host, up, takers, taken))
         return signs
@@ -52,14 +55,19 @@ class Strangers:
         if view.figures.at_long:
             self._usual = row_medians(view.figures.long("queue").T.astype(np.float64))
 
-    def _is_up(self, host: Host, view: View, rank: int, mask: int) -> bool:
+    def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
         waits = host.figures(rank).runqueue_pct or 0
         usual = self._usual[rank] if rank < len(self._usual) else np.nan
         if waits >= view.peers_wait[rank] + _MORE_PCT or waits >= usual + _MORE_PCT:  # NaN is neither
             return True
-        together = [other for other in host.frames if mask_of(host.figures(other).cpus) & mask]
-        wanted = demand(host, together)
-        return waits >= _CLEAR_PCT and wanted is not None and wanted <= supply(host, together, mask)
+        return waits >= _CLEAR_PCT and enough
+
+
+def _would_suffice(host: Host, mask: int) -> bool:
+    """Whether the ranks that may run on these CPUs are known not to crowd them by themselves."""
+    together = [rank for rank in host.frames if mask_of(host.figures(rank).cpus) & mask]
+    wanted = demand(host, together)
+    return wanted is not None and wanted <= supply(host, together, mask)
 
 
 def _takers(host: Host, mask: int) -> list[Taker]:
@@ -87,7 +95,7 @@ def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Si
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
     return Sign(
         kind="cpu_contention",
-        reading=host.frame.figures.readings.get("processes"),
+        source=("host", "processes"),
         about=mask_of(host.figures(ranks[0]).cpus),
         ranks=tuple(ranks),
         evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},

@@ -104,13 +104,6 @@ class Observer:
         """Whether the store does not end with the run."""
         return self._followed is not None and self._followed.redis is not None
 
-    @property
-    def _is_local(self) -> bool:
-        """Whether all ranks are on this very host: its own store listens on loopback, and it is no tunnel's end."""
-        target, run = self._followed, self._run
-        loopback = target is not None and target.redis is None and target.host in ("127.0.0.1", "::1", "localhost")
-        return loopback and run is not None and run.info.host == socket.gethostname()
-
     def _stand(self) -> None:
         """The store answers: say whether the run lives, or is a memory that the store keeps."""
         run, now = self._run, time.monotonic()
@@ -211,7 +204,7 @@ class Observer:
         frames = self._all(store, rank_key, self._rank_turns.next(self._in_question(run)), RankFrame)
         nodes = self._all(store, node_key, self._host_turns.next(), NodeFrame)
         self._read_at = now = time.monotonic()
-        ages = _first_ages(run, frames, time.time(), one_clock=self._is_local)
+        ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         run.add_ranks(frames, now, ages)
         for frame in frames:  # their steps are in the run's rings now; of thousands of ranks they would weigh
@@ -290,6 +283,11 @@ def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
     if frame.run_id != run_id or own != number:
         raise FrameError(f"{key}: a frame of another run, rank or host")
     return frame
+
+
+def _has_one_clock(run: Run) -> bool:
+    """Whether all frames are written on this very host, whatever hosts they name: those of a simulation here."""
+    return "simulated" in run.info.versions and run.info.host == socket.gethostname()
 
 
 def _first_ages(run: Run, frames: list[RankFrame], wall: float, *, one_clock: bool) -> dict[int, float]:

@@ -21,8 +21,7 @@ _TIMES, _AT_LEAST_MS = 10.0, 500.0
 _STALL_TIMES, _STALL_MS = 3.0, 100.0  # shorter ones are told of for what they cost together
 _STALLS, _STALLS_PCT = 3, 5.0
 _OFTEN = 0.1  # of the steps since the first: who is late so often comes and goes, and does not pause
-_MOST = 128
-_OF_A_STEP = ("input", "forward", "backward")  # where nobody saves or evaluates
+_MOST = 256  # long steps; more than one in ten of all on record is no pause
 _NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
 _HOLDERS = 4
 
@@ -134,5 +133,12 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
         since_step=pauses[0][0],
         cost_pct=cost,
         evidence={"last_ms": ms, "total_ms": total, "times": len(pauses), "last_step": last},
-        advice=ADVICE[phase] if phase in _OF_A_STEP else _NAME_IT,
+        advice=_advice(phase),
     )
+
+
+def _advice(phase: str) -> str:
+    """Nobody saves or evaluates in forward or backward; an evaluation may well wait for a loader of its own."""
+    if phase in ("forward", "backward"):
+        return ADVICE[phase]
+    return f"{ADVICE[phase]}; {_NAME_IT}" if phase == "input" else _NAME_IT

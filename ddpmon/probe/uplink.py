@@ -53,6 +53,7 @@ class Uplink:
     _serves: bool = False
     _info: bytes = b""
     _url: str = ""
+    _announced_at: float = 0.0  # Unix seconds
     _file: Path | None = None
 
     @property
@@ -87,11 +88,11 @@ class Uplink:
         self._put(rank_key(self.run, frame.rank), encode(frame))
 
     def put_history(self, frame: HistoryFrame) -> None:
-        """Publish this rank's past; rank 0 also says anew which run this is, where that may have been lost."""
+        """Publish this rank's past; rank 0 also says anew which run this is, where its store may have lost that."""
         self._put(history_key(self.run, frame.rank), encode(frame))
         if self.identity.rank == 0 and self._store is not None:
             self._register(self._store)
-            if self._file is None:  # the disk may have been full
+            if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
                 self._file = self._write_file()
 
     def put_node(self, frame: NodeFrame) -> None:
@@ -207,7 +208,7 @@ class Uplink:
         return False
 
     def _announce(self, url: str, hint: str = "") -> None:
-        self._url = url
+        self._url, self._announced_at = url, time.time()
         self._file = self._write_file()
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None else there
@@ -224,7 +225,7 @@ class Uplink:
                 pid=os.getpid(),
                 host=socket.gethostname(),
                 world_size=self.identity.world_size,
-                started_at=time.time(),
+                started_at=self._announced_at,
             )
         )
 

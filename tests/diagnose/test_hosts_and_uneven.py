@@ -52,6 +52,14 @@ def test_a_late_host_of_which_one_rank_stays_late_is_that_rank() -> None:
     assert "slow_node" in [finding.kind for finding in ticks[-1] if finding.cleared_at_step is not None]
 
 
+def test_a_late_host_is_one_although_one_of_its_many_ranks_is_late_by_less() -> None:
+    phases = healthy_phases(16, 260)
+    phases["forward"][8:, ONSET:] += 30.0
+    phases["forward"][11, ONSET:] -= 22.0
+    (finding,) = open_findings(play(MadeJob(phases), hosts=two_hosts(16))[-1])
+    assert (finding.kind, finding.nodes, finding.ranks) == ("slow_node", ("right",), tuple(range(8, 16)))
+
+
 def test_with_a_rank_a_host_it_is_the_rank() -> None:
     phases = healthy_phases(4, 300)
     phases["forward"][3, ONSET:] += 60.0

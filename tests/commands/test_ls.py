@@ -105,7 +105,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason_and_as_plain_text(c
 
 
 @pytest.mark.usefixtures("empty")
-def test_a_run_whose_ranks_have_been_silent_for_long_is_lost_and_one_whose_port_is_anothers_is_gone(
+def test_a_simulation_that_was_left_is_lost_and_a_run_whose_port_is_anothers_is_gone(
     capsys: Printed,
 ) -> None:
     store, port = serve("127.0.0.1")
@@ -113,7 +113,8 @@ def test_a_run_whose_ranks_have_been_silent_for_long_is_lost_and_one_whose_port_
     for rank in range(2):
         frame = rank_frame(rank, 1, job.columns(rank, 40, 60), run_id="quiet-1", host="node9", sent_at=now - 100)
         store.put(rank_key("quiet-1", rank), encode(frame))
-    store.put(run_key("quiet-1"), encode(run_info(2, run_id="quiet-1", name="quiet", host=socket.gethostname())))
+    here = {"host": socket.gethostname(), "versions": {"simulated": "yes"}}
+    store.put(run_key("quiet-1"), encode(run_info(2, run_id="quiet-1", name="quiet", **here)))
     store.put(RUNS_KEY, b"quiet-1")
     said = {"url": f"tcp://127.0.0.1:{port}", "pid": os.getpid(), "host": "h", "world_size": 2, "started_at": now}
     for name in ("quiet", "other"):

@@ -188,14 +188,13 @@ def freeze_series(run: Run) -> Series:
 
 def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
     """Every host that has been heard of, with its ranks."""
-    members = run.members()
     views = []
     for key, (frame, heard_at) in sorted(run.nodes.items()):
         views.append(
             NodeView(
                 node=key,
                 host=frame.host,
-                ranks=members.get(key) or members.get(frame.host, ()),
+                ranks=run.ranks_on(key),
                 age_s=now - heard_at,
                 figures=frame.figures,
                 gpus=tuple(frame.gpus),

@@ -53,6 +53,7 @@ class Uplink:
     _serves: bool = False
     _info: bytes = b""
     _url: str = ""
+    _missed: str = ""
     _announced_at: float = 0.0  # Unix seconds
     _file: Path | None = None
 
@@ -92,6 +93,7 @@ class Uplink:
         self._put(history_key(self.run, frame.rank), encode(frame))
         if self.identity.rank == 0 and self._store is not None:
             self._register(self._store)
+            self._review_ports()
             if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
                 self._file = self._write_file()
 
@@ -131,7 +133,7 @@ class Uplink:
         self.run, store = run_id(self.name), signed(unsigned, self.signer)
         self._lay_out(store)
         self._store, self._address = store, (host, port)
-        self._announce(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+        self._announce(_url(host, port))
         self._hand_over(f"{host} {port} {self.run}")
         return True
 
@@ -145,10 +147,16 @@ class Uplink:
             store, port = serve(host, FIRST_PORT)
         except OSError as error:
             raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-        if port != FIRST_PORT and not any(run.url.endswith(f":{FIRST_PORT}") for run in discover()):
-            self.missed_ports[FIRST_PORT] = "this run's store"
+        if port != FIRST_PORT:
+            self.missed_ports[FIRST_PORT], self._missed = "this run's store", _url(host, FIRST_PORT)
+            self._review_ports()
         self._serves = True
         return store, host, port
+
+    def _review_ports(self) -> None:
+        """Runs that begin together announce themselves only once each has its port."""
+        if self.missed_ports and any(run.url == self._missed for run in discover()):
+            self.missed_ports.clear()
 
     def _lay_out(self, store: Store) -> None:
         """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
@@ -236,6 +244,10 @@ def _empty(store: Store, run: str, world_size: int, node_keys: Iterable[int]) ->
         store.put(history_key(run, rank), b"")
     for node in node_keys:
         store.put(node_key(run, node), b"")
+
+
+def _url(host: str, port: int) -> str:
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def _is_local(url: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, Pressure
+from ddpmon.run.ours import owner_of
 
 SHM = "/dev/shm"
 FULL = 0.95  # of a limit of memory
@@ -54,6 +55,17 @@ def is_at_work(on: GpuProcess) -> bool:
     """Whether a process holds or does something worth a word on a GPU, as far as is known."""
     least = _DRAWN if on.kind == "graphics" else _HELD
     return (on.memory or 0) >= least or (on.sm_pct or 0.0) >= SM_PCT
+
+
+def is_hidden(gpu: GpuFigures, ranks: Sequence[int], pids: Mapping[int, int]) -> bool:
+    """Whether none of its ranks is among a GPU's processes: in a container the numbers may be the host's, or hidden.
+
+    Args:
+        gpu: where they are.
+        ranks: those on it.
+        pids: process number -> rank, of the ranks on its host.
+    """
+    return {owner_of(on.process, pids) for on in gpu.processes or ()}.isdisjoint(ranks)
 
 
 def foreign_memory(gpu: GpuFigures, held: Sequence[int | None]) -> int | None:

@@ -149,8 +149,18 @@ class Run:
                 self._parted = self._parted or any(gpu.board for gpu in frame.gpus)
                 self._instances = None
 
+    def place_of(self, rank: int) -> int | str:
+        """The number of the rank's host; its name where no launcher numbers the hosts."""
+        node = self.standing.node[rank]
+        return node if node >= 0 else self.standing.host[rank]
+
+    def ranks_on(self, node: int) -> tuple[int, ...]:
+        """The ranks on a host that has been heard of."""
+        members = self.members()
+        return members.get(node) or members.get(self.nodes[node][0].host, ())
+
     def members(self) -> dict[int | str, tuple[int, ...]]:
-        """Node number (where ranks know none, host name) -> the ranks that run there, in node order.
+        """`place_of` -> the ranks that run there, in node order.
 
         Containers on different hosts may well have one name.
         """
@@ -160,8 +170,7 @@ class Run:
             standing = self.standing
             nodes: dict[int | str, list[int]] = {}
             for rank in np.flatnonzero(standing.known).tolist():
-                node = int(standing.node[rank])
-                nodes.setdefault(node if node >= 0 else standing.host[rank], []).append(rank)
+                nodes.setdefault(self.place_of(rank), []).append(rank)
             order = sorted(nodes, key=lambda node: standing.node[nodes[node][0]])
             self._members = {node: tuple(nodes[node]) for node in order}
         return self._members

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.machine import GpuFigures, GpuProcess, Process
-from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded
+from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.snapshot import NodeView, Ranks
 
@@ -82,10 +82,10 @@ def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
 
 
 def _state(gpu: GpuFigures, here: tuple[int, ...], ours: Ours, ranks: Ranks | None) -> GpuState:
-    processes = gpu.processes or []
-    seen = {owner_of(on.process, ours.pids) for on in processes}
-    apart = bool(here) and seen.isdisjoint(here)  # in a container the numbers may be the host's, or hidden
-    strange = tuple(bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in processes)
+    apart = bool(here) and is_hidden(gpu, here, ours.pids)
+    strange = tuple(
+        bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()
+    )
     held = [_torch_memory(ranks, rank) for rank in here]
     hidden = gpu.processes is not None and apart and any(size != 0 for size in held)
     known = [size for size in held if size is not None]

@@ -151,6 +151,18 @@ def test_ranks_that_know_no_node_are_found_by_their_host() -> None:
     assert open_findings(said[-1])[0].ranks == (0, 1, 2, 3)
 
 
+def test_another_rank_that_takes_over_its_host_goes_on_with_it() -> None:
+    run, judge = Run(run_info(4, node_keys=[0, 1, 2, 3])), Judge()
+    for tick in range(30):
+        for rank in range(4):
+            part = job().columns(rank, 10 * tick, 10 * tick + 10)
+            run.add_rank(rank_frame(rank, tick, part, node=-1), float(tick))
+        teller = 0 if tick < 8 else 2
+        run.add_node(node_frame(teller, tick, host="node0", figures=HostFigures(disks=[LOW])), float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert [(found.kind, found.ranks) for found in open_findings(said)] == [("disk_low", (0, 1, 2, 3))]
+
+
 def test_ranks_that_have_ended_are_not_hurt() -> None:
     said = play_hosts(
         job(200),

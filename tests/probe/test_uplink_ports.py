@@ -15,8 +15,12 @@ import torch
 
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.uplink import Uplink
-from tests.made_frames import run_info
+from ddpmon.schema import HistoryFrame
+from ddpmon.store.discovery import Announcement, announce
+from tests.made_frames import columns, run_info
 from tests.probe.probe_ranks import private_runs
+
+NONE = columns([], {})
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +31,11 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr("ddpmon.probe.uplink.FIRST_PORT", port)
     with private_runs(tmp_path):
         yield port
+
+
+def announced(url: str) -> None:
+    run = Announcement(run_id=url, name="x", url=url, pid=os.getpid(), host="h", world_size=1, started_at=0.0)
+    assert announce(run) is not None
 
 
 def uplink() -> Uplink:
@@ -42,6 +51,22 @@ def test_beside_another_run_the_next_free_port_is_nothing_to_tell_of() -> None:
 
 
 def test_a_stranger_on_the_port_is_told_of(wanted: int) -> None:
+    with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as only:
+        assert only.connect()
+        assert only.missed_ports == {wanted: "this run's store"}
+
+
+def test_another_run_that_announces_itself_later_is_no_stranger(wanted: int) -> None:
+    with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as second:
+        assert second.connect()
+        assert second.missed_ports
+        announced(f"tcp://127.0.0.1:{wanted}")
+        second.put_history(HistoryFrame(run_id=second.run, rank=0, recent=NONE, older=NONE))
+        assert second.missed_ports == {}
+
+
+def test_a_run_on_another_address_hides_no_stranger_on_ours(wanted: int) -> None:
+    announced(f"tcp://10.0.0.7:{wanted}")
     with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as only:
         assert only.connect()
         assert only.missed_ports == {wanted: "this run's store"}

@@ -23,6 +23,7 @@ from tests.tui.test_drawing import LOOKS, text_of
 
 GB = 1 << 30
 OURS = GpuProcess(Process(100, [50, 1], "me", "python train.py"), 20 * GB, 90.0)
+CHILD = GpuProcess(Process(101, [100, 50, 1], "me", "python train.py"), 20 * GB, 90.0)
 STRANGER = Process(8123, [7000, 1], "bob", "python x.py")
 LAUNCHER = Process(50, [1], "me", "torchrun train.py")
 MONITOR = Process(8124, [7000, 1], "me", "/usr/bin/python /opt/ddpmon watch")
@@ -80,6 +81,7 @@ def test_a_host_is_marked_where_a_verdict_says_so_and_nowhere_else(figures: Host
     [
         (gpu(OURS, GpuProcess(STRANGER, 8 * GB, 30.0)), 20 * GB, True),
         (gpu(OURS, GpuProcess(STRANGER, 8 * GB, 30.0, "mps")), 20 * GB, True),
+        (gpu(CHILD, GpuProcess(STRANGER, 8 * GB, 30.0)), 20 * GB, True),
         (gpu(OURS, GpuProcess(STRANGER, GB, 0.0, "graphics")), 20 * GB, True),
         (gpu(OURS, GpuProcess(STRANGER, 200 << 20, 0.0, "graphics")), 20 * GB, False),
         (gpu(OURS, GpuProcess(STRANGER, 10 << 20, 0.0)), 20 * GB, False),

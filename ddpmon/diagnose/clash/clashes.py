@@ -93,12 +93,10 @@ class Clashes:
             return
         self._counted, self._members = counted, {}
         self._node_of = np.full(len(run.ranks), -1)
-        by_name = {frame.host: node for node, (frame, _) in run.nodes.items()}
-        for rank, state in enumerate(run.ranks):
-            if state is not None:
-                node = state.frame.node if state.frame.node >= 0 else by_name.get(state.frame.host, -1)
-                self._members.setdefault(node, []).append((rank, state))
-                self._node_of[rank] = node
+        for node in run.nodes:
+            ranks = run.ranks_on(node)
+            self._members[node] = [(rank, run.states[rank]) for rank in ranks]
+            self._node_of[[*ranks]] = node
 
 
 def _view(run: Run, figures: Figures, leaks: dict[int, Leak], found: Sequence[Finding]) -> View:

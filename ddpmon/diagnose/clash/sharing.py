@@ -11,7 +11,7 @@ from ddpmon.diagnose.clash.sign import Sign, culprit, labels, size
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import does, who
 from ddpmon.machine import GpuFigures, GpuProcess
-from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded
+from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 
 _ITS_LOOKS = 8
 _RANK_NUMBER = re.compile(r"(rank[= ])\d+")
@@ -26,12 +26,11 @@ def sharing(host: Host, _view: View) -> list[Sign]:
         ranks, processes = host.on[gpu.uuid], gpu.processes
         if processes and len(processes) == len(ranks) == 1 and pids.get(processes[0].process.pid) == ranks[0]:
             continue
-        on_it = {host.pids.get(each.process.pid) for each in gpu.processes or ()}
-        if on_it.isdisjoint(ranks):  # in a container the numbers may be the host's, or hidden
+        if is_hidden(gpu, ranks, pids):
             signs += _hidden(host, gpu, ranks)
-        elif not on_it.issubset(ranks):
+        elif not {pids.get(each.process.pid) for each in processes or ()}.issubset(ranks):
             signs += _visitors(host, gpu)
-            for each in gpu.processes or ():
+            for each in processes or ():
                 if each.process.pid not in host.pids and is_at_work(each) and not host.is_ours(each.process):
                     foreign[_who_runs(each)].append((gpu, each))
     signs += [_strangers(host, key, found) for key, found in foreign.items()]

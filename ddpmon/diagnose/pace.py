@@ -21,6 +21,7 @@ _JOB, _NETWORK = 0, 1
 _SHARE = 0.8
 _LEAST_PCT = 2.0
 _FLAT = 0.5
+_PASSING_MS = 10_000.0  # of the job's time: what is not slow for longer is information
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _NAMES_SOMEBODY = ("straggler", "intermittent_straggler", "slow_node", "uneven_work")
 
@@ -90,12 +91,16 @@ class Pace:
         rise = _rise(now, self._normal)
         several = not ledger.one_host
         if case.key == _NETWORK:
-            found = _slow_network(self._transfer, rise, now, several=several)
+            shift = self._transfer
+            found = _slow_network(shift, rise, now, several=several)
         else:
-            found = _job_slower(self._slower(somebody=somebody) or self._together, rise, now, several=several)
+            shift = self._slower(somebody=somebody) or self._together
+            found = _job_slower(shift, rise, now, several=several)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
-        case.finding = found if by_cores else replace(found, severity=case.severity(found.cost_pct or 0.0))
+        passing = (int(ledger.steps[place]) + 1 - shift.since) * now["duration"] < _PASSING_MS
+        harmless = by_cores or passing
+        case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
 
 
 def _figures(ledger: Ledger, place: int, count: int) -> Numbers:

@@ -26,6 +26,12 @@ def test_a_job_that_slows_as_a_whole_is_said_with_onset_and_cost(ranks: int) -> 
     assert finding.cost_pct == pytest.approx(100 * 30 / 132, abs=2.5)
 
 
+def test_slow_seconds_are_information() -> None:
+    short = {name: 0.2 * table for name, table in all_slower(1.3, 4).items()}
+    (finding,) = open_findings(play(MadeJob(short))[-1])
+    assert (finding.kind, finding.severity) == ("job_slower", "info")
+
+
 def test_it_names_the_phase_that_grew_on_all() -> None:
     phases = healthy_phases(4, 320)
     phases["input"][:, ONSET:] += 40.0

@@ -31,7 +31,7 @@ _FAREWELL_S = 0.5
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
-_scores: dict[str, float] = {}  # of the runs that this process has named: when they began
+_scores: dict[tuple[str, str], float] = {}  # of the runs that this process has named in a store: when they began
 
 
 class RedisStore:
@@ -115,13 +115,14 @@ class RedisStore:
 
     def _add_run(self, run_id: str) -> None:
         """Name a run, or refresh its name; the first time clear away the names of runs that have expired."""
-        if run_id not in _scores:
+        named = (self.address, run_id)
+        if named not in _scores:
             names = self._names()
             if gone := set(names) - set(self._kept(names)):
                 self._send("ZREM", RUNS_KEY, *gone)
             newest = self._ask("ZRANGE", RUNS_KEY, -1, -1, "WITHSCORES")
-            _scores[run_id] = _score(time(), float(newest[1]) if newest else 0.0)
-        self._send("ZADD", RUNS_KEY, "NX", _scores[run_id], run_id)
+            _scores[named] = _score(time(), float(newest[1]) if newest else 0.0)
+        self._send("ZADD", RUNS_KEY, "NX", _scores[named], run_id)
         self._send("EXPIRE", RUNS_KEY, _MOST_TTL_S)
         self._send("SET", _ttl_key(run_id), self._ttl_s, "EX", self._ttl_s)
 

@@ -104,9 +104,14 @@ def test_a_stopped_store_is_silent_and_nobody_is_blamed(monkeypatch: pytest.Monk
         watch_until(observer, lambda s: s.link.state == "live" and reporting(s) == 2, run=run)
 
 
+def _seconds(snapshot: Snapshot) -> float:
+    """How long the run has been going."""
+    return 0.0 if snapshot.run is None else snapshot.run.elapsed_s or 0.0
+
+
 def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
-        watch_until(observer, lambda s: step_of(s) > 350, run=run)
+        watch_until(observer, lambda s: step_of(s) > 350 and _seconds(s) > 15, run=run)
         late = Observer(None)
         snapshot = late.tick()
         at_once = snapshot.series

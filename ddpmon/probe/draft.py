@@ -144,8 +144,14 @@ class Draft:
         (first, since), (last, until) = self._costs[0], self._costs[-1]
         return (until - since) / 1e3 / (last - first) if last > first else None
 
+    @property
+    def outgrown(self) -> bool:
+        """Whether the last history frame and the next rank frame may leave out steps between them."""
+        return self._history.unsent > frames.FRAME_ROWS // 2
+
     def history_frame(self) -> HistoryFrame:
         """This rank's past, now."""
+        self._history.unsent = 0
         return HistoryFrame(
             run_id=self._run(), rank=self._me.rank, recent=self._history.recent(), older=self._history.older()
         )

@@ -47,9 +47,14 @@ class Window:
 
 
 class History:
-    """The last 256 rows whole; everything older as means over a stride that doubles when the room is full."""
+    """The last 256 rows whole; everything older as means over a stride that doubles when the room is full.
+
+    Attributes:
+        unsent: rows that have come since this was last sent.
+    """
 
     def __init__(self) -> None:
+        self.unsent = 0
         self._recent: deque[StepRow] = deque()
         self._older: list[StepRow] = []
         self._group: list[StepRow] = []
@@ -57,6 +62,7 @@ class History:
 
     def add(self, row: StepRow) -> None:
         """Take a finished step in."""
+        self.unsent += 1
         self._recent.append(row)
         if len(self._recent) > FRAME_ROWS:
             self._retire(self._recent.popleft())
@@ -67,13 +73,14 @@ class History:
 
     def older(self) -> StepColumns:
         """Everything before them; each row is named by its first step."""
-        return columns(self._older, self._stride)
+        under_way = [_mean(self._group, self._stride)] if self._group else []
+        return columns([*self._older, *under_way], self._stride)
 
     def _retire(self, row: StepRow) -> None:
         if self._group and row.step // self._stride != self._group[0].step // self._stride:
             self._older.append(_mean(self._group, self._stride))
             self._group = []
-            if len(self._older) > OLDER_ROWS:
+            if len(self._older) >= OLDER_ROWS:
                 self._halve()
         self._group.append(row)
 

@@ -67,7 +67,7 @@ class Publisher(threading.Thread):
         try:
             if not self._uplink.connected and not self._uplink.connect():
                 return self._back_off()
-            due = monotonic() >= self._next_history
+            due = monotonic() >= self._next_history or self._draft.outgrown
             self._publish(self._draft.state(), history=due)
         except StoreUnavailable:
             self.dropped_frames += 1

@@ -1,0 +1,106 @@
+"""The app and its source: what is on the screen while it is awaited, answers, falls silent, goes or breaks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.snapshot import Link, Snapshot
+from ddpmon.tui.picture import NOTHING_YET
+from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.widgets.canvas import Canvas
+from tests.commands.command_snapshots import unknown_ranks
+from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
+
+
+def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
+    source = Fixed(replace(NOTHING_YET, link=Link("waiting", "no run on this host yet")))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("no run on this host yet")
+        assert "enter detail" not in watched.text()
+        source.shown = STRAGGLER
+        await watched.until_shown("rank 5 (node1) is late by 41 ms")
+        assert "waiting for a run" not in watched.text()
+
+    watch(source, act)
+
+
+def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
+    source = Fixed(replace(NOTHING_YET, link=Link("waiting", "no store at node7:1")))
+    assert STRAGGLER.run is not None
+    unheard = replace(NOTHING_YET, link=Link("live"), run=replace(STRAGGLER.run, step=None), ranks=unknown_ranks(8))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("5")
+        await watched.until_shown("waiting: no store at node7:1")
+        assert "nothing to report" not in watched.text()
+        await watched.press("3")
+        await watched.until_shown("no store at node7:1")
+        source.shown = unheard
+        await watched.until_shown("waiting: no host has published yet")
+        await watched.press("5")
+        await watched.until_shown("waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 8 expected)")
+        assert "nothing to report" not in watched.text()
+        await watched.press("1")
+        await watched.until_shown("waiting: no rank has published yet")
+
+    watch(source, act)
+
+
+def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
+    source = Fixed(STRAGGLER)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        source.shown = replace(STRAGGLER, link=Link("gone", "the store has gone; this is its last word"))
+        await watched.until_shown("the store has gone; this is its last word")
+        assert "GONE" in watched.text()
+        assert "rank 5 (node1) is late by 41 ms" in watched.text()
+        styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]
+        assert styles
+        assert all(style is not None and style.dim for style in styles)
+        assert STRAGGLER.run is not None
+        source.shown = replace(source.shown, run=replace(STRAGGLER.run, state="failed"))
+        await watched.until_shown("FAILED")
+        source.shown = STRAGGLER
+        await watched.until_shown("RUNNING")
+        styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]
+        assert not any(style is not None and style.dim for style in styles)
+
+    app = watch(source, act)
+    assert "rank 5 (node1) is late" in app.summary()
+
+
+def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
+    source = Fixed(STRAGGLER)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        source.answering.clear()
+        watched.app._latest = replace(watched.app._latest, taken_monotonic=time.monotonic() - 12)
+        await watched.until_shown("no answer from the store for")
+        assert "SILENT" in watched.text()
+        await watched.press("5")
+        assert isinstance(watched.app.screen, FindingsScreen)
+        await watched.press("q")
+        await watched.until(lambda: not watched.app.is_running)
+
+    watch(source, act)
+    assert not source.closed.is_set()  # the reader is still in its read, and nobody waited for it
+    source.answering.set()
+    assert source.closed.wait(30)
+
+
+def test_a_source_that_breaks_ends_the_app_with_the_error() -> None:
+    class Broken(Fixed):
+        def tick(self) -> Snapshot:
+            raise ValueError("a defect of ours")
+
+    async def act(watched: Watched) -> None:
+        await watched.until(lambda: not watched.app.is_running)
+
+    with pytest.raises(ValueError, match="a defect of ours"):
+        watch(Broken(STRAGGLER), act)

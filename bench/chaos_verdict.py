@@ -55,7 +55,6 @@ def _of_the_run(status: dict[str, Any], truth: Truth) -> list[str]:
 
 
 def _of_the_findings(findings: list[dict[str, Any]], busy: bool) -> list[str]:
-    busy = busy or any(found["kind"] == "cpu_contention" for found in findings)
     doubts = [f"{found['kind']}: {found['summary']}" for found in findings if _is_false(found, busy)]
     named = [(found["ranks"], found["phase"], found["nodes"]) for found in findings if found["kind"] == "straggler"]
     if ([STRAGGLER], "input", ["host1"]) not in named:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
 from ddpmon.diagnose.pausing import find_pause
-from ddpmon.diagnose.scene import Scene, in_named_phase, look
+from ddpmon.diagnose.scene import PATIENCE_S, Scene, in_named_phase, look
 from ddpmon.diagnose.standstill import (
     nobody,
     odd_phase,
@@ -25,6 +25,7 @@ from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
 
 _FIRST_STEP_S = 300.0
+_SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
 
 
 def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -39,7 +40,13 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     if _explained(scene, ages):
         return []
     found = find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
-    return [found]
+    return [] if found.kind == "hang" and not found.ranks and _is_half_told(scene) else [found]
+
+
+def _is_half_told(scene: Scene) -> bool:
+    """Whether some ranks have told where they stand and others have not yet: the culprit may be one of these."""
+    told = [frame.stall is not None for frame in scene.going.values()]
+    return scene.seconds < PATIENCE_S + _SOON_S and any(told) and not all(told)
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:

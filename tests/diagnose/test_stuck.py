@@ -255,3 +255,12 @@ def test_without_flight_recorders_the_phase_tells_who_waits_elsewhere() -> None:
     assert "rank 2 is in a collective, but ranks 0, 1, 3 are in the gradient reduction" in finding.summary
     finding = only(judge(waiter(), waiter(phase="barrier")))
     assert (finding.ranks, "disagree" in finding.summary) == ((), True)
+
+
+def test_nobody_is_not_said_to_be_in_particular_before_all_have_told_where_they_stand() -> None:
+    early = [waiter(flight(10, 9), stall=stall(11.0, flight(10, 9))) for _ in range(3)]
+    untold = waiter(stall=None, state="running", phase_s=9.0)
+    assert judge(*early, untold) == []
+    assert only(judge(*early, {**early[0]})).ranks == ()
+    late = [waiter(flight(10, 9), stall=stall(16.0, flight(10, 9))) for _ in range(3)]
+    assert only(judge(*late, untold)).kind == "hang"

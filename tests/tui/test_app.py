@@ -297,6 +297,7 @@ def test_only_lines_that_changed_are_drawn_again() -> None:
 
 
 def test_enter_on_a_node_of_the_heat_map_shows_its_ranks_alone() -> None:
+    """With the first picture already: the next one is ten seconds away."""
     source = Fixed(snapshot(Made(ranks=128, per_node=8, straggler=43)))
 
     async def act(watched: Watched) -> None:
@@ -310,4 +311,4 @@ def test_enter_on_a_node_of_the_heat_map_shows_its_ranks_alone() -> None:
         await watched.until_shown("work, node x step")
         assert len(watched.rows()) == 128
 
-    watch(source, act)
+    watch(source, act, interval=10)

@@ -57,9 +57,9 @@ class Overview(View):
 
     def show(self) -> None:
         """Share out the room, then draw."""
-        self._arrange()
+        shares = self._arrange()
         self.table.show(self.picture)
-        self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted)
+        self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
         super().show()
 
     def on_resize(self, _event: events.Resize) -> None:
@@ -79,7 +79,7 @@ class Overview(View):
     def _head_height(self) -> int:
         return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))
 
-    def _arrange(self) -> None:
+    def _arrange(self) -> Plan:
         shares = self.plan()
         drawn = shares.fits and self.picture.snapshot.run is not None and self.picture.snapshot.ranks is not None
         heights = {"head": shares.head if drawn else int(shares.fits), "body": shares.body + shares.findings}
@@ -93,6 +93,7 @@ class Overview(View):
         side = self.query_one("#side")
         side.display = shares.side > 0
         side.styles.width = shares.side or 1
+        return shares
 
     def _head(self, width: int, height: int) -> list[Line]:
         lines = [header_line(self.picture, width)]

@@ -36,20 +36,20 @@ class HeatMap(Canvas):
         super().__init__(self._lines, id="heat")
         self._picture: Picture | None = None
         self._wanted = ""
-        self._row = 0
+        self._row = self._room = 0
 
-    def look_at(self, picture: Picture, wanted: str) -> None:
-        """Take over a new picture and the table's filter."""
-        self._picture, self._wanted = picture, wanted
+    def look_at(self, picture: Picture, wanted: str, room: int) -> None:
+        """Take over a new picture, the table's filter, and the lines that the panel is about to get."""
+        self._picture, self._wanted, self._room = picture, wanted, room
         bands = self._bands()
         self.can_focus = bands is not None and bands.folded
         if self.has_focus and not self.can_focus:
             self.screen.focus_previous()
 
     def _bands(self) -> Bands | None:
-        if self._picture is None or self._picture.snapshot.heat is None or self.size.height < 3:
+        if self._picture is None or self._picture.snapshot.heat is None or self._room < 3:
             return None
-        return bands_of(self._picture, self.size.height, self._wanted)
+        return bands_of(self._picture, self._room, self._wanted)
 
     def _lines(self, width: int, height: int) -> list[Line]:
         if self._picture is None:

@@ -9,6 +9,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, NewSteps, alive
 from ddpmon.diagnose.wording import ms, who
 from ddpmon.run.model import Run
+from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import I64
 
 _STEPS = 500
@@ -43,9 +44,9 @@ class GcRule:
 
     def _add(self, run: Run, ranks: NDArray[np.bool_], steps: I64) -> None:
         """`saved = max_r work - max_r(work - gc)`: what the slowest rank would have been faster."""
-        take = {name: run.rings.take(name, steps)[ranks] for name in ("work", "gc", "marked", "duration")}
+        take = {name: run.rings.take(name, steps)[ranks] for name in ("work", "gc", "duration")}
         gc = np.minimum(np.nan_to_num(take["gc"]), take["work"])
-        usable = (steps >= WARM_UP) & ~(np.nan_to_num(take["marked"]) > 0).any(axis=0)
+        usable = (steps >= WARM_UP) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
         saved = take["work"].max(axis=0) - (take["work"] - gc).max(axis=0)
         rows = np.stack([steps, take["duration"].max(axis=0), saved, gc.max(axis=0)], axis=1)
         self._judged = np.concatenate([self._judged, rows[usable]])

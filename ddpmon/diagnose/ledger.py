@@ -13,6 +13,7 @@ from ddpmon.diagnose.tail import Tail
 from ddpmon.parts import NO_HOST
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
+from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import F32, I64
 
 _CHUNK = 64
@@ -24,7 +25,7 @@ class Ledger:
     """Every usable step of the ranks that are compared.
 
     A step is usable once all of them have finished it, past the warm-up, outside of evaluations and checkpoints that
-    the user marked, and not right behind one.
+    the user marked, and not right behind one (`run.paused`).
 
     Attributes:
         who: [n] the ranks compared; the row of a rank is its place here.
@@ -113,13 +114,9 @@ class Ledger:
 
     def _usable(self, run: Run, steps: I64) -> I64:
         steps = steps[steps >= WARM_UP]
-        marked = self._marked(run, steps) | self._marked(run, steps - 1)
+        marked = paused_steps(run.rings, steps, self.who) | paused_steps(run.rings, steps - 1, self.who)
         usable: I64 = steps[~marked]
         return usable
-
-    def _marked(self, run: Run, steps: I64) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.nan_to_num(run.rings.take("marked", steps, self.who)).max(axis=0, initial=0) > 0
-        return found
 
     def _append(self, run: Run, steps: I64) -> None:
         take = {

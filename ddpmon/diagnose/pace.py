@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others
-from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.shift import BASELINE, RISE, Shift
 from ddpmon.diagnose.wording import ms
 from ddpmon.run.model import Run
@@ -41,7 +42,9 @@ class Pace:
 
     def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
-        if len(ledger.who) < run.info.world_size:
+        unseen = ~run.standing.ended
+        unseen[ledger.who] = False
+        if unseen.any() or not ledger.who.size:
             return []  # all may be waiting for a rank that is not seen
         named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
@@ -91,16 +94,25 @@ class Pace:
         rise = _rise(now, self._normal)
         several = not ledger.one_host
         if case.key == _NETWORK:
-            shift = self._transfer
-            found = _slow_network(shift, rise, now, several=several)
+            shift, tell = self._transfer, _slow_network
         else:
-            shift = self._slower(somebody=somebody) or self._together
-            found = _job_slower(shift, rise, now, several=several)
+            shift, tell = self._slower(somebody=somebody) or self._together, _job_slower
+        since, bound = onset(ledger.steps, self._history(ledger, shift) / shift.normal)
+        if bound and case.finding is not None:
+            since, bound = case.finding.since_step or 0, case.finding.since_is_bound
+        found = replace(tell(shift, since, rise, now, several=several), since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
-        passing = (int(ledger.steps[place]) + 1 - shift.since) * now["duration"] < _PASSING_MS
+        passing = (int(ledger.steps[place]) + 1 - since) * now["duration"] < _PASSING_MS
         harmless = by_cores or passing
         case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
+
+    def _history(self, ledger: Ledger, shift: Shift) -> NDArray[np.float32]:
+        """[T] what `shift` was fed."""
+        transfer = ledger.job("transfer")
+        together = shift is self._together
+        series = ledger.job("duration") if shift is self._duration else transfer
+        return (ledger.job("typical") + transfer if together else series).astype(np.float32)
 
 
 def _figures(ledger: Ledger, place: int, count: int) -> Numbers:
@@ -131,7 +143,7 @@ def _of_the_network(rise: Numbers) -> bool:
     return rise["transfer"] >= _SHARE * (rise["typical"] + rise["transfer"])
 
 
-def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
+def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
     cost = 100 * rise["transfer"] / now["duration"]
     where = (
         "the network is slow, and durations cannot tell whose link"
@@ -142,10 +154,10 @@ def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -
         kind="slow_network",
         severity="info",
         summary=(
-            f"the gradient transfer takes {ms(rise['transfer'])} a step longer since step {shift.since:,}, on all "
+            f"the gradient transfer takes {ms(rise['transfer'])} a step longer since step {since:,}, on all "
             f"ranks alike: {where}. Costs {cost:.2g} % of the job."
         ),
-        since_step=shift.since,
+        since_step=since,
         cost_pct=cost,
         evidence={
             "transfer_ms": now["transfer"],
@@ -161,7 +173,7 @@ def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -
     )
 
 
-def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
+def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
     longer = shift.level - shift.normal
     cost = 100 * longer / now["duration"]
     phase = max(PHASES, key=lambda name: rise[name])
@@ -171,11 +183,11 @@ def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, several: bool) -> 
         kind="job_slower",
         severity="info",
         summary=(
-            f"the whole job is slower by {ms(longer)} a step since step {shift.since:,}"
+            f"the whole job is slower by {ms(longer)} a step since step {since:,}"
             f"{f', in {named}' if named else ''}, and no rank in particular is to blame. Costs {cost:.2g} % of the job."
         ),
         phase=named,
-        since_step=shift.since,
+        since_step=since,
         cost_pct=cost,
         evidence={
             "step_ms": now["duration"],

@@ -29,6 +29,7 @@ class Scene:
         ended: those that have finished or failed.
         held: the last step that the stopped ranks have finished.
         seconds: how long the job has stood still.
+        patience_s: after how long a rank says that it stands still.
     """
 
     going: Frames = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Scene:
     ended: Frames = field(default_factory=dict)
     held: int = -1
     seconds: float = 0.0
+    patience_s: float = PATIENCE_S
 
     def close(self, step: int) -> bool:
         """Whether a rank that came to its end after `step` is what the others wait for.
@@ -79,7 +81,8 @@ def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
     stopped = _stopped(run, [(rank, frame) for rank, frame in frames if age[rank] <= SILENT_S])
     if not stopped:
         return None
-    scene = Scene(held=max(frame.step for frame in stopped), seconds=max(map(_seconds, stopped)))
+    held, seconds = max(frame.step for frame in stopped), max(map(_seconds, stopped))
+    scene = Scene(held=held, seconds=seconds, patience_s=_patience_s(run, stopped[0].rank))
     for rank, frame in frames:
         if frame.state in ("finished", "failed"):
             scene.ended[rank] = frame
@@ -93,10 +96,13 @@ def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFram
     still = [frame for _, frame in frames if frame.state == "stalled"]
     held_up = [(rank, frame) for rank, frame in frames if frame.phase in WAITING and frame.phase_s >= PATIENCE_S]
     if held_up:
-        durations = run.rings.column["duration"][held_up[0][0]]
-        patience = max(PATIENCE_S, float(np.nan_to_num(median(durations))) / 100)
+        patience = _patience_s(run, held_up[0][0])
         still += [frame for _, frame in held_up if frame.state == "running" and frame.phase_s >= patience]
     return still
+
+
+def _patience_s(run: Run, rank: int) -> float:
+    return max(PATIENCE_S, float(np.nan_to_num(median(run.rings.column["duration"][rank]))) / 100)
 
 
 def _seconds(frame: RankFrame) -> float:

@@ -1,4 +1,4 @@
-"""Since when a series has been higher than it was: a CUSUM with its rise verified."""
+"""Whether a series is higher than it was: a CUSUM with its rise verified."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ BASELINE = 50
 RISE, STEEP = 1.10, 1.20
 _K, _H = 1.0, 8.0
 _CLIP = 4.0
+_MOST = 30.0  # so many values as before make the next rise another one, however long this one lasted
 _LEAST_NOISE = 0.01
 _HIGH_STEP, _OFTEN = 1.05, 0.6
 
@@ -26,12 +27,10 @@ class Shift:
 
     Attributes:
         normal: the baseline's median, NaN until there is one.
-        since: the first step of the present rise (the step after the last one with S = 0).
     """
 
     def __init__(self) -> None:
         self.normal = math.nan
-        self.since = -1
         self._noise = math.nan
         self._recent: deque[float] = deque(maxlen=BASELINE)
         self._sum = 0.0
@@ -47,11 +46,9 @@ class Shift:
         self._recent.append(value)
         begun, self._block = step // BASELINE != self._block, step // BASELINE
         if math.isnan(self.normal) or (begun and self._has_fallen()):
-            return self._settle(step)
+            return self._settle()
         z = (value - self.normal) / self._noise
-        self._sum = max(0.0, self._sum + min(_CLIP, max(-_CLIP, z)) - _K)
-        if self._sum == 0.0:
-            self.since = step + 1
+        self._sum = min(_MOST, max(0.0, self._sum + min(_CLIP, max(-_CLIP, z)) - _K))
         return False
 
     @property
@@ -75,12 +72,12 @@ class Shift:
         full = len(self._recent) == BASELINE
         return full and self._sum == 0.0 and float(np.median(self._recent)) < self.normal / RISE
 
-    def _settle(self, step: int) -> bool:
+    def _settle(self) -> bool:
         if len(self._recent) < BASELINE:
             return False
         values = np.array(self._recent)
         self.normal = max(1e-9, float(np.median(values)))
         spread = 1.4826 * float(np.median(np.abs(values - self.normal)))
         self._noise = max(spread, _LEAST_NOISE * self.normal)
-        self._sum, self.since = 0.0, step + 1
+        self._sum = 0.0
         return True

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
 from ddpmon.diagnose.pausing import find_pause
-from ddpmon.diagnose.scene import PATIENCE_S, Scene, in_named_phase, look
+from ddpmon.diagnose.scene import Scene, in_named_phase, look
 from ddpmon.diagnose.standstill import (
     nobody,
     odd_phase,
@@ -46,7 +46,7 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
 def _is_half_told(scene: Scene) -> bool:
     """Whether some ranks have told where they stand and others have not yet: the culprit may be one of these."""
     told = [frame.stall is not None for frame in scene.going.values()]
-    return scene.seconds < PATIENCE_S + _SOON_S and any(told) and not all(told)
+    return scene.seconds < scene.patience_s + _SOON_S and any(told) and not all(told)
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:

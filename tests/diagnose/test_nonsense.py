@@ -82,6 +82,20 @@ def test_an_evaluation_at_every_round_step_blinds_no_rule(every: int) -> None:
     assert "uneven_work" in {finding.kind for finding in play(marked(uneven))[-1]}
 
 
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_phase_that_is_part_of_the_work_blinds_no_rule(every: int) -> None:
+    phases = healthy_phases(4, 600)
+    time = np.zeros(600)
+    time[::every] = 10.0
+    time[::40] += 300.0  # and pauses beside it
+    phases["other"] += time
+    phases["forward"][2, 210:] += 40.0
+    said = play(MadeJob(phases, marked=time))
+    found = [finding for finding in open_findings(said[-1]) if finding.kind != "pause"]
+    assert [(finding.kind, finding.ranks, finding.since_step) for finding in found] == [("straggler", (2,), 210)]
+    assert all(finding.kind == "pause" for findings in said[:20] for finding in findings)
+
+
 def test_a_straggler_that_comes_again_is_not_dated_back_to_the_time_before() -> None:
     phases = healthy_phases(4, 800)
     late = np.arange(800) // 50 % 2 == 1

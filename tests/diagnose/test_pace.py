@@ -50,6 +50,24 @@ def test_it_is_cleared_when_the_job_is_back_at_its_pace() -> None:
     assert (finding.kind, finding.cleared_at_step is not None) == ("job_slower", True)
 
 
+def test_a_second_slowness_has_an_onset_of_its_own() -> None:
+    phases = healthy_phases(4, 1000)
+    phases["forward"][:, ONSET:400] += 40.0
+    phases["forward"][:, 800:830] += 40.0
+    said = play(MadeJob(phases))
+    (again,) = open_findings(said[82])
+    assert (again.kind, again.severity) == ("job_slower", "info")  # three seconds of it: not the first one's minutes
+    assert abs((again.since_step or 0) - 800) <= 3
+
+
+def test_a_drift_below_the_threshold_is_not_the_onset_of_what_follows() -> None:
+    phases = healthy_phases(4, 700)
+    phases["forward"][:, 200:] += 3.0
+    phases["forward"][:, 600:] += 40.0
+    (finding,) = open_findings(play(MadeJob(phases))[-1])
+    assert (finding.kind, abs((finding.since_step or 0) - 600) <= 3) == ("job_slower", True)
+
+
 def test_a_job_that_a_straggler_slows_is_not_slow_as_a_whole() -> None:
     phases = healthy_phases(4, 320)
     phases["forward"][2, ONSET:] += 60.0

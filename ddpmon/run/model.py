@@ -52,7 +52,7 @@ class Run:
 
     Attributes:
         rings: the last steps of every rank; recent and work_map are what is drawn of them.
-        series: the job over all its steps.
+        series: the job over all its steps; anew once the ranks have started anew. marks: likewise.
         ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
         standing: what these say, as columns.
         nodes: node number -> its newest frame and when it came.
@@ -72,7 +72,7 @@ class Run:
         self.standing = Standing(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
-        self.restarts = 0
+        self.restarts = self._life = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
         self._parted = False  # whether there are MIG instances
@@ -103,9 +103,7 @@ class Run:
         if state is None:
             state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
         elif _is_another_process(state.frame, frame):
-            self.rings.clear(frame.rank)
-            self.restarts += 1
-            state.marked, state.life = -1, state.life + 1
+            self._start_anew(frame.rank, state)
         elif frame.seq <= state.frame.seq:
             return False
         due = not state.resources or frame.seq // self._resource_every != state.frame.seq // self._resource_every
@@ -119,6 +117,15 @@ class Run:
         if frame.buckets is not None:
             self._add_buckets(frame.rank, frame.buckets)
         return True
+
+    def _start_anew(self, rank: int, state: RankState) -> None:
+        """Forget what the rank's former process told: its steps are counted anew."""
+        self.rings.clear(rank)
+        self._buckets.pop(rank, None)
+        self.restarts += 1
+        state.marked, state.life = -1, state.life + 1
+        if state.life > self._life:
+            self._life, self.marks = state.life, Marks()
 
     def add_history(self, frames: Iterable[HistoryFrame]) -> None:
         """Take in what the ranks remember; called once, when this watcher attaches.
@@ -214,6 +221,8 @@ class Run:
         ranks = ranks if ranks.any() else self.taking_part()
         if not ranks.any():
             return
+        if self.restarts and int(self.rings.last[ranks].max()) < self.series.newest:
+            self.series = RunSeries()  # all have started anew
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             take = self.rings.take

@@ -11,7 +11,7 @@ from ddpmon.freeze import freeze_job, freeze_ranks
 from ddpmon.run.medians import others_medians, row_medians
 from ddpmon.run.model import Run
 from ddpmon.schema import BucketColumns, HistoryFrame
-from tests.made_frames import RUN_ID, MadeJob, columns, healthy_phases, rank_frame, run_info
+from tests.made_frames import RUN_ID, MadeJob, columns, healthy_phases, mark, rank_frame, run_info
 
 NOBODY = np.empty(0, np.int64)
 
@@ -87,6 +87,30 @@ def test_a_rank_that_starts_anew_forgets_its_past() -> None:
     assert durations(run, 0, [0]) == [7.0]
     assert math.isnan(durations(run, 0, [400])[0])
     assert run.finished_steps(1000).tolist() == [0]
+
+
+def test_a_run_whose_ranks_all_start_anew_is_drawn_and_told_of_from_its_new_beginning() -> None:
+    run = Run(run_info(2, bucket_detail=True))
+    job = MadeJob(healthy_phases(2, 1000))
+
+    def detail(steps: range, ms: float) -> BucketColumns:
+        blob = np.full(len(steps), ms, "<f4").tobytes()
+        return BucketColumns(step=np.array(steps, "<i8").tobytes(), sizes=[1000], ms=blob)
+
+    for life, first in ((0, 900), (1, 0)):
+        for rank in range(2):
+            steps = range(first, first + 100)
+            marks = [mark(first + 50, "checkpoint", 5_000.0)] if rank == 0 else []
+            frame = rank_frame(
+                rank, 1, job.columns(rank, first, first + 100), pid=100 * life + rank + 1, marks=marks,
+                buckets=detail(steps, 1.0 + life),
+            )  # fmt: skip
+            run.add_rank(frame, float(life))
+        run.settle(float(life))
+    assert run.series.points[:, 0].tolist() == list(range(100))
+    assert list(run.marks.pauses["checkpoint"]) == [50]
+    assert run.marks.pauses["checkpoint"][50].ranks == 1
+    assert run.bucket_transfer_ms() == 2.0
 
 
 def test_frames_of_another_run_or_rank_are_refused_and_counted() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.blame import Named, blame
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.hits import QUIET_STEPS, Hits
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others, cost_of_steps
 from ddpmon.diagnose.steps import ends_of_blocks
 from ddpmon.run.model import Run
-from ddpmon.run.rings import I64
 
 WINDOWS = (50, 100, 200, 400)
 _EVERY = 5  # windows are judged once in five steps
@@ -29,12 +29,9 @@ _RARE_CLIP = 5.0
 _CHANCE = {50: 1e-5}
 _RARE_CHANCE = 1e-4
 _FEWEST = 6
-_GAPS = 6  # over, or begun, where nothing is seen for so many times the mean gap: chance itself leaves four
-_GAPS_KEPT = 30
-_STEADY = 0.6  # of the steps: that is rule A's to name
-_QUIET_STEPS = 30
 _DESCRIBED = 100
 _LARGE = 0.75
+_MANY = 8
 
 
 class CostlyRanks:
@@ -61,10 +58,9 @@ class CostlyRanks:
 
     def _turn(self, ledger: Ledger, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
         step = int(ledger.steps[end - 1])
-        for window in WINDOWS:
-            row = _costliest(ledger, hits, end, window) if end >= window else None
-            rank = -1 if row is None else int(ledger.who[row])
-            if rank >= 0 and rank not in named and not _own_hits(ledger, hits[:end], rank).steady:
+        rows = {row for window in WINDOWS if end >= window for row in _costliest(ledger, hits, end, window)}
+        for rank in sorted(int(ledger.who[row]) for row in rows):
+            if rank not in named and not _own_hits(ledger, hits[:end], rank).steady:
                 self.cases.turn(rank, step, high=True, low=False)
         for case in list(self.cases):
             own = _own_hits(ledger, hits[:end], case.key)
@@ -86,45 +82,8 @@ class CostlyRanks:
         numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, numbers["excess_ms"], chosen, span)
         numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
-        since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > _QUIET_STEPS)
+        since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
         case.finding = _finding(case, "" if state is None else state.frame.host, since, numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnHits:
-    """Where (places on record, ascending) one rank held the others up, and the usual gap between two such steps."""
-
-    at: I64
-
-    @property
-    def last(self) -> int:
-        return int(self.at[-1]) if self.at.size else -1
-
-    @property
-    def gap(self) -> float:
-        """The mean number of steps from one to the next."""
-        gaps = np.diff(self.at[-_GAPS_KEPT:])
-        return float(gaps.mean()) if gaps.size else 1.0
-
-    @property
-    def pause(self) -> float:
-        """After so many steps without one it is over."""
-        return max(_QUIET_STEPS, _GAPS * self.gap)
-
-    @property
-    def first(self) -> int:
-        """The first of the present stretch."""
-        breaks = np.flatnonzero(np.diff(self.at) > self.pause)
-        return int(self.at[breaks[-1] + 1] if breaks.size else self.at[0])
-
-    @property
-    def steady(self) -> bool:
-        """Whether the present stretch is of nearly all steps."""
-        stretch = self.at[self.at >= self.first]
-        return len(stretch) >= _STEADY * (self.last + 1 - self.first)
-
-    def fresh(self, end: int) -> bool:
-        return end - self.last <= max(_QUIET_STEPS, self.gap)
 
 
 def _hits(ledger: Ledger) -> NDArray[np.bool_]:
@@ -141,7 +100,7 @@ def _hits(ledger: Ledger) -> NDArray[np.bool_]:
     return found
 
 
-def _own_hits(ledger: Ledger, hits: NDArray[np.bool_], rank: int) -> _OwnHits:
+def _own_hits(ledger: Ledger, hits: NDArray[np.bool_], rank: int) -> Hits:
     """The steps in which this rank held the others up, those aside in which it was last by noise alone.
 
     `hits` may end before the record does. Where the rank is really late it is so by much the same: what is below half
@@ -150,17 +109,18 @@ def _own_hits(ledger: Ledger, hits: NDArray[np.bool_], rank: int) -> _OwnHits:
     (row,) = np.flatnonzero(ledger.who == rank)
     at = np.flatnonzero(hits & (ledger.top_row[: len(hits)] == row))
     if not at.size:
-        return _OwnHits(at)
+        return Hits(at)
     gap = (ledger.job("top") - ledger.job("second"))[at]
     large = np.quantile(gap[-_DESCRIBED:], _LARGE)
-    return _OwnHits(at[gap >= large / 2])
+    return Hits(at[gap >= large / 2])
 
 
-def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -> int | None:
-    """The row whose slow steps cost at least 5 % net in the window, if it is not chance that they are its own.
+def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -> list[int]:
+    """The rows whose slow steps cost at least 5 % net in the window, where it is not chance that they are their own.
 
     `saved_i = sum(max - second max where i is the max) / sum(max)`, values clipped at twice the typical step (five
-    times, in the longer windows); net of the next rank's (reference/detection.md, section 3.2).
+    times, in the longer windows); net of the next rank's (reference/detection.md, section 3.2), or, where several come
+    and go, of the first one's that does not: they are at most half of all, and eight.
     """
     part = slice(end - window, end)
     top, second, typical = (ledger.job(name)[part] for name in ("top", "second", "typical"))
@@ -168,16 +128,17 @@ def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -
     if window > WINDOWS[0]:  # what is rare must be large
         hit = hit & (top - second > _RARE_HIT * typical)
     if hit.sum() < _FEWEST:
-        return None
+        return []
     limit = _CLIP.get(window, _RARE_CLIP) * np.median(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
     n = len(ledger.who)
     saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
-    row = int(saved.argmax())
-    count = int((hit & (top_row == row)).sum())
-    clear = saved[row] - np.partition(saved, -2)[-2] >= _SAVED
-    often = count >= max(_FEWEST, _HIT_SHARE.get(window, _RARE_SHARE) * window)
-    return row if clear and often and _chance(count, int(hit.sum()), n) < _CHANCE.get(window, _RARE_CHANCE) else None
+    count = np.bincount(top_row[hit], minlength=n)
+    least, chance = max(_FEWEST, _HIT_SHARE.get(window, _RARE_SHARE) * window), _CHANCE.get(window, _RARE_CHANCE)
+    few = min(_MANY, max(1, n // 2))
+    order = np.argsort(-saved)[: few + 1].tolist()
+    dear = [row for row in order[:few] if saved[row] - saved[order[-1]] >= _SAVED and count[row] >= least]
+    return [row for row in dear if _chance(int(count[row]), int(hit.sum()), n) < chance]
 
 
 def _chance(count: int, total: int, n: int) -> float:

@@ -60,7 +60,7 @@ def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Findin
         severity="info",
         summary=(
             f"work is uneven and nobody in particular is late: the last rank of a step works "
-            f"{ms(float(np.median(gap)))} longer than the mean, and it is a different one each time. "
+            f"{ms(float(np.median(gap)))} longer than the mean, and it is now one, now another. "
             f"Costs {pct:.2g} % of the job."
         ),
         since_step=since,

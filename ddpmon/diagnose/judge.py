@@ -22,6 +22,7 @@ from ddpmon.diagnose.pauses import find_pauses
 from ddpmon.diagnose.steps import alive
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.diagnose.together import LateTogether
 from ddpmon.run.model import Run
 
 BROKEN = ("rank_failed", "hang", "rank_lost", "uneven_inputs", "nonfinite_loss", "gpu_errors")
@@ -38,6 +39,7 @@ class Judge:
         self._ledger = Ledger()
         self._stragglers = Stragglers()
         self._costly = CostlyRanks()
+        self._together = LateTogether()
         self._uneven = UnevenWork()
         self._pace = Pace()
         self._advice = Advice()
@@ -66,6 +68,7 @@ class Judge:
         ledger.update(run, alive(run, ages))
         found = self._stragglers.update(run, ledger, set(self._costly.cases.keys))
         found += self._costly.update(run, ledger, self._stragglers.suspects)
+        found += self._together.update(run, ledger, explained=any(each.severity != "info" for each in found))
         found += self._uneven.update(ledger, explained=bool(found))
         found += self._pace.update(run, ledger, found)
         found = self._machines.update(run, ledger, found)
@@ -73,7 +76,7 @@ class Judge:
 
     def _cleared(self) -> list[Finding]:
         cleared = [*self._stragglers.cleared]
-        for rule in (self._costly, self._uneven, self._pace):
+        for rule in (self._costly, self._together, self._uneven, self._pace):
             cleared += rule.cases.cleared
         cleared = [*self._machines.recall(cleared), *self._machines.cleared]
         return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)

@@ -96,3 +96,47 @@ def test_garbage_collection_is_the_cause_where_it_holds_the_excess() -> None:
     job.gc[1, ONSET::5] = 95.0
     causes = [finding.cause for finding in open_findings(play(job)[-1]) if finding.kind == "intermittent_straggler"]
     assert [cause and cause.startswith("garbage collection") for cause in causes] == [True]
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 64])
+def test_two_ranks_that_come_and_go_each_in_steps_of_its_own_are_both_named(ranks: int) -> None:
+    phases = healthy_phases(ranks, 400)
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0)
+    hit_at(phases, 3, slice(ONSET + 2, None, 5), 100.0)
+    found = last_open(phases)
+    assert {finding.kind for finding in found} == {"intermittent_straggler"}
+    assert sorted(rank for finding in found for rank in finding.ranks) == [1, 3]
+    assert all(finding.cost_pct == pytest.approx(100 * 20 / (102 + 40), abs=2.0) for finding in found)
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 64])
+def test_two_ranks_that_come_and_go_in_the_same_steps_are_named_together(ranks: int) -> None:
+    phases = healthy_phases(ranks, 400)
+    for rank in (1, 3):
+        hit_at(phases, rank, slice(ONSET, None, 5), 100.0, "input")
+    (finding,) = last_open(phases)
+    assert (finding.kind, finding.ranks, finding.phase) == ("intermittent_straggler", (1, 3), "input")
+    assert finding.since_step == ONSET
+    assert "ranks 1, 3 are together late" in finding.summary
+    assert "in one step of 5" in finding.summary
+    assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
+
+
+def test_a_host_that_something_disturbs_now_and_then_is_named() -> None:
+    phases, hosts = healthy_phases(8, 400), ["a", "a", "b", "b", "c", "c", "d", "d"]
+    for rank in (4, 5):
+        hit_at(phases, rank, slice(ONSET, 300, 10), 200.0)
+    said = play(MadeJob(phases), hosts=hosts)
+    (finding,) = open_findings(said[29])
+    assert (finding.kind, finding.ranks, finding.nodes) == ("slow_node", (4, 5), ("c",))
+    assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
+    assert [(f.kind, f.cleared_at_step is not None) for f in said[-1]] == [("slow_node", True)]
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_long_steps_of_some_ranks_that_are_others_each_time_name_nobody(ranks: int) -> None:
+    phases, random = healthy_phases(ranks, 600), np.random.default_rng(ranks)
+    for step in range(ONSET, 600, 4):
+        phases["forward"][random.permutation(ranks)[: ranks // 4 + 1], step] += 100.0
+    for findings in play(MadeJob(phases)):
+        assert [finding for finding in findings if finding.ranks] == []

@@ -82,6 +82,28 @@ def intermittent(job: Job, duty: float, factor: float) -> None:
     strike(job, truth, "forward", delays(job, rank, on, off, factor, duty))
 
 
+def come_and_go(job: Job) -> None:
+    """Two ranks, each twice as long in a fifth of the steps, not the same ones."""
+    on, off = span(job)
+    a, b = job.rng.choice(job.ranks, 2, replace=False).tolist()
+    first, second = (delays(job, rank, on, off, 2.0, 0.2) for rank in (a, b))
+    second[b, first[a] > 0] = 0
+    for rank, ms in ((a, first), (b, second)):
+        strike(job, Episode(_OFTEN, on, off, frozenset({rank}), ("forward",)), "forward", ms)
+
+
+def disturbed_node(job: Job) -> None:
+    """All ranks of a host, twice as long in the same fifth of the steps."""
+    on, off = span(job)
+    node = int(job.rng.integers(-(-job.ranks // job.host_size)))
+    ranks = range(node * job.host_size, min(job.ranks, (node + 1) * job.host_size))
+    hit = np.asarray(job.rng.random(job.skew.shape[1]) < 0.2)
+    hit[on] = True
+    ms = hit * sum((delays(job, rank, on, off, 2.0) for rank in ranks), np.zeros_like(job.skew))
+    also = ("uneven_work", *_ONE)
+    strike(job, Episode(("slow_node",), on, off, frozenset(ranks), also=also, node=f"node{node}"), "backward", ms)
+
+
 def two_at_once(job: Job) -> None:
     on, off = span(job)
     a, b = job.rng.choice(job.ranks, 2, replace=False).tolist()
@@ -213,6 +235,8 @@ FAULTY: dict[str, Callable[[Job], None]] = {
 } | {
     "intermittent-20x2": partial(intermittent, duty=0.2, factor=2.0),
     "intermittent-5x5": partial(intermittent, duty=0.05, factor=5.0),
+    "come-and-go": come_and_go,
+    "node-20x2": disturbed_node,
     "two": two_at_once,
     "moves": moves,
     "node-1.3": whole_node,
@@ -231,5 +255,5 @@ def all_cells() -> list[Cell]:
         for ranks in WORLDS
         for cv in CVS
         for case in CASES
-        if not (case.startswith("node") and ranks < 4)
+        if not (case.startswith(("node", "come")) and ranks < 4)
     ]

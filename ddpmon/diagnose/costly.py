@@ -138,7 +138,10 @@ def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -
     few = min(_MANY, max(1, n // 2))
     order = np.argsort(-saved)[: few + 1].tolist()
     dear = [row for row in order[:few] if saved[row] - saved[order[-1]] >= _SAVED and count[row] >= least]
-    return [row for row in dear if _chance(int(count[row]), int(hit.sum()), n) < chance]
+    total, others = int(hit.sum()), len(dear) - 1
+    ways = math.comb(n - 1, max(0, others))  # whom to leave out: their hits are no luck of the one that is asked about
+    left = {row: total - sum(int(count[other]) for other in dear if other != row) for row in dear}
+    return [row for row in dear if ways * _chance(int(count[row]), left[row], n - others) < chance]
 
 
 def _chance(count: int, total: int, n: int) -> float:

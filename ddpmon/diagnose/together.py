@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.diagnose.blame import Named, blame
 from ddpmon.diagnose.cases import Case, Cases
@@ -33,8 +32,8 @@ _GROUP = 0
 class LateTogether:
     """Follows a group of ranks that hold the others up in the same steps, where no one rank alone does.
 
-    A step is long where its last rank works 25 % longer than the typical one; late in it is who is late by half as much
-    as the last. Who is late in 70 % of the long steps, six at least, belongs to the group.
+    A step is long where its last rank works 25 % longer than the typical one. The group is a host, or who is late in
+    70 % of the long steps by half as much as the last; its steps are those in which 70 % of it work 25 % longer.
     """
 
     def __init__(self) -> None:
@@ -67,34 +66,47 @@ def _group(ledger: Ledger, end: int, window: int) -> tuple[int, ...]:
     if end < window:
         return ()
     part = slice(end - window, end)
+    for rows in _candidates(ledger, part):
+        if 2 <= len(rows) <= len(ledger.who) // 2 and _saved(ledger, rows, part) >= _SAVED:
+            return tuple(ledger.who[rows].tolist())
+    return ()
+
+
+def _saved(ledger: Ledger, rows: I64, part: slice) -> float:
+    """What part of its time the job would save if these rows were as late as the next; 0 where they are so too rarely.
+
+    And where they are so in most steps: those are rule A's to name.
+    """
+    at = _late_steps(ledger, rows, part)
+    if not _FEWEST <= len(at) <= STEADY * (part.stop - part.start):
+        return 0.0
+    rest = np.delete(ledger.work[:, at], rows, axis=0).max(axis=0)
+    saved = np.maximum(0, ledger.job("top")[at] - rest).sum()
+    return float(saved / max(1e-9, ledger.job("duration")[part].sum()))
+
+
+def _candidates(ledger: Ledger, part: slice) -> Iterator[I64]:
+    """Rows: the host that is long most often, and whoever is late in most of the long steps."""
+    if len(ledger.hosts) > 1:
+        often = (ledger.host_ratios[:, part] > 1 + _LONG).sum(axis=1)
+        yield np.flatnonzero(ledger.host_of == often.argmax())
     top, typical = ledger.job("top")[part], ledger.job("typical")[part]
     long = np.flatnonzero(top - typical > _LONG * typical)
-    if not _FEWEST <= len(long) <= STEADY * window:
-        return ()
-    late = _late(ledger, long + end - window)
-    rows = np.flatnonzero(late.mean(axis=1) >= _MOSTLY)
-    if not 2 <= len(rows) <= len(late) // 2:
-        return ()
-    rest = np.delete(ledger.work[:, part][:, long], rows, axis=0).max(axis=0)
-    saved = np.maximum(0, top[long] - rest).sum() / max(1e-9, ledger.job("duration")[part].sum())
-    return tuple(ledger.who[rows].tolist()) if saved >= _SAVED else ()
+    if len(long) >= _FEWEST:
+        late = ledger.work[:, part][:, long] - typical[long] > (top - typical)[long] / 2
+        yield np.flatnonzero(late.mean(axis=1) >= _MOSTLY)
 
 
-def _late(ledger: Ledger, at: I64) -> NDArray[np.bool_]:
-    """[n, len(at)] who is late by half as much as the last rank, at these places on record."""
-    top, typical = ledger.job("top")[at], ledger.job("typical")[at]
-    found: NDArray[np.bool_] = ledger.work[:, at] - typical > (top - typical) / 2
+def _late_steps(ledger: Ledger, rows: I64, part: slice) -> I64:
+    """The places on record, within `part`, of the steps in which most of these rows are late."""
+    late = ledger.work[rows, part] > (1 + _LONG) * ledger.job("typical")[part]
+    found: I64 = np.flatnonzero(late.mean(axis=0) >= _MOSTLY) + (part.start or 0)
     return found
 
 
 def _hits(ledger: Ledger, ranks: Sequence[int], end: int) -> Hits:
-    """The long steps before `end` in which most of these ranks are late."""
     rows = np.flatnonzero(np.isin(ledger.who, ranks))
-    if not rows.size:
-        return Hits(rows)
-    top, typical = ledger.job("top")[:end], ledger.job("typical")[:end]
-    long = np.flatnonzero(top - typical > _LONG * typical)
-    return Hits(long[_late(ledger, long)[rows].mean(axis=0) >= _MOSTLY])
+    return Hits(_late_steps(ledger, rows, slice(0, end)) if rows.size else rows)
 
 
 def _described(run: Run, ledger: Ledger, case: Case, ranks: Sequence[int]) -> Finding | None:

@@ -86,7 +86,9 @@ def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Los
     if silent:
         said.append(f"{does(silent, 'have')} not reported for {span(oldest_s)}")
     if missing:
-        said.append(f"{does(missing, 'were')} never heard of")
+        said.append(
+            f"{does(missing, 'were')} never heard of, so whether the whole job or its network is slower cannot be told"
+        )
     if apart:
         said.append(f"{does(apart, 'have')} started anew without the others and cannot be compared with them")
     counts = [(lost.steps, "steps dropped"), (lost.frames, "frames dropped")]

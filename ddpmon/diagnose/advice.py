@@ -90,7 +90,7 @@ class Advice:
 
 def _facts(run: Run, ledger: Ledger) -> Facts:
     steps = ledger.steps[-WINDOW:]
-    normal = Others(run, steps, ledger.who).normal
+    normal = Others(run, steps, ledger.who, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
     windows = run.rings.take("allreduce", steps, ledger.who)
     known = windows[~np.isnan(windows)]
@@ -105,7 +105,7 @@ def _facts(run: Run, ledger: Ledger) -> Facts:
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
         workers=max((frame.loader.workers for frame in frames if frame.loader is not None), default=-1),
         hosts=len(ledger.hosts),
-        memory=max(_memory(run.gpu_of(rank)) for rank in range(len(run.ranks))),
+        memory=max(map(_memory, run.gpus())),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,12 +30,13 @@ class Others:
         run: the run.
         steps: [T] where to look.
         peers: rank numbers; of many, 256 spread over all are asked.
+        columns: which columns; to `compare`, all of them.
     """
 
-    def __init__(self, run: Run, steps: I64, peers: I64) -> None:
+    def __init__(self, run: Run, steps: I64, peers: I64, columns: Sequence[str] = COLUMNS) -> None:
         self.steps = steps
         asked = peers[:: -(-len(peers) // _SAMPLE)]
-        tables = {name: run.rings.take(name, steps, asked) for name in COLUMNS}
+        tables = {name: run.rings.take(name, steps, asked) for name in columns}
         self.normal = {name: np.median(np.nan_to_num(table), axis=0) for name, table in tables.items()}
 
     def compare(self, run: Run, ranks: I64) -> Numbers:

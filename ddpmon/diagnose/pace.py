@@ -124,7 +124,7 @@ def _figures(ledger: Ledger, place: int, count: int) -> Numbers:
 def _phases(run: Run, ledger: Ledger, place: int, count: int) -> Numbers:
     """Medians of the phases over ranks and the same steps."""
     steps = ledger.steps[max(0, place + 1 - count) : place + 1]
-    normal = Others(run, steps, ledger.who).normal
+    normal = Others(run, steps, ledger.who, PHASES).normal
     return {phase: float(np.median(normal[phase])) for phase in PHASES}
 
 

@@ -52,9 +52,10 @@ class LateTogether:
             found = () if explained else next(filter(None, (_group(ledger, end, size) for size in WINDOWS)), ())
             self._who = found or self._who
             self.cases.turn(_GROUP, int(steps[end - 1]), high=bool(found), low=False)
-            own = _hits(ledger, self._who, end)
-            if end - 1 - own.last > own.pause:
-                self.cases.clear(_GROUP, int(steps[end - 1]))
+            if _GROUP in self.cases:
+                own = _hits(ledger, self._who, end)
+                if end - 1 - own.last > own.pause:
+                    self.cases.clear(_GROUP, int(steps[end - 1]))
         for case in self.cases:
             if case.high:
                 case.finding = _described(run, ledger, case, self._who) or case.finding

@@ -42,14 +42,13 @@ def others_medians(values: Array) -> Array:
     z-scores and MAD cut-offs fail (DESIGN section 5).
     """
     n = len(values)
-    order = np.argsort(values, axis=0, kind="stable")
-    position = np.empty_like(order)
-    np.put_along_axis(position, order, np.arange(n)[:, None], axis=0)
-    ordered = np.take_along_axis(values, order, axis=0)
-    k = (n - 1) // 2
-    upper: Array = np.where(position > k, ordered[k], ordered[min(k + 1, n - 1)])
+    middle = n // 2
     if n % 2 == 0:  # an odd number of others has one middle
-        return upper
-    lower = np.where(position > k - 1, ordered[k - 1], ordered[k])
-    middle: Array = (lower + upper) / 2
-    return middle
+        ordered = np.partition(values, (middle - 1, middle), axis=0)
+        single: Array = np.where(values <= ordered[middle - 1], ordered[middle], ordered[middle - 1])
+        return single
+    ordered = np.partition(values, (middle - 1, middle, middle + 1), axis=0)
+    below, own, above = ordered[middle - 1], ordered[middle], ordered[middle + 1]
+    lower, upper = np.where(values <= own, own, below), np.where(values >= own, own, above)
+    found: Array = np.where(values == own, below + above, lower + upper) / 2
+    return found

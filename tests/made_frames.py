@@ -91,7 +91,7 @@ class MadeJob:
     Args:
         phases: phase name -> [ranks, steps] ms of work.
         transfer_ms: what the reduction takes once all have come.
-        marked: [steps] ms inside a user's phase, already part of `other`.
+        marked: [steps] or [ranks, steps] ms inside a user's phase, already part of `other`.
 
     Attributes:
         samples: [ranks, steps] samples of a step.
@@ -105,7 +105,7 @@ class MadeJob:
         self.work = np.sum(list(phases.values()), axis=0)
         self.wait = self.work.max(axis=0) - self.work + transfer_ms
         self.ranks, self.steps = self.work.shape
-        self.marked = np.zeros(self.steps) if marked is None else marked
+        self.marked = np.broadcast_to(np.zeros(self.steps) if marked is None else marked, self.work.shape)
 
     def columns(self, rank: int, first: int, last: int) -> StepColumns:
         """The records of steps first..last-1."""
@@ -116,7 +116,7 @@ class MadeJob:
         values["exposed"] = self.wait[rank, part]
         values["barrier"] = np.zeros(last - first)
         values["duration"] = self.work[rank, part] + self.wait[rank, part]
-        values["marked"] = self.marked[part]
+        values["marked"] = self.marked[rank, part]
         values["loss"] = 4.0 - 0.001 * np.arange(first, last)
         values["samples"] = self.samples[rank, part]
         if self.gc is not None:

@@ -42,9 +42,7 @@ class Pace:
 
     def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
-        unseen = ~run.standing.ended
-        unseen[ledger.who] = False
-        if unseen.any() or not ledger.who.size:
+        if len(ledger.who) < run.info.world_size:
             return []  # all may be waiting for a rank that is not seen
         named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}

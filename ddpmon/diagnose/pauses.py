@@ -24,6 +24,7 @@ _OFTEN = 0.1  # of the steps since the first: who is late so often comes and goe
 _MOST = 256  # long steps; more than one in ten of all on record is no pause
 _NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
 _HOLDERS = 4
+_BLINDING = 0.4  # of the steps
 
 
 def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -60,6 +61,8 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
     many = newest.ranks > 1
     where = f"on {newest.ranks:,} ranks" if many else f"on rank {newest.rank}"
     often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {cost:.2g} % of the time"
+    if not many and len(on_record) >= _BLINDING * (last + 1 - min(on_record)) and len(on_record) > 1:
+        often += "; ranks are not compared in steps that hold it"
     return Finding(
         kind="pause",
         severity="info",

@@ -7,19 +7,21 @@ from numpy.typing import NDArray
 
 from ddpmon.run.rings import F32, I64, Rings
 
-_STEPS, _OFTEN, _MORE = 64, 0.4, 3.0
+_STEPS, _OFTEN, _MORE, _SMALL = 64, 0.4, 3.0, 0.05
 
 
-def paused(longest: F32) -> NDArray[np.bool_]:
-    """[T] whether a pause lies in each step; `longest` [T] is the most that any rank spent in marked phases, in ms.
+def paused(marked: F32) -> NDArray[np.bool_]:
+    """[T] whether a pause lies in each step, by `marked` [3, T] as `marked_in` has it.
 
-    NaN is unknown. A phase that stands in four steps of ten or more (a rollout, a log line) is part of the work: then a
-    pause is what takes three times as long.
+    What takes less than 5 % of the step is none. A phase that the typical rank has in four steps of ten or more (a
+    rollout) is part of the work: then a pause is what takes three times as long.
     """
-    known = longest[~np.isnan(longest)]
+    longest, typical, duration = marked
+    known = typical[~np.isnan(typical)]
     often = known.size and (known > 0).mean() >= _OFTEN
     usual = float(np.quantile(known, 1 - _OFTEN / 2)) if often else 0.0
-    found: NDArray[np.bool_] = np.nan_to_num(longest) > _MORE * usual
+    least = np.maximum(_MORE * usual, _SMALL * np.nan_to_num(duration))
+    found: NDArray[np.bool_] = np.nan_to_num(longest) > least
     return found
 
 
@@ -28,11 +30,19 @@ def paused_steps(rings: Rings, steps: I64, who: I64) -> NDArray[np.bool_]:
     if not steps.size or not who.size:
         return np.zeros(len(steps), np.bool_)
     around = np.arange(max(0, int(steps[0]) - _STEPS), int(steps[-1]) + 1)
-    found: NDArray[np.bool_] = paused(longest_marked(rings, around, who))[steps - around[0]]
+    found: NDArray[np.bool_] = paused(marked_in(rings, around, who))[steps - around[0]]
     return found
 
 
-def longest_marked(rings: Rings, steps: I64, who: I64 | None = None) -> F32:
-    """[T] the most that any of `who` (all ranks, by default) spent in marked phases, in ms; NaN where none tells."""
-    longest: F32 = np.fmax.reduce(rings.take("marked", steps, who), axis=0, initial=np.nan)
-    return longest
+def marked_in(rings: Rings, steps: I64, who: I64 | None = None) -> F32:
+    """[3, T] in ms: the most that any of `who` (all, by default) spent in marked phases, the median, and the step.
+
+    NaN where nobody tells. Of the median only what `other` holds: marked phases are part of it.
+    """
+    marked, found = rings.take("marked", steps, who), np.full((3, len(steps)), np.nan, np.float32)
+    if len(marked):
+        found[0] = np.fmax.reduce(marked, axis=0)
+        held = np.fmin(marked, rings.take("other", steps, who))
+        found[1] = np.partition(held, len(held) // 2, axis=0)[len(held) // 2]  # NaN sorts last
+        found[2] = np.fmax.reduce(rings.take("duration", steps, who), axis=0)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.paused import longest_marked, paused
+from ddpmon.run.paused import marked_in, paused
 from ddpmon.run.rings import F32, I64, Rings
 
 STEPS = 512
@@ -18,7 +18,7 @@ class WorkMap:
         self._rings = rings
         self._steps: I64 = np.empty(0, np.int64)
         self._work: F32 = np.empty((len(rings.last), 0), np.float32)
-        self._marked: F32 = np.empty(0, np.float32)
+        self._marked: F32 = np.empty((3, 0), np.float32)
 
     def read(self) -> tuple[I64, F32, NDArray[np.bool_]]:
         """(steps [W], work [world, W], whether a pause that the user marked lies in it [W])."""
@@ -29,11 +29,11 @@ class WorkMap:
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
         work = np.empty((len(rings.last), len(steps)), np.float32)
-        marked = np.empty(len(steps), np.float32)
+        marked = np.empty((3, len(steps)), np.float32)
         if kept:
             part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
-            work[:, :kept], marked[:kept] = self._work[:, part], self._marked[part]
+            work[:, :kept], marked[:, :kept] = self._work[:, part], self._marked[:, part]
         work[:, kept:] = rings.take("work", steps[kept:])
-        marked[kept:] = longest_marked(rings, steps[kept:])
+        marked[:, kept:] = marked_in(rings, steps[kept:])
         self._steps, self._work, self._marked = steps, work, marked
         return steps, work, paused(marked)

@@ -140,9 +140,9 @@ def test_warm_up_is_not_judged() -> None:
 
 def test_steps_that_the_user_marked_are_not_judged() -> None:
     phases = healthy_phases(4, 200)
-    marked = np.zeros(200)
-    marked[30:] = 300.0 * (np.arange(170) % 4 > 0)  # an evaluation on rank 0 at three steps of four
-    phases["other"][0] += marked
+    marked = np.zeros((4, 200))
+    marked[0, 30:] = 300.0 * (np.arange(170) % 4 > 0)  # an evaluation on rank 0 at three steps of four
+    phases["other"] += marked
     assert all(findings == () for findings in play(MadeJob(phases, marked=marked)))
     assert any(play(MadeJob(phases))[-1]), "without the marks it would be called a straggler"
 

@@ -94,8 +94,9 @@ class Uplink:
         if self.identity.rank == 0 and self._store is not None:
             self._register(self._store)
             self._review_ports()
-            if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
-                self._file = self._write_file()
+            with suppress(OSError):  # a networked folder may fail for a while: nobody knows then, and frames go on
+                if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
+                    self._file = self._write_file()
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""

@@ -1,21 +1,27 @@
-"""What rank 0 says of its run is said again, where it has been lost: in its own store, and on this host."""
+"""What rank 0 says of its run is said again, where it has been lost: in its own store, and on this host.
+
+And whatever its folders and names are like, its frames go out.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from ddpmon.probe.identity import Identity
+from ddpmon.probe.identity import Identity, identify, store_address
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, decode
+from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, decode, encode
 from ddpmon.store.base import RUNS_KEY, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import discover
@@ -67,3 +73,72 @@ def test_a_run_that_could_not_be_announced_is_announced_later(
     assert capsys.readouterr().err == "", "the line is said once"
     uplink.close()
     assert discover() == []
+
+
+@contextmanager
+def shut(folder: Path) -> Iterator[None]:
+    """A folder that this user may not look into; root is somebody else meanwhile."""
+    folder.chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_nobody_may_look_into_any_more_costs_no_frame(uplink: Uplink, tmp_path: Path) -> None:
+    folder = tmp_path / "runtime"
+    folder.mkdir()
+    assert uplink.connect()
+    (file,) = folder.glob("ddpmon/*.json")
+    with shut(folder):
+        speak(uplink)
+    assert discover() != []
+    uplink.close()
+    assert not file.exists()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process takes a byte."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_host_without_any_folder_for_temporary_files_is_published_too(
+    uplink: Uplink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with full_disk():
+        assert uplink.connect()
+        speak(uplink)
+        assert discover() == []
+    assert capsys.readouterr().err.startswith("ddpmon: to see this run live: ddpmon watch tcp://127.0.0.1:")
+
+
+def test_a_host_name_that_is_no_text_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    if dist.is_initialized():
+        pytest.skip("this process has a process group already")
+    monkeypatch.setitem(os.environ, "DDPMON_HOSTNAME", os.fsdecode(b"node\xff") * 100)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        me = identify(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)))
+    finally:
+        dist.destroy_process_group()
+    assert decode("run", encode(run_info(1, host=me.host)), RunInfo).host.startswith("node?node?")
+
+
+def test_a_launchers_address_that_is_no_name_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "x" * 100}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        assert not store_address().startswith("127.")
+    except OSError as error:  # a host without a route
+        assert "no other route" in str(error)

@@ -10,21 +10,20 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddpmon.probe import rendezvous
+from ddpmon.probe.earlier import forget, frame_keys, listed, listing
 from ddpmon.probe.identity import Identity, run_id, store_address
-from ddpmon.schema import FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, discover, withdraw
-from ddpmon.store.signed import Checks, Signer, signed, signer_of_environment
+from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
-
-_RUNS_KEPT = 64  # ids that one store lists
 
 
 @dataclass(slots=True)
@@ -161,29 +160,19 @@ class Uplink:
 
     def _lay_out(self, store: Store) -> None:
         """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
-        (known,) = store.get_many([RUNS_KEY])
-        earlier = [] if known is None else known.decode("utf-8", "replace").split("\n")
-        for run in earlier:  # before an elastic restart, in a store that has outlived them
-            self._forget(store, run)
-        _empty(store, self.run, self.identity.world_size, self.identity.node_keys)
+        earlier = listed(store)
+        forget(store, earlier)
+        for key in frame_keys(self.run, self.identity.world_size, self.identity.node_keys):
+            store.put(key, b"")
         self._info = encode(self.describe(self.run))
         store.put(run_key(self.run), self._info)
-        store.put(RUNS_KEY, "\n".join([*earlier, self.run][-_RUNS_KEPT:]).encode())
+        store.put(RUNS_KEY, listing(earlier, self.run))
 
     def _register(self, store: Store) -> None:
         """Say again which run this is in a store of its own: whoever reaches the store can overwrite it."""
         if self._serves:
             store.put(run_key(self.run), self._info)
             store.put(RUNS_KEY, self.run.encode())
-
-    def _forget(self, store: Store, run: str) -> None:
-        """Free what an earlier run's frames take; one that lives on fills them again."""
-        (data,) = store.get_many([run_key(run)])
-        content = None if data is None else Checks(None).open(run_key(run), data)
-        with suppress(FrameError):
-            if content is not None:
-                info = decode(run_key(run), content, RunInfo)
-                _empty(store, run, info.world_size, info.node_keys)
 
     def _hand_over(self, address: str) -> None:
         try:
@@ -237,14 +226,6 @@ class Uplink:
                 started_at=self._announced_at,
             )
         )
-
-
-def _empty(store: Store, run: str, world_size: int, node_keys: Iterable[int]) -> None:
-    for rank in range(world_size):
-        store.put(rank_key(run, rank), b"")
-        store.put(history_key(run, rank), b"")
-    for node in node_keys:
-        store.put(node_key(run, node), b"")
 
 
 def _url(host: str, port: int) -> str:

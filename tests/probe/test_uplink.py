@@ -55,9 +55,16 @@ def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:
         speak(uplink)
         while list_runs(other) == ["another"]:  # until it has arrived; the test's own deadline ends this
             pass
-        assert list_runs(other) == [uplink.run]
+        assert list_runs(other) == ["another", uplink.run], "what others publish there is listed still"
         (info,) = other.get_many([run_key(uplink.run)])
         assert decode("run", info or b"", RunInfo).run_id == uplink.run
+        many = [f"run-{number}" for number in range(200)]
+        other.put(RUNS_KEY, "\n".join([uplink.run, *many]).encode())
+        assert list_runs(other)[1:] == many
+        speak(uplink)
+        while len(list_runs(other)) > 64:
+            pass
+        assert list_runs(other) == [*many[-63:], uplink.run]
 
 
 def test_a_run_that_could_not_be_announced_is_announced_later(

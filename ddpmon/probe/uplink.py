@@ -169,7 +169,7 @@ class Uplink:
         store.put(RUNS_KEY, listing(earlier, self.run))
 
     def _register(self, store: Store) -> None:
-        """Say again which run this is in a store of its own, as the newest: whoever reaches the store can overwrite it."""
+        """Say again which run this is in a store of its own, as the newest: whoever reaches it can overwrite that."""
         if self._serves:
             store.put(run_key(self.run), self._info)
             store.put(RUNS_KEY, listing((run for run in listed(store) if run != self.run), self.run))

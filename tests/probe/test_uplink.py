@@ -19,14 +19,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from ddpmon.probe.identity import Identity, identify, store_address
+from ddpmon.probe.identity import identify, store_address
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, decode, encode
+from ddpmon.schema import RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import discover
 from ddpmon.store.tcp import TcpStore
 from tests.made_frames import run_info
+from tests.probe.lone_uplink import lone_uplink, speak
 
 
 @pytest.fixture
@@ -35,14 +36,9 @@ def uplink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Uplink]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     for name in ("DDPMON_STORE", "DDPMON_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
-    made = Uplink(me, "again", None, "address", lambda run_id: run_info(1, run_id=run_id, name="again"))
+    made = lone_uplink("again")
     yield made
     made.close()
-
-
-def speak(uplink: Uplink) -> None:
-    uplink.put_history(HistoryFrame(run_id=uplink.run, rank=0, recent=StepColumns(), older=StepColumns()))
 
 
 def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -12,18 +11,16 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ddpmon.parts import MAX_RANKS
-from ddpmon.probe.identity import Identity
-from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, rank_key, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.signed import Signer, signed
 from ddpmon.store.tcp import TcpStore
 from tests.made_frames import run_info
+from tests.probe.lone_uplink import lone_uplink
 from tests.probe.probe_ranks import private_runs
 
 
@@ -51,9 +48,7 @@ def write(store: Store, run: str, ranks: int = 1) -> None:
 
 def begun(training: TCPStore, store: TcpStore) -> str:
     """Let a run begin there; its id, once all that it has put has arrived."""
-    me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
-    uplink = Uplink(me, "next", training, "address", lambda run: run_info(1, run_id=run, name="next"))
-    with closing(uplink):
+    with closing(lone_uplink("next", training)) as uplink:
         assert uplink.connect()
         deadline = time.monotonic() + 60
         while list_runs(store)[-1:] != [uplink.run]:

@@ -25,6 +25,8 @@ from ddpmon.store.discovery import Announcement, announce, discover, withdraw
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
+_LONGEST_URL, _LONGEST_LINE = 300, 2000
+
 
 @dataclass(slots=True)
 class Uplink:
@@ -202,7 +204,8 @@ class Uplink:
     def _published_elsewhere(self, url: str) -> bool:
         """Rank 0 has a DDPMON_STORE and this rank has none."""
         self.training = None
-        say(f"rank {self.identity.rank} is not watched: the others publish to {url}, and DDPMON_STORE is not set here")
+        rank, there = self.identity.rank, url[:_LONGEST_URL]
+        say(f"rank {rank} is not watched: the others publish to {there}, and DDPMON_STORE is not set here")
         return False
 
     def _announce(self, url: str, hint: str = "") -> None:
@@ -237,7 +240,9 @@ def _is_local(url: str) -> bool:
 
 
 def say(text: str) -> None:
-    """One line on stderr, if there is still one."""
+    """One line on stderr, if there is still one; what a terminal would obey is made visible."""
+    text = text[:_LONGEST_LINE].replace("\n", " ")
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     with suppress(Exception):  # a closed stderr must not stop training
         if sys.stderr is not None:  # print would take stdout instead
-            print(f"ddpmon: {text}", file=sys.stderr, flush=True)
+            print(f"ddpmon: {line}", file=sys.stderr, flush=True)

@@ -140,6 +140,18 @@ def test_what_is_no_listing_is_refused(capsys: pytest.CaptureFixture[str], monke
         assert "does not answer as this one understands" in capsys.readouterr().err
 
 
+def test_a_host_that_says_too_much_is_not_listened_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
+    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 50000000 #")
+    assert status(None, True, None, ssh="node0") == 3
+    assert "node0 says far more than a list of runs would take" in capsys.readouterr().err
+    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 30000000 >&2; echo the reason >&2; exit 255 #")
+    assert status(None, True, None, ssh="node0") == 3
+    assert "could not log in to node0: the reason" in capsys.readouterr().err
+
+
 def test_a_tunnel_that_breaks_is_taken_up_again_and_leaves_nothing_open(other: Other) -> None:
     files = open_files()
     tunnel = Tunnel(other.login, parse_target(other.urls[0]))

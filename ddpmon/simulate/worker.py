@@ -1,4 +1,7 @@
-"""One publishing process: its ranks' frames, once a second each, evenly spread over the second."""
+"""One publishing process: its ranks' frames, once a second each, evenly spread over the second.
+
+Their histories go out every five seconds, whatever a step takes.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal (160x50).
 
-    python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed]
+    python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
 resident memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the
-other side: CPU of the store's host and of the publishing processes, what was published, frames that came too late to be
-sent. CPU times are the median and the lower quartile over ticks; others may use this machine too.
+other side: CPU of the store's host (the process that started the publishing ones and holds a TCPStore, or with --redis
+a redis-server of our own) and of the publishing processes, what was published, frames that could not be sent in time.
+CPU times are the median and the lower quartile over ticks; others may use this machine too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pty
 import re
 import resource
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -26,11 +28,13 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+from scale_redis import redis_of_our_own
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = (160, 50)
@@ -73,9 +77,10 @@ def watch(url: str) -> None:
     """Run the dashboard until it is quit, then report on stdout."""
     sys.path.insert(0, str(ROOT))
     before = psutil.Process().memory_info().rss
-    from ddpmon.store.tcp import load_torch
+    if url.startswith("tcp:"):
+        from ddpmon.store.tcp import load_torch
 
-    load_torch()
+        load_torch()
     torch_bytes = psutil.Process().memory_info().rss - before
     from ddpmon import observe
     from ddpmon.diagnose.judge import Judge
@@ -113,13 +118,20 @@ def watch(url: str) -> None:
 
 def measure(ranks: int, options: argparse.Namespace) -> None:
     """One size: publish, watch, print the lines."""
+    with redis_of_our_own() if options.redis else nullcontext() as redis:
+        _measure(ranks, options, redis)
+
+
+def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.Process] | None) -> None:
     command = [sys.executable, "-m", "ddpmon.cli", "simulate", f"--ranks={ranks}", f"--scenario={options.scenario}"]
     command += [f"--step-ms={options.step_ms}", f"--history-hours={options.hours}"]
+    command += [f"--store={redis[0]}"] if redis else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         assert run.stdout is not None
-        url = run.stdout.readline().split()[-1]
+        url = shlex.split(run.stdout.readline())[-1]
         time.sleep(3.0)
         host, publishers = psutil.Process(run.pid), psutil.Process(run.pid).children(recursive=True)
+        host = redis[1] if redis else host
         alone = _share(host, publishers, 5.0)
         said = _watched(url, options.seconds, host, publishers)
         run.send_signal(signal.SIGINT)
@@ -202,6 +214,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=500.0)
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--scenario", default="mixed")
+    parser.add_argument("--redis", action="store_true", help="publish into a redis-server instead of a TCPStore")
     parser.add_argument("ranks", type=int, nargs="*", default=[64, 512, 4096])
     options = parser.parse_args()
     if options.child:

@@ -65,6 +65,15 @@ app = typer.Typer(
 )
 Target = Annotated[str | None, typer.Argument(help=TARGET_HELP, show_default=False)]
 SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
+FailOnOption = Annotated[
+    FailOn | None,
+    typer.Option(
+        parser=_one_of(FailOn),
+        metavar=_choices(FailOn),
+        help="Exit 1 on a finding of this severity or worse.",
+        show_default=False,
+    ),
+]
 SlurmJob = Annotated[str | None, typer.Option("--slurm", metavar="JOBID", help=SLURM_HELP, show_default=False)]
 
 
@@ -125,15 +134,7 @@ def ls(
 def status(
     target: Target = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(
-            parser=_one_of(FailOn),
-            metavar=_choices(FailOn),
-            help="Exit 1 on a finding of this severity or worse.",
-            show_default=False,
-        ),
-    ] = None,
+    fail_on: FailOnOption = None,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
@@ -150,9 +151,7 @@ def status(
 def diagnose(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    fail_on: Annotated[
-        FailOn | None, typer.Option(help="Exit 1 on a finding of this severity or worse.", show_default=False)
-    ] = None,
+    fail_on: FailOnOption = None,
 ) -> None:
     """Judge a table made from logs."""
     from ddpmon.commands.diagnose import diagnose as command

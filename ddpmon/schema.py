@@ -155,7 +155,7 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HistoryFrame(Struct, frozen=True, kw_only=True, gc=False):
-    """One rank's past, every few seconds: the last 256 steps whole, everything older decimated."""
+    """One rank's past, every five seconds or 129 steps: the last 256 steps whole, everything older decimated."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from ddpmon.commands.listing import Listed, read_listing
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
+MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
+_PIECE = 1 << 16
+Done = subprocess.CompletedProcess[bytes]
 NO_RUN, NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 3, 126, 127, 255
 
 
@@ -50,11 +55,13 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
     """
     limit = LIMIT_WITH_A_PERSON_S if sys.stdin.isatty() else LIMIT_S
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False)
+        done = _run(command, limit)
     except subprocess.TimeoutExpired:
         raise StoreUnavailable(f"{where} did not answer within {limit:.0f} s") from None
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
+    if len(done.stdout) > MOST_BYTES:
+        raise StoreUnavailable(f"{where} says far more than a list of runs would take")
     lines = [
         line for line in done.stdout.splitlines() if line.startswith(b"{")
     ]  # a shell's start-up files may talk too
@@ -68,13 +75,52 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
         raise StoreUnavailable(f"the ddpmon on {where} does not answer as this one understands: {error}") from None
 
 
+def _run(command: Sequence[str], limit_s: float) -> Done:
+    """Run a command to its end, or until it has said more than anybody wants to hear: of stderr only the end is kept.
+
+    Raises:
+        TimeoutExpired: it takes too long.
+        OSError: it cannot be run.
+    """
+    until = time.monotonic() + limit_s
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+        try:
+            said, complained = _hear(process, until)
+            if len(said) > MOST_BYTES:
+                process.kill()
+            code = process.wait(max(0.0, until - time.monotonic()))
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, code, said, complained)
+
+
+def _hear(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
+    """What it says on stdout, no more than is too much, and the end of what it says on stderr."""
+    said, complained = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, said)  # type: ignore[arg-type]  # both are pipes
+        selector.register(process.stderr, selectors.EVENT_READ, complained)  # type: ignore[arg-type]
+        while selector.get_map() and len(said) <= MOST_BYTES:
+            if (left := until - time.monotonic()) <= 0:
+                raise subprocess.TimeoutExpired(process.args, 0.0)
+            for key, _ in selector.select(left):
+                piece = os.read(key.fd, _PIECE)
+                key.data.extend(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+            del complained[:-_PIECE]
+    return bytes(said), bytes(complained)
+
+
 def last_line(said: bytes) -> str:
     """What a command said last on stderr, where the reason usually stands."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it did not say why"
 
 
-def _refusal(done: subprocess.CompletedProcess[bytes], program: str, where: str) -> str:
+def _refusal(done: Done, program: str, where: str) -> str:
     reason = last_line(done.stderr)
     if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
         return f"there is no ddpmon on {where}'s PATH: set DDPMON_REMOTE to its path there, such as ~/venv/bin/ddpmon"

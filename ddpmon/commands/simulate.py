@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import shlex
 import signal
 from typing import NoReturn
 
@@ -40,7 +41,7 @@ def _publish(plan: Plan, target: Target | None) -> int:
     with host.simulate(plan, target) as simulation:
         print(
             f"simulating {plan.ranks:,} ranks on {plan.nodes:,} hosts ({plan.scenario}); "
-            f"to see them: ddpmon watch {simulation.url}",
+            f"to see them: ddpmon watch {shlex.quote(simulation.url)}",
             flush=True,
         )
         with contextlib.suppress(KeyboardInterrupt):
@@ -48,7 +49,7 @@ def _publish(plan: Plan, target: Target | None) -> int:
         done = simulation.end()
     print(
         f"published {done.rank_frames:,} rank frames, {done.history_frames:,} histories, {done.node_frames:,} host "
-        f"frames: {done.bytes / 1e6:,.1f} MB; {done.missed:,} frames came too late to be sent"
+        f"frames: {done.bytes / 1e6:,.1f} MB; {done.missed:,} frames could not be sent in time"
     )
     if done.error:
         complain(done.error)

@@ -99,7 +99,7 @@ class EngineUplink(Uplink):
         self._store = store
         if self.identity.rank == 0:
             self._register(store)
-            if self._file is None:
+            if not self._url:
                 password = " (the password is taken from DDPMON_STORE)" if self.engine.address.password else ""
                 self._announce(self.engine.address.url_of(self.run), password)
 

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.probe.text import plain
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -54,7 +56,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         local_rank=local_rank,
         node=node,
         node_keys=tuple(range(nodes)) if node >= 0 else tuple(range(world)),
-        host=os.environ.get("DDPMON_HOSTNAME") or socket.gethostname(),
+        host=plain(os.environ.get("DDPMON_HOSTNAME") or socket.gethostname()),
         pid=os.getpid(),
         device=device,
         gpu_uuid=gpu_uuid(device, local_rank),
@@ -91,7 +93,7 @@ def _side_towards(target: str) -> str | None:
         with socket.socket(family, kind) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, UnicodeError):  # the latter where a name is too long for one
         return None
 
 

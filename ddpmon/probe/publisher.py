@@ -1,5 +1,7 @@
 """The publisher: one thread a rank that turns finished steps into frames and puts them into the store.
 
+A frame goes out once a second, a history every five seconds, or sooner where frames would leave out steps between two.
+
 It is the only part of the probe that does I/O. The training thread never waits for it: when the store is slow, gone
 or full, frames are dropped and counted.
 """
@@ -21,7 +23,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 
 
 class Publisher(threading.Thread):
-    """Publishes `draft` through `uplink` once a second until it is stopped.
+    """Publishes `draft` through `uplink` until it is stopped.
 
     Attributes:
         dropped_frames: frames that could not be put into the store.

@@ -10,21 +10,22 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddpmon.probe import rendezvous
+from ddpmon.probe.earlier import forget, frame_keys, listed, listing
 from ddpmon.probe.identity import Identity, run_id, store_address
-from ddpmon.schema import FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, discover, withdraw
-from ddpmon.store.signed import Checks, Signer, signed, signer_of_environment
+from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
-_RUNS_KEPT = 64  # ids that one store lists
+_LONGEST_URL, _LONGEST_LINE = 300, 2000
 
 
 @dataclass(slots=True)
@@ -94,8 +95,9 @@ class Uplink:
         if self.identity.rank == 0 and self._store is not None:
             self._register(self._store)
             self._review_ports()
-            if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
-                self._file = self._write_file()
+            with suppress(OSError):  # a networked folder may fail for a while: nobody knows then, and frames go on
+                if self._url and (self._file is None or not self._file.exists()):  # the disk was full, or was cleared
+                    self._file = self._write_file()
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""
@@ -160,29 +162,19 @@ class Uplink:
 
     def _lay_out(self, store: Store) -> None:
         """Create every key empty before `run` says that they are there: TCPStore's reads block on a missing key."""
-        (known,) = store.get_many([RUNS_KEY])
-        earlier = [] if known is None else known.decode("utf-8", "replace").split("\n")
-        for run in earlier:  # before an elastic restart, in a store that has outlived them
-            self._forget(store, run)
-        _empty(store, self.run, self.identity.world_size, self.identity.node_keys)
+        earlier = listed(store)
+        forget(store, earlier)
+        for key in frame_keys(self.run, self.identity.world_size, self.identity.node_keys):
+            store.put(key, b"")
         self._info = encode(self.describe(self.run))
         store.put(run_key(self.run), self._info)
-        store.put(RUNS_KEY, "\n".join([*earlier, self.run][-_RUNS_KEPT:]).encode())
+        store.put(RUNS_KEY, listing(earlier, self.run))
 
     def _register(self, store: Store) -> None:
-        """Say again which run this is in a store of its own: whoever reaches the store can overwrite it."""
+        """Say again which run this is in a store of its own, as the newest: whoever reaches it can overwrite that."""
         if self._serves:
             store.put(run_key(self.run), self._info)
-            store.put(RUNS_KEY, self.run.encode())
-
-    def _forget(self, store: Store, run: str) -> None:
-        """Free what an earlier run's frames take; one that lives on fills them again."""
-        (data,) = store.get_many([run_key(run)])
-        content = None if data is None else Checks(None).open(run_key(run), data)
-        with suppress(FrameError):
-            if content is not None:
-                info = decode(run_key(run), content, RunInfo)
-                _empty(store, run, info.world_size, info.node_keys)
+            store.put(RUNS_KEY, listing((run for run in listed(store) if run != self.run), self.run))
 
     def _hand_over(self, address: str) -> None:
         try:
@@ -212,7 +204,8 @@ class Uplink:
     def _published_elsewhere(self, url: str) -> bool:
         """Rank 0 has a DDPMON_STORE and this rank has none."""
         self.training = None
-        say(f"rank {self.identity.rank} is not watched: the others publish to {url}, and DDPMON_STORE is not set here")
+        rank, there = self.identity.rank, url[:_LONGEST_URL]
+        say(f"rank {rank} is not watched: the others publish to {there}, and DDPMON_STORE is not set here")
         return False
 
     def _announce(self, url: str, hint: str = "") -> None:
@@ -238,14 +231,6 @@ class Uplink:
         )
 
 
-def _empty(store: Store, run: str, world_size: int, node_keys: Iterable[int]) -> None:
-    for rank in range(world_size):
-        store.put(rank_key(run, rank), b"")
-        store.put(history_key(run, rank), b"")
-    for node in node_keys:
-        store.put(node_key(run, node), b"")
-
-
 def _url(host: str, port: int) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
@@ -255,7 +240,9 @@ def _is_local(url: str) -> bool:
 
 
 def say(text: str) -> None:
-    """One line on stderr, if there is still one."""
+    """One line on stderr, if there is still one; what a terminal would obey is made visible."""
+    text = text[:_LONGEST_LINE].replace("\n", " ")
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     with suppress(Exception):  # a closed stderr must not stop training
         if sys.stderr is not None:  # print would take stdout instead
-            print(f"ddpmon: {text}", file=sys.stderr, flush=True)
+            print(f"ddpmon: {line}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from ddpmon.schema import RunInfo, encode
-from ddpmon.simulate.opening import lay_out, open_store
+from ddpmon.simulate.opening import address_of, lay_out, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.worker import Account, work
 from ddpmon.store.base import Store, StoreUnavailable
@@ -70,14 +70,17 @@ def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
     Raises:
         StoreUnavailable: the store cannot be reached or hosted.
     """
-    store, target = (open_store(target), target) if target is not None else _serve()
     run_id = f"simulated-{plan.scenario}-{int(time.time())}-{token_hex(4)}"
+    url = "" if target is None else address_of(target, run_id)  # among others
+    store, target = (open_store(target), target) if target is not None else _serve()
+    url = url or target.url
     file: Path | None = None
     simulation = None
     try:
-        lay_out(store, target, run_id, encode(run_info(plan, run_id)), plan.ranks, plan.nodes)
-        simulation = _start(plan, target, run_id)
-        file = _announce(plan, target, run_id)
+        info = encode(run_info(plan, run_id))
+        lay_out(store, target, run_id, info, plan.ranks, plan.nodes)
+        simulation = Simulation(url, run_id, *_start(plan, target, run_id, info))
+        file = _announce(plan, url, run_id)
         yield simulation
     finally:
         if simulation is not None:
@@ -120,23 +123,22 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
     )
 
 
-def _start(plan: Plan, target: Target, run_id: str) -> Simulation:
+def _start(plan: Plan, target: Target, run_id: str, info: bytes) -> tuple[list[SpawnProcess], list[Connection]]:
     context = multiprocessing.get_context("spawn")
     processes, reports = [], []
     for place in range(plan.processes):
         mine, its = context.Pipe()
-        process = context.Process(target=work, args=(plan, place, target, run_id, its), daemon=True)
+        process = context.Process(target=work, args=(plan, place, target, run_id, info, its), daemon=True)
         process.start()
         its.close()
         processes.append(process)
         reports.append(mine)
-    simulation = Simulation(target.url, run_id, processes, reports)
     for report in reports:
         _await_ready(report)
     began = time.time()
     for report in reports:
         report.send(began)
-    return simulation
+    return processes, reports
 
 
 def _await_ready(report: Connection) -> None:
@@ -153,12 +155,12 @@ def _await_ready(report: Connection) -> None:
         raise StoreUnavailable(said.error)
 
 
-def _announce(plan: Plan, target: Target, run_id: str) -> Path | None:
+def _announce(plan: Plan, url: str, run_id: str) -> Path | None:
     return announce(
         Announcement(
             run_id=run_id,
             name=f"simulated-{plan.scenario}",
-            url=target.url,
+            url=url,
             pid=os.getpid(),
             host=socket.gethostname(),
             world_size=plan.ranks,

@@ -31,6 +31,18 @@ def lay_out(store: Store, target: Target, run_id: str, info: bytes, ranks: int, 
             store.put(history_key(run_id, rank), b"")
         for node in range(nodes):
             store.put(node_key(run_id, node), b"")
+    name_run(store, target, run_id, info)
+
+
+def name_run(store: Store, target: Target, run_id: str, info: bytes) -> None:
+    """Say which run this is, and list it beside those that are there: anew where that has expired or been lost."""
     store.put(run_key(run_id), info)
-    runs = [run_id] if target.redis is not None else [*list_runs(store), run_id]
-    store.put(RUNS_KEY, "\n".join(runs).encode())
+    if target.redis is not None:
+        store.put(RUNS_KEY, run_id.encode())
+    elif run_id not in (runs := list_runs(store)):
+        store.put(RUNS_KEY, "\n".join([*runs, run_id]).encode())
+
+
+def address_of(target: Target, run_id: str) -> str:
+    """Where one run of the store at `target` can be watched, without a password."""
+    return f"{target.url}/{run_id}" if target.redis is None else target.redis.url_of(run_id)

@@ -1,4 +1,7 @@
-"""One publishing process: its ranks' frames, once a second each, evenly spread over the second."""
+"""One publishing process: its ranks' frames, once a second each, evenly spread over the second.
+
+Their histories go out every five seconds, whatever a step takes.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ import numpy as np
 
 from ddpmon.schema import encode
 from ddpmon.simulate.frames import Frames
-from ddpmon.simulate.opening import open_store
+from ddpmon.simulate.opening import name_run, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.scenarios import scenario_of
-from ddpmon.store.base import StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target
 
 _SLOTS = 20  # a second; each holds a part of the ranks
 _HISTORY_EVERY_S = 5
+_NAME_EVERY_S = 5.0
 
 
 class Account(msgspec.Struct):
-    """What a process has published: frames and bytes by kind, ranks' seconds that it was too late for, CPU seconds."""
+    """What a process has published: frames and bytes by kind, ranks' seconds that it missed, CPU seconds."""
 
     rank_frames: int = 0
     history_frames: int = 0
@@ -38,13 +42,13 @@ class Account(msgspec.Struct):
         return Account(*(a + b for a, b in zip(mine, its, strict=True)))
 
 
-def work(plan: Plan, place: int, target: Target, run_id: str, report: Connection) -> None:
+def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, report: Connection) -> None:
     """Publish every `processes`-th host's worth of ranks until told to end, then say what was done."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and tells us
     account = Account()
     try:
         own = np.array_split(np.arange(plan.ranks), plan.processes)[place]
-        publisher = Publisher(plan, own, target, run_id, account)
+        publisher = Publisher(plan, own, target, run_id, info, account)
         report.send("ready")
         publisher.go(report.recv(), report)
     except StoreUnavailable as error:
@@ -56,12 +60,23 @@ def work(plan: Plan, place: int, target: Target, run_id: str, report: Connection
 
 
 class Publisher:
-    """Puts frames into the store, slot by slot."""
+    """Puts frames into the store, slot by slot; who publishes rank 0's also says again which run it is.
 
-    def __init__(self, plan: Plan, own: np.ndarray, target: Target, run_id: str, account: Account) -> None:
+    Args:
+        plan: the run.
+        own: the ranks, ascending.
+        target: the store. A Redis server that goes away may come back, with nothing in it.
+        run_id: the run's id there. info: its RunInfo, encoded.
+        account: takes down what is done.
+    """
+
+    def __init__(self, plan: Plan, own: np.ndarray, target: Target, run_id: str, info: bytes, account: Account) -> None:
         self._frames = Frames(plan, scenario_of(plan), run_id, own)
         self._run, self._count, self._account = run_id, len(own), account
-        self._store = open_store(target)
+        self._info = info if 0 in own else b""
+        self._named_until = 0.0
+        self._target = target
+        self._store: Store | None = open_store(target)
         self._parent = os.getppid()
 
     def go(self, began: float, parent: Connection) -> None:
@@ -77,13 +92,28 @@ class Publisher:
                 continue
             seconds = time.time() - began
             if wait <= 0 or not parent.poll():
-                self._publish(slot, max(0.0, seconds))
+                self._try_to_publish(slot, max(0.0, seconds))
             slot += 1
         everybody = np.arange(self._count)
         self._frames.reach(time.time() - began)
         for frame in self._frames.ranks(everybody, time.time() - began + 1, "finished"):
             self._put(rank_key(self._run, frame.rank), encode(frame))
-        self._store.close()
+        self._drop()
+
+    def _try_to_publish(self, slot: int, seconds: float) -> None:
+        """Publish, if the store is there; a Redis server is tried again at the next slot.
+
+        Raises:
+            StoreUnavailable: a run's own store has gone, which is for good.
+        """
+        try:
+            self._publish(slot, seconds)
+        except StoreUnavailable:
+            if self._target.redis is None:
+                raise
+            self._drop()
+            self._named_until = 0.0
+            self._account.missed += len(self._places(slot))
 
     def _places(self, slot: int) -> np.ndarray:
         return np.arange(slot % _SLOTS, self._count, _SLOTS)
@@ -91,6 +121,7 @@ class Publisher:
     def _publish(self, slot: int, seconds: float) -> None:
         places, frames, account = self._places(slot), self._frames, self._account
         frames.reach(seconds)
+        self._name(seconds)
         for rank in frames.ranks(places, seconds):
             self._put(rank_key(self._run, rank.rank), encode(rank))
             account.rank_frames += 1
@@ -102,6 +133,21 @@ class Publisher:
             self._put(node_key(self._run, node.node), encode(node))
             account.node_frames += 1
 
+    def _name(self, seconds: float) -> None:
+        if self._info and seconds >= self._named_until:
+            name_run(self._connected(), self._target, self._run, self._info)
+            self._named_until = seconds + _NAME_EVERY_S
+
     def _put(self, key: str, value: bytes) -> None:
         self._account.bytes += len(value)
-        self._store.put(key, value)
+        self._connected().put(key, value)
+
+    def _connected(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._target)
+        return self._store
+
+    def _drop(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None

@@ -118,8 +118,10 @@ def _live(path: Path) -> Announcement | None:
 
 def _folders() -> list[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    shared = Path(tempfile.gettempdir()) / f"ddpmon-{os.geteuid()}"
-    return [Path(runtime) / "ddpmon", shared] if runtime.startswith("/") else [shared]
+    folders = [Path(runtime) / "ddpmon"] if runtime.startswith("/") else []
+    with contextlib.suppress(OSError):  # no folder of this host takes temporary files: read-only, or full
+        folders.append(Path(tempfile.gettempdir()) / f"ddpmon-{os.geteuid()}")
+    return folders
 
 
 def _make_private(folder: Path) -> None:

@@ -151,7 +151,10 @@ def test_quitting_the_dashboard_without_having_seen_a_run_is_3(deaf_port: int) -
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("status", "--fail-on", "worse"), ("demo", "--fault", "rain")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("status", "--fail-on", "worse"), ("diagnose", "-", "--fail-on", "worse"), ("demo", "--fault", "rain")],
+)
 def test_a_word_that_is_no_choice_is_named_once_with_the_choices(ddpmon: Ddpmon, arguments: tuple[str, ...]) -> None:
     said = ddpmon(*arguments).stderr
     assert said.count(arguments[-1]) == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -138,7 +140,20 @@ def test_what_is_no_listing_is_refused(capsys: pytest.CaptureFixture[str], monke
         assert "does not answer as this one understands" in capsys.readouterr().err
 
 
-def test_a_tunnel_that_breaks_is_taken_up_again(other: Other) -> None:
+def test_a_host_that_says_too_much_is_not_listened_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
+    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 50000000 #")
+    assert status(None, True, None, ssh="node0") == 3
+    assert "node0 says far more than a list of runs would take" in capsys.readouterr().err
+    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 30000000 >&2; echo the reason >&2; exit 255 #")
+    assert status(None, True, None, ssh="node0") == 3
+    assert "could not log in to node0: the reason" in capsys.readouterr().err
+
+
+def test_a_tunnel_that_breaks_is_taken_up_again_and_leaves_nothing_open(other: Other) -> None:
+    files = open_files()
     tunnel = Tunnel(other.login, parse_target(other.urls[0]))
     with closing(tunnel):
         before = children()
@@ -147,9 +162,42 @@ def test_a_tunnel_that_breaks_is_taken_up_again(other: Other) -> None:
         with closing(connect(parse_target(tunnel.url))) as store:
             assert store.get_many([RUNS_KEY]) != [None]
         psutil.Process(ssh).kill()
+        until(lambda: ssh not in children())
+        assert not can_be_taken(tunnel.url), "nobody else may answer in its place"
         until(lambda: children() - before - {ssh})
         until(lambda: answers(tunnel.url))
     assert children() == before
+    assert can_be_taken(tunnel.url)
+    until(lambda: open_files() <= files)
+
+
+def test_nobody_else_gets_the_port_while_ssh_logs_in(
+    other: Other, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
+    monkeypatch.setenv("DDPMON_TEST_GATE", str(tmp_path / "gate"))
+    with closing(Tunnel("node0", parse_target(other.urls[0]))) as tunnel:
+        opening = threading.Thread(target=tunnel.open)
+        opening.start()
+        until(lambda: not tunnel.url.endswith(":0"))
+        assert not can_be_taken(tunnel.url)
+        assert opening.is_alive()
+        (tmp_path / "gate").touch()
+        opening.join()
+        assert answers(tunnel.url)
+
+
+def can_be_taken(url: str) -> bool:
+    """Whether somebody could listen on this port of loopback."""
+    try:
+        socket.create_server(("127.0.0.1", parse_target(url).port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def answers(url: str) -> bool:

@@ -30,6 +30,7 @@ from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.redis_url import parse_redis
 from tests.made_frames import columns, rank_frame, run_info
+from tests.probe.lone_uplink import speak
 from tests.store.redis_server import HOME, RedisServer, needs_redis, redis_server
 
 pytestmark = needs_redis
@@ -110,6 +111,32 @@ def test_a_rank_without_the_variable_says_that_it_is_not_watched(
     assert "DDPMON_STORE is not set here" in said[0]
     assert "hunter2" not in said[0]
     first.close()
+
+
+def test_an_address_that_somebody_has_made_up_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
+    training = HashStore()
+    training.set("address", f"redis://\x1b[2J\nhost\u202e{'x' * 9000} - run")
+    assert not hosting(1, training).connect()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.isprintable()
+    assert len(said) < 1000
+    assert said.endswith("DDPMON_STORE is not set here")
+
+
+def test_a_run_that_cannot_be_announced_here_is_told_of_once(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with closing(publishing(0, HashStore(), server.url(":hunter2@"))) as uplink:
+        assert uplink.connect()
+        assert discover() == []
+        uplink.drop()
+        assert uplink.connect()
+        assert capsys.readouterr().err.count("to see this run live") == 1
+        (tmp_path / "runtime").mkdir()
+        speak(uplink)
+        assert [found.run_id for found in discover()] == [uplink.run]
 
 
 def test_where_only_other_ranks_have_the_variable_they_follow_rank_0(server: RedisServer) -> None:

@@ -1,26 +1,33 @@
-"""What rank 0 says of its run is said again, where it has been lost: in its own store, and on this host."""
+"""What rank 0 says of its run is said again, where it has been lost: in its own store, and on this host.
+
+And whatever its folders and names are like, its frames go out.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from ddpmon.probe.identity import Identity
+from ddpmon.probe.identity import identify, store_address
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, decode
+from ddpmon.schema import RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import discover
 from ddpmon.store.tcp import TcpStore
 from tests.made_frames import run_info
+from tests.probe.lone_uplink import lone_uplink, speak
 
 
 @pytest.fixture
@@ -29,14 +36,9 @@ def uplink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Uplink]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     for name in ("DDPMON_STORE", "DDPMON_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
-    made = Uplink(me, "again", None, "address", lambda run_id: run_info(1, run_id=run_id, name="again"))
+    made = lone_uplink("again")
     yield made
     made.close()
-
-
-def speak(uplink: Uplink) -> None:
-    uplink.put_history(HistoryFrame(run_id=uplink.run, rank=0, recent=StepColumns(), older=StepColumns()))
 
 
 def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:
@@ -49,9 +51,16 @@ def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:
         speak(uplink)
         while list_runs(other) == ["another"]:  # until it has arrived; the test's own deadline ends this
             pass
-        assert list_runs(other) == [uplink.run]
+        assert list_runs(other) == ["another", uplink.run], "what others publish there is listed still"
         (info,) = other.get_many([run_key(uplink.run)])
         assert decode("run", info or b"", RunInfo).run_id == uplink.run
+        many = [f"run-{number}" for number in range(200)]
+        other.put(RUNS_KEY, "\n".join([uplink.run, *many]).encode())
+        assert list_runs(other)[1:] == many
+        speak(uplink)
+        while len(list_runs(other)) > 64:
+            pass
+        assert list_runs(other) == [*many[-63:], uplink.run]
 
 
 def test_a_run_that_could_not_be_announced_is_announced_later(
@@ -67,3 +76,75 @@ def test_a_run_that_could_not_be_announced_is_announced_later(
     assert capsys.readouterr().err == "", "the line is said once"
     uplink.close()
     assert discover() == []
+
+
+@contextmanager
+def shut(folder: Path) -> Iterator[None]:
+    """A folder that this user may not look into; root is somebody else meanwhile."""
+    user = os.geteuid()
+    try:
+        os.seteuid(user or 65534)
+    except PermissionError:
+        pytest.skip("root may not become anybody else here")
+    os.seteuid(user)
+    folder.chmod(0)
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_nobody_may_look_into_any_more_costs_no_frame(uplink: Uplink, tmp_path: Path) -> None:
+    folder = tmp_path / "runtime"
+    folder.mkdir()
+    assert uplink.connect()
+    (file,) = folder.glob("ddpmon/*.json")
+    with shut(folder):
+        speak(uplink)
+    assert discover() != []
+    uplink.close()
+    assert not file.exists()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process takes a byte."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_host_without_any_folder_for_temporary_files_is_published_too(
+    uplink: Uplink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with full_disk():
+        assert uplink.connect()
+        speak(uplink)
+        assert discover() == []
+    assert capsys.readouterr().err.startswith("ddpmon: to see this run live: ddpmon watch tcp://127.0.0.1:")
+
+
+def test_a_host_name_that_is_no_text_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    if dist.is_initialized():
+        pytest.skip("this process has a process group already")
+    monkeypatch.setitem(os.environ, "DDPMON_HOSTNAME", os.fsdecode(b"node\xff") * 100)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        me = identify(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)))
+    finally:
+        dist.destroy_process_group()
+    assert decode("run", encode(run_info(1, host=me.host)), RunInfo).host.startswith("node?node?")
+
+
+def test_a_launchers_address_that_is_no_name_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "x" * 100}.items():
+        monkeypatch.setenv(name, value)
+    with suppress(OSError):  # a host without a route
+        assert not store_address().startswith("127.")

@@ -11,16 +11,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-import torch
-
-from ddpmon.probe.identity import Identity
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import HistoryFrame
 from ddpmon.store.discovery import Announcement, announce
-from tests.made_frames import columns, run_info
+from tests.probe.lone_uplink import lone_uplink, speak
 from tests.probe.probe_ranks import private_runs
-
-NONE = columns([], {})
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +33,7 @@ def announced(url: str) -> None:
 
 
 def uplink() -> Uplink:
-    me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
-    return Uplink(me, "ports", None, "address", lambda run: run_info(1, run_id=run, name="ports"))
+    return lone_uplink("ports")
 
 
 def test_beside_another_run_the_next_free_port_is_nothing_to_tell_of() -> None:
@@ -61,7 +54,7 @@ def test_another_run_that_announces_itself_later_is_no_stranger(wanted: int) -> 
         assert second.connect()
         assert second.missed_ports
         announced(f"tcp://127.0.0.1:{wanted}")
-        second.put_history(HistoryFrame(run_id=second.run, rank=0, recent=NONE, older=NONE))
+        speak(second)
         assert second.missed_ports == {}
 
 

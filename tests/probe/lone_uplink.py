@@ -1,0 +1,24 @@
+"""The way to its store of a rank 0 that is alone, without a training."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.uplink import Uplink
+from ddpmon.schema import HistoryFrame, StepColumns
+from tests.made_frames import run_info
+
+
+def lone_uplink(name: str, training: Any = None) -> Uplink:
+    """Not connected yet; `training` is the training's own store."""
+    me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
+    return Uplink(me, name, training, "address", lambda run: run_info(1, run_id=run, name=name))
+
+
+def speak(uplink: Uplink) -> None:
+    """Publish a history without steps."""
+    uplink.put_history(HistoryFrame(run_id=uplink.run, rank=0, recent=StepColumns(), older=StepColumns()))

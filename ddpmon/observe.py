@@ -21,12 +21,13 @@ from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.turns import AT_ONCE, HOST_TURNS, HOSTS_AT_ONCE, RANK_TURNS, Turns
 
-_REOPEN_S = 15.0
+_REOPEN_S = 5.0
+_HALF_OPEN_S = 20.0
 _SANE_OFFSET_S = (-2.0, 5.0)
 _NEWS_S = 60.0
 _SUCCESSOR_S = 2.0
@@ -63,6 +64,7 @@ class Observer:
         self._link = Link("waiting", "looking for a run")
         self._ended: RunState | None = None
         self._read_at = 0.0
+        self._silent_since: float | None = None
         self._next_open = 0.0
         self._next_look = 0.0
         self._passed_over = 0  # runs that are newer and were not believed
@@ -79,6 +81,7 @@ class Observer:
             if self._store is not None:
                 self._read(self._store)
                 self._stand()
+                self._silent_since = None
         except StoreSilent as error:
             self._lose(str(error), silent=True)
         except StoreUnavailable as error:
@@ -253,8 +256,10 @@ class Observer:
         """The store does not answer, or has gone: keep the last picture and say which."""
         if silent and self._store is not None:
             self._link = Link("silent", f"{reason}: its host may be stopped or cut off; still asking")
+            if self._is_half_open():
+                self._close_store()
             return
-        if silent:  # opening left a thread that waits for it: do not pile them up
+        if silent:
             self._next_open = time.monotonic() + _REOPEN_S
         self._close_store()
         if self._run is None:
@@ -266,6 +271,16 @@ class Observer:
         elif self._ended is None:
             self._ended, message = epitaph.store_gone(self._run, reason)
             self._link = Link("gone", message)
+
+    def _is_half_open(self) -> bool:
+        """Whether the store has been silent on this connection for long, and answers on another one."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < _HALF_OPEN_S or self._followed is None:
+            return False
+        self._silent_since = now
+        return answers(self._followed)
 
     def _close_store(self) -> None:
         store, self._store = self._store, None

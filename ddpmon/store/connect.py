@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import RUNS_KEY, Store, TargetError
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
 from ddpmon.store.patience import PatientStore
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -97,6 +97,19 @@ def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = N
     opener = _tcp(target, timeout_s) if target.redis is None else _redis(target.redis, timeout_s)
     store = PatientStore(opener, target.url, patience_s=timeout_s)
     return CheckedStore(store, checks or Checks(token_of_environment()))
+
+
+def answers(target: Target, *, timeout_s: float = 5.0) -> bool:
+    """Whether a store answers there by now, to whoever comes anew; a Redis server is not asked."""
+    from ddpmon.store.tcp import knock
+
+    if target.redis is not None:
+        return False
+    try:
+        knock(target.host, target.port, timeout_s)
+    except StoreUnavailable:
+        return False
+    return True
 
 
 def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.base import StoreSilent, StoreUnavailable
 
 FIRST_PORT = 29480
 _PORTS_TO_TRY = 100
 _CHUNK = 1024  # keys a multi_get
+_KNOCK_S = 2.5
+_NONCE = b"dmon"
+_GREETING = struct.pack("<BIB", 0, 0x3C85F7CE, 13) + _NONCE  # every client of a TCPStore says who it is, and pings
 
 
 class TcpStore:
@@ -22,11 +26,12 @@ class TcpStore:
     Args:
         host: the server's address.
         port: the server's port.
-        timeout_s: how long one operation may wait for the server. A listener that accepts and never answers holds the
-            constructor for longer, in C++: whoever cannot wait opens it in a thread (`patience.PatientStore`).
+        timeout_s: how long one operation may wait for the server. One that falls silent holds it for longer, in C++:
+            whoever cannot wait works in a thread (`patience.PatientStore`).
         listen_fd: a bound socket: the server is then started on it, in this process.
 
     Raises:
+        StoreSilent: somebody listens there and does not answer.
         StoreUnavailable: nobody listens there, or what answers is no TCPStore.
     """
 
@@ -34,7 +39,7 @@ class TcpStore:
         self.address = f"{host}:{port}"
         self._known: set[str] = set()
         if listen_fd is None:
-            _knock(host, port, timeout_s)
+            knock(host, port, timeout_s)
         self._store: Any = _open(host, port, timeout_s, listen_fd)
 
     def put(self, key: str, value: bytes) -> None:
@@ -133,12 +138,40 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _knock(host: str, port: int, timeout_s: float) -> None:
-    """Fail fast and clearly where nobody listens: TCPStore itself would retry until its timeout."""
+def knock(host: str, port: int, timeout_s: float) -> None:
+    """See whether a store answers: TCPStore itself would retry where nobody listens, and wait for ever for the deaf.
+
+    Raises:
+        StoreSilent: somebody listens there and does not answer.
+        StoreUnavailable: nobody listens there, or what answers is no TCPStore.
+    """
+    wait_s = min(timeout_s / 2, _KNOCK_S)
     try:
-        socket.create_connection((host, port), timeout=min(timeout_s, 3.0)).close()
+        with socket.create_connection((host, port), timeout=wait_s) as door:
+            answer = _answer(door)
     except OSError as error:
         raise StoreUnavailable(f"no store at {host}:{port}: {error.strerror or error}") from None
+    if answer is None:
+        raise StoreSilent(f"somebody listens at {host}:{port}, and does not answer")
+    if not _NONCE.startswith(answer[: len(_NONCE)]):
+        raise StoreUnavailable(f"{host}:{port} answers, but not as a ddpmon store: {_quoted(answer)}")
+
+
+def _answer(door: socket.socket) -> bytes | None:
+    """What is said to a greeting; empty if it hangs up, None if it says nothing."""
+    try:
+        door.sendall(_GREETING)
+        return door.recv(200)
+    except TimeoutError:
+        return None
+    except ConnectionError:
+        return b""
+
+
+def _quoted(answer: bytes) -> str:
+    """The first line of what a stranger says, as plain ASCII."""
+    line = answer.strip().splitlines()[0] if answer.strip() else answer
+    return f"it says {line[:60].decode('latin-1')!a}"
 
 
 def load_torch() -> Any:

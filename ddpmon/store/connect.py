@@ -121,7 +121,7 @@ def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
 
     def opener() -> Store:
         store = TcpStore(target.host, target.port, timeout_s=timeout_s)
-        store.be_patient(_SILENCE_S)
+        store.be_patient(timeout_s / 2)  # for a key that is deleted while it is read; the read is then begun anew
         return store
 
     return opener

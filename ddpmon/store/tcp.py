@@ -50,33 +50,54 @@ class TcpStore:
             raise StoreUnavailable(f"the store at {self.address} has gone: {_first_line(error)}") from None
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of `keys` in one round trip a thousand; None for a key that is missing or empty."""
+        """The values of `keys` in one round trip a thousand; None for a key that is missing or empty.
+
+        A key that has been deleted since it was seen holds a read for as long as an operation may wait, once.
+        """
         try:
-            present = self._present(keys)
-            found: dict[str, bytes] = {}
-            for start in range(0, len(present), _CHUNK):
-                chunk = present[start : start + _CHUNK]
-                found.update(zip(chunk, self._store.multi_get(chunk), strict=True))
+            found = self._read(keys)
+            if found is None:
+                self._known.clear()
+                found = self._read(keys)
         except Exception as error:
             raise StoreUnavailable(f"the store at {self.address} does not answer: {_first_line(error)}") from None
+        if found is None:
+            raise StoreSilent(f"the store at {self.address} is too slow, or its keys are deleted while they are read")
         return [found.get(key) or None for key in keys]
 
     def be_patient(self, seconds: float) -> None:
-        """From now on let an operation wait this long for the server."""
+        """From now on let a read wait this long for keys that are not there."""
         self._store.set_timeout(timedelta(seconds=seconds))
 
     def close(self) -> None:
         """Drop the connection, and the server if it is ours. Never raises."""
         self._store = None
 
+    def _read(self, keys: Sequence[str]) -> dict[str, bytes] | None:
+        """The values of those of `keys` that exist; None if the server was waiting in vain for one of them."""
+        present = self._present(keys)
+        found: dict[str, bytes] = {}
+        for start in range(0, len(present), _CHUNK):
+            chunk = present[start : start + _CHUNK]
+            try:
+                found.update(zip(chunk, self._store.multi_get(chunk), strict=True))
+            except _waited_in_vain():
+                return None
+        return found
+
     def _present(self, keys: Sequence[str]) -> list[str]:
-        """Those of `keys` that exist: multi_get would block on one that does not."""
-        unknown = [key for key in keys if key not in self._known]
+        """Those of `keys` that exist: multi_get would wait for one that does not."""
+        self._learn([key for key in keys if key not in self._known])
+        return [key for key in keys if key in self._known]
+
+    def _learn(self, unknown: list[str]) -> None:
+        """Find out which keys exist by now, by halves: few are missing."""
         if unknown and self._store.check(unknown):
             self._known.update(unknown)
-        else:
-            self._known.update(key for key in unknown if self._store.check([key]))
-        return [key for key in keys if key in self._known]
+        elif len(unknown) > 1:
+            middle = len(unknown) // 2
+            self._learn(unknown[:middle])
+            self._learn(unknown[middle:])
 
 
 def bind(host: str, first_port: int = FIRST_PORT) -> socket.socket:
@@ -196,6 +217,13 @@ def _open(host: str, port: int, timeout_s: float, listen_fd: int | None) -> Any:
         return tcp_store(host, port, None, listen_fd is not None, **options)
     except Exception as error:
         raise StoreUnavailable(f"{host}:{port} answers, but not as a ddpmon store: {_first_line(error)}") from None
+
+
+def _waited_in_vain() -> type[Exception]:
+    """What torch raises once it has waited long enough for a key."""
+    from torch.distributed import DistStoreError
+
+    return DistStoreError
 
 
 def _first_line(error: Exception) -> str:

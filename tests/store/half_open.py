@@ -16,12 +16,14 @@ class Gate:
 
     Attributes:
         port: where it is entered.
+        answers: how many pieces the store has sent, one at least for every question.
     """
 
     def __init__(self, port: int) -> None:
         self._to = port
         self._door = socket.create_server((HOME, 0))
         self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
+        self.answers = 0
         self.port = self._door.getsockname()[1]
         threading.Thread(target=self._admit, daemon=True).start()
 
@@ -48,16 +50,16 @@ class Gate:
                 inner, cut = socket.create_connection((HOME, self._to)), threading.Event()
                 self._pairs.append((inner, outer, cut))
                 for source, sink in ((inner, outer), (outer, inner)):
-                    threading.Thread(target=_carry, args=(source, sink, cut), daemon=True).start()
+                    threading.Thread(target=self._carry, args=(source, sink, cut, source is inner), daemon=True).start()
 
-
-def _carry(source: socket.socket, sink: socket.socket, cut: threading.Event) -> None:
-    with suppress(OSError):
-        while data := source.recv(1 << 16):
+    def _carry(self, source: socket.socket, sink: socket.socket, cut: threading.Event, answer: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.answers += answer
+                if not cut.is_set():
+                    sink.sendall(data)
             if not cut.is_set():
-                sink.sendall(data)
-        if not cut.is_set():
-            sink.shutdown(socket.SHUT_WR)
+                sink.shutdown(socket.SHUT_WR)
 
 
 @contextmanager

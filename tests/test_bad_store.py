@@ -1,0 +1,79 @@
+"""What a watcher says of a store in which something is wrong; every store is a real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.observe import Observer
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import rank_key
+from tests.made_frames import RUN_ID
+from tests.made_store import MadeStore, delete_keys
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDPMON_TOKEN", raising=False)
+
+
+@pytest.fixture
+def store() -> Iterator[MadeStore]:
+    made = MadeStore()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def observer(store: MadeStore) -> Iterator[Observer]:
+    watcher = Observer(store.url)
+    yield watcher
+    watcher.close()
+
+
+def until(observer: Observer, what: Callable[[Snapshot], bool]) -> Snapshot:
+    """Tick until it is so."""
+    deadline = time.monotonic() + 60
+    while not what(snapshot := observer.tick()):
+        assert time.monotonic() < deadline, snapshot.link
+        time.sleep(0.05)
+    return snapshot
+
+
+def step_of(snapshot: Snapshot, rank: int) -> int:
+    return -1 if snapshot.ranks is None else int(snapshot.ranks.step[rank])
+
+
+def at_step(observer: Observer, rank: int, step: int) -> Snapshot:
+    """Tick until this rank is there."""
+    return until(observer, lambda snapshot: step_of(snapshot, rank) == step)
+
+
+def reporting(snapshot: Snapshot) -> int:
+    return -1 if snapshot.coverage is None else snapshot.coverage.reporting
+
+
+def test_a_rank_whose_frames_are_deleted_is_silent_and_the_others_are_seen(
+    store: MadeStore, observer: Observer
+) -> None:
+    store.begin()
+    assert reporting(observer.tick()) == 2
+    delete_keys(store.port, rank_key(RUN_ID, 1))
+    for seq in (2, 3):
+        store.speak(seq, 0)
+        seen = at_step(observer, 0, 2 * seq + 1)
+        assert (seen.link.state, step_of(seen, 1)) == ("live", 3)
+    deadline = time.monotonic() + 60
+    seq = 3
+    while reporting(seen) != 1:
+        assert time.monotonic() < deadline
+        seq += 1
+        store.speak(seq, 0)
+        seen = observer.tick()
+        time.sleep(0.2)
+    assert any("rank 1 has not reported" in finding.summary for finding in seen.findings)
+    store.speak(seq + 1)
+    assert reporting(at_step(observer, 1, 2 * seq + 3)) == 2

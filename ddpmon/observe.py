@@ -197,7 +197,7 @@ class Observer:
             (data,) = store.get_many([run_key(run_id)])
             if data is not None:
                 self._checks.refused, self._passed_over = before, passed_over  # they are not this run's
-                return decode(run_key(run_id), data, RunInfo)
+                return _of_run(decode(run_key(run_id), data, RunInfo), run_id)
         why = "; ".join(self._checks.notices()) if self._checks.refused else "it may have expired"
         raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted[0]} ({why})")
 
@@ -286,6 +286,17 @@ class Observer:
         store, self._store = self._store, None
         if store is not None:
             store.close()
+
+
+def _of_run(info: RunInfo, run_id: str) -> RunInfo:
+    """The description, if it is of this run.
+
+    Raises:
+        FrameError: it is of another one.
+    """
+    if info.run_id != run_id:
+        raise FrameError(f"{run_key(run_id)}: it describes another run, {info.run_id!r}: somebody has written over it")
+    return info
 
 
 def _of_key(frame: F, key: str, number: int, run_id: str) -> F:

@@ -18,7 +18,7 @@ import pytest
 
 from ddpmon import observe
 from ddpmon.observe import Observer
-from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, decode, encode
+from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.host import run_info
 from ddpmon.simulate.plan import Plan
@@ -89,6 +89,10 @@ class Fuzz:
         for history in self.frames.histories(np.arange(RANKS), 40.0):
             self.data[history_key(RUN, history.rank)] = self._mutated(history)
 
+    def describe(self) -> None:
+        """The run's description, mutated."""
+        self.data[run_key(RUN)] = self._mutated(run_info(self.plan, RUN))
+
     def _mutated(self, frame: Frame) -> bytes:
         if self.random.random() < 0.2:
             return encode(frame)
@@ -134,8 +138,9 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
         frame = decode(key, value, kind)
     except FrameError:
         return False
-    number = frame.node if isinstance(frame, NodeFrame) else frame.rank
-    return bool(frame.run_id == RUN and key.endswith(f"/{number}"))
+    if frame.run_id != RUN or isinstance(frame, RunInfo):
+        return bool(frame.run_id == RUN)
+    return key.endswith(f"/{frame.node if isinstance(frame, NodeFrame) else frame.rank}")
 
 
 def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]) -> int:
@@ -152,6 +157,28 @@ def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snap
         return observer._run.rejected.total()
     finally:
         observer.close()
+
+
+def feed_descriptions(
+    fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]
+) -> tuple[int, int]:
+    """Have `count` watchers meet a mutated description each.
+
+    Returns:
+        how many of them refused it in words, and how many cannot be read by our own account.
+    """
+    patch.setattr(observe, "connect", lambda *_target, **_checks: fuzz)
+    refused = unreadable = 0
+    fuzz.turn()
+    for _ in range(count):
+        fuzz.describe()
+        observer = Observer("tcp://127.0.0.1:1")
+        seen = observer.tick()
+        observer.close()
+        each(seen)
+        refused += seen.run is None and seen.link.state == "waiting" and run_key(RUN) in seen.link.message
+        unreadable += not _readable(run_key(RUN), fuzz.data[run_key(RUN)], RunInfo)
+    return refused, unreadable
 
 
 def besiege(address: tuple[str, int], count: int, seed: int, meanwhile: Callable[[], None], held: int = 100) -> int:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
-from ddpmon.store.base import rank_key
+from ddpmon.store.base import rank_key, run_key
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
 
@@ -77,3 +77,28 @@ def test_a_rank_whose_frames_are_deleted_is_silent_and_the_others_are_seen(
     assert any("rank 1 has not reported" in finding.summary for finding in seen.findings)
     store.speak(seq + 1)
     assert reporting(at_step(observer, 1, 2 * seq + 3)) == 2
+
+
+def test_a_description_of_another_run_is_refused(store: MadeStore, observer: Observer) -> None:
+    store.describe("other-run", key=run_key(RUN_ID))
+    store.name(RUN_ID)
+    store.speak(1)
+    seen = observer.tick()
+    assert (seen.link.state, seen.run) == ("waiting", None)
+    assert seen.link.message == (
+        f"ddpmon/{RUN_ID}/run: it describes another run, 'other-run': somebody has written over it"
+    )
+    store.describe()
+    store.settle()
+    assert until(observer, lambda snapshot: snapshot.link.state == "live").run is not None
+
+
+@pytest.mark.parametrize("hosts", [[0, 1, 2], [1, 1]])
+def test_a_description_with_hosts_that_cannot_be_is_refused(
+    store: MadeStore, observer: Observer, hosts: list[int]
+) -> None:
+    store.describe(node_keys=hosts)
+    store.name(RUN_ID)
+    seen = observer.tick()
+    assert (seen.link.state, seen.run) == ("waiting", None)
+    assert f"{len(hosts)} hosts for 2 ranks" in seen.link.message

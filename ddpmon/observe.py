@@ -169,6 +169,7 @@ class Observer:
             self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)
             self._host_turns = Turns(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
             self._seen.clear()
+            self._checks.begin()
             self._run.add_history(self._histories(store, info.world_size))
 
     def _histories(self, store: CheckedStore, ranks: int) -> Iterator[HistoryFrame]:

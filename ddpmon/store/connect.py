@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.patience import PatientStore
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -145,7 +145,7 @@ def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
 
 
 def list_runs(store: Store) -> list[str]:
-    """The ids of the runs that the store holds, newest last.
+    """The ids of the runs that the store holds, newest last: the newest thousand; what can be no id is left out.
 
     Raises:
         StoreUnavailable: the store does not answer.
@@ -153,7 +153,8 @@ def list_runs(store: Store) -> list[str]:
     (value,) = store.get_many([RUNS_KEY])
     if value is None or len(value) > 1 << 20:
         return []
-    return [line for line in value.decode("utf-8", "replace").split("\n") if line]
+    lines = value.decode("utf-8", "replace").split("\n")
+    return [line for line in lines if is_run_id(line)][-MOST_RUNS:]
 
 
 def _not_a_url(text: str) -> str:

@@ -20,6 +20,7 @@ MARK = b"\xc1dm1"  # msgpack never begins a value with this byte
 UNSIGNED = "not signed, and this watcher has a DDPMON_TOKEN"
 FORGED = "not signed with this DDPMON_TOKEN"
 REPLAYED = "older than one that was there before (replayed)"
+_MOST_COUNTED = 1 << 16
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct(f"<4sQQ{_DIGEST_BYTES}s")
 
@@ -80,7 +81,12 @@ class Checks:
         self.unchecked = False
         self._blank = None if token is None else _blank(token)
         self._newest: dict[str, tuple[int, int]] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[int, int] = {}  # hash of a key -> hash of the value that was refused there last
+
+    def begin(self) -> None:
+        """Another run is watched: forget the keys of those before it."""
+        self._newest.clear()
+        self._counted.clear()
 
     def open(self, key: str, value: bytes) -> bytes | None:
         """What lies in an envelope; None for what is not believed, which is counted once."""
@@ -112,10 +118,12 @@ class Checks:
         return ""
 
     def _refuse(self, reason: str, key: str, value: bytes) -> None:
-        mark = hash(value)
-        if self._counted.get(key) != mark:  # it is read again and again until it is overwritten
-            self._counted[key] = mark
+        place, mark = hash(key), hash(value)
+        if self._counted.get(place) != mark:  # it is read again and again until it is overwritten
+            self._counted[place] = mark
             self.refused[reason] += 1
+            if len(self._counted) > _MOST_COUNTED:
+                del self._counted[next(iter(self._counted))]
 
 
 class CheckedStore:

@@ -71,6 +71,7 @@ class Observer:
         self._findings: tuple[Finding, ...] = ()
         self._rank_turns, self._host_turns = Turns((), AT_ONCE, 1), Turns((), HOSTS_AT_ONCE, 1)
         self._seen: dict[str, bytes] = {}
+        self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._news, self._news_until = "", 0.0
 
     def tick(self) -> Snapshot:
@@ -169,6 +170,7 @@ class Observer:
             self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)
             self._host_turns = Turns(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
             self._seen.clear()
+            self._rejected.clear()
             self._checks.begin()
             self._run.add_history(self._histories(store, info.world_size))
 
@@ -208,6 +210,7 @@ class Observer:
         frames = self._all(store, rank_key, self._rank_turns.next(self._in_question(run)), RankFrame)
         nodes = self._all(store, node_key, self._host_turns.next(), NodeFrame)
         self._read_at = now = time.monotonic()
+        run.refused = self._checks.refused.total()
         ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         run.add_ranks(frames, now, ages)
@@ -245,9 +248,12 @@ class Observer:
         for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
             if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
                 continue
+            if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
+                continue
             try:
                 frames.append(_of_key(decode(key, data, kind), key, number, run_id))
             except FrameError as error:
+                self._rejected[key] = hash(data)
                 run.reject(str(error)[:200])
             else:
                 seen[key] = beginning
@@ -368,7 +374,9 @@ def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     said = checks.notices()
     if passed_over:
         said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
-    said += [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
+    said += [
+        f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
+    ]
     noted = np.flatnonzero(run.standing.noted)[:5].tolist()
     said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
     if run.standing.thinned.any():

@@ -41,13 +41,14 @@ class Fuzz:
 
     Attributes:
         fed: frames that the watcher was given. refused: how many of them cannot be read, by our own account.
-        data: the store.
+        data: the store. bad: what could not be read under a key last.
     """
 
     seed: int
     fed: int = 0
     refused: int = 0
     data: dict[str, bytes] = field(default_factory=dict)
+    bad: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -63,7 +64,9 @@ class Fuzz:
             kind = next((kind for part, kind in _KINDS.items() if f"/{part}/" in key), None)
             if value is not None and kind is not None:
                 self.fed += 1
-                self.refused += not _readable(key, value, kind)
+                if not _readable(key, value, kind):
+                    self.refused += self.bad.get(key) != value  # what still stands there is known
+                    self.bad[key] = value
         return values
 
     def put(self, key: str, value: bytes) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.commands.status_json import status_object
 from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
+from ddpmon.store.signed import Signer
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
 
@@ -102,3 +105,39 @@ def test_a_description_with_hosts_that_cannot_be_is_refused(
     seen = observer.tick()
     assert (seen.link.state, seen.run) == ("waiting", None)
     assert f"{len(hosts)} hosts for 2 ranks" in seen.link.message
+
+
+def degraded(snapshot: Snapshot) -> str:
+    return " ".join(finding.summary for finding in snapshot.findings if finding.kind == "monitor_degraded")
+
+
+def test_a_frame_that_cannot_be_read_is_counted_once_however_often_it_is_seen(
+    store: MadeStore, observer: Observer
+) -> None:
+    store.begin()
+    store.hold(rank_key(RUN_ID, 1), b"\xc0 no frame")
+    for _ in range(5):
+        seen = observer.tick()
+    assert reporting(seen) == 1
+    assert "1 frame rejected within the last minute" in degraded(seen)
+    assert [notice[:6] for notice in seen.notices] == ["once: "]
+    store.hold(rank_key(RUN_ID, 1), b"\xc0 another")
+    assert "2 frames rejected" in degraded(observer.tick())
+    store.speak(2)
+    assert reporting(observer.tick()) == 2
+
+
+def test_frames_that_are_not_believed_are_told_to_scripts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPMON_TOKEN", "right")
+    with closing(MadeStore(token="right")) as store, closing(Observer(store.url)) as observer:
+        store.begin()
+        stranger = Signer("wrong")
+        for _ in range(2):
+            store.hold(rank_key(RUN_ID, 1), stranger.seal(rank_key(RUN_ID, 1), b"forged"))
+            seen = observer.tick()
+        told = status_object(seen)
+    assert told["coverage"]["reporting"] == 1
+    assert told["notices"] == ["2 frames dropped: not signed with this DDPMON_TOKEN"]
+    (finding,) = [each for each in told["findings"] if each["kind"] == "monitor_degraded"]
+    assert "2 frames not believed within the last minute" in finding["summary"]
+    assert finding["evidence"]["refused_frames"] == 2

@@ -33,6 +33,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._restarts = 0
+        self._coverage = CoverageRule()
         self._begin()
 
     def _begin(self) -> None:
@@ -44,7 +45,7 @@ class Judge:
         self._pace = Pace()
         self._advice = Advice()
         self._machines = Machines()
-        self._of_records = (LossJumpRule(), GcRule(), CoverageRule())
+        self._of_records = (LossJumpRule(), GcRule(), self._coverage)
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
         """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""

@@ -56,7 +56,8 @@ class Run:
         ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
         standing: what these say, as columns.
         nodes: node number -> its newest frame and when it came.
-        rejected: why frames could not be accepted, and how often.
+        rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
+            replayed or unsigned.
         restarts: how many times a rank came back as another process.
     """
 
@@ -72,6 +73,7 @@ class Run:
         self.standing = Standing(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
+        self.refused = 0
         self.restarts = self._life = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}

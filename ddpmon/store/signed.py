@@ -84,7 +84,8 @@ class Checks:
         self._counted: dict[int, int] = {}  # hash of a key -> hash of the value that was refused there last
 
     def begin(self) -> None:
-        """Another run is watched: forget the keys of those before it."""
+        """Another run is watched: forget those before it."""
+        self.refused.clear()
         self._newest.clear()
         self._counted.clear()
 

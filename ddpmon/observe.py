@@ -14,13 +14,14 @@ import numpy as np
 from msgspec.structs import force_setattr
 
 from ddpmon import epitaph, freeze
+from ddpmon.choice import choose
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
 from ddpmon.run.model import Run
-from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
+from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
-from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -31,7 +32,6 @@ _HALF_OPEN_S = 20.0
 _SANE_OFFSET_S = (-2.0, 5.0)
 _NEWS_S = 60.0
 _SUCCESSOR_S = 2.0
-_MOST_TRIED = 20
 _HISTORIES_AT_ONCE = 256
 _NAMED = 16
 _TAKEN = StepColumns()
@@ -161,7 +161,9 @@ class Observer:
 
     def _begin(self, store: CheckedStore, target: Target) -> None:
         """Read which run this is; a run that is not the one we know starts with a clean sheet."""
-        info = self._info(store, target)
+        known = self._run
+        kept = known is not None and target.redis is not None and self._ended is None
+        info, self._passed_over = choose(store, target, known.info.run_id if known is not None and kept else None)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
                 self._news = f"another run has started here: {info.name}; the one before it is over"
@@ -185,24 +187,6 @@ class Observer:
         named = {rank for finding in self._findings[:_NAMED] for rank in finding.ranks[:_NAMED]}
         named |= {self.focus} if self.focus is not None else set()
         return {rank for rank in named if 0 <= rank < run.info.world_size}
-
-    def _info(self, store: CheckedStore, target: Target) -> RunInfo:
-        """The run that is asked for, or the newest that is believed; one that we follow and that lives is kept to."""
-        ids = list_runs(store)
-        if not ids:
-            raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
-        known = self._run
-        if known is not None and target.redis is not None and self._ended is None:
-            ids = [known.info.run_id]
-        wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
-        before = self._checks.refused.copy()
-        for passed_over, run_id in enumerate(wanted):
-            (data,) = store.get_many([run_key(run_id)])
-            if data is not None:
-                self._checks.refused, self._passed_over = before, passed_over  # they are not this run's
-                return _of_run(decode(run_key(run_id), data, RunInfo), run_id)
-        why = "; ".join(self._checks.notices()) if self._checks.refused else "it may have expired"
-        raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted[0]} ({why})")
 
     def _read(self, store: CheckedStore) -> None:
         run = self._run
@@ -293,17 +277,6 @@ class Observer:
         store, self._store = self._store, None
         if store is not None:
             store.close()
-
-
-def _of_run(info: RunInfo, run_id: str) -> RunInfo:
-    """The description, if it is of this run.
-
-    Raises:
-        FrameError: it is of another one.
-    """
-    if info.run_id != run_id:
-        raise FrameError(f"{run_key(run_id)}: it describes another run, {info.run_id!r}: somebody has written over it")
-    return info
 
 
 def _of_key(frame: F, key: str, number: int, run_id: str) -> F:

@@ -233,8 +233,8 @@ def _check_version(key: str, data: bytes) -> None:
         return
     if version != SCHEMA_VERSION:
         raise SchemaMismatchError(
-            f"{key}: schema version {version}, this ddpmon reads {SCHEMA_VERSION}: "
-            f"use the same ddpmon release on both sides"
+            f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
+            f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release on both sides"
         )
 
 

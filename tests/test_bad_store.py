@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon import observe
 from ddpmon.commands.status_json import status_object
 from ddpmon.observe import Observer
+from ddpmon.schema import SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +150,130 @@ def test_frames_that_are_not_believed_are_told_to_scripts_too(monkeypatch: pytes
     (finding,) = [each for each in told["findings"] if each["kind"] == "monitor_degraded"]
     assert "2 frames not believed within the last minute" in finding["summary"]
     assert finding["evidence"]["refused_frames"] == 2
+
+
+def said_by_status(target: str) -> str:
+    """The one sentence with which `ddpmon status` ends, finding no run."""
+    command = [sys.executable, "-m", "ddpmon.cli", "status", target]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("ddpmon: ")
+
+
+def said_by_watcher(target: str) -> str:
+    """What stands in the dashboard instead of a run; a second look says the same."""
+    with closing(Observer(target)) as observer:
+        first, second = observer.tick(), observer.tick()
+    for seen in (first, second):
+        assert (seen.link.state, seen.run) == ("waiting", None)
+    assert first.link.message == second.link.message
+    return first.link.message
+
+
+def test_a_wrong_token_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(MadeStore(token="right")) as store:
+        store.begin()
+        monkeypatch.setenv("DDPMON_TOKEN", "wrong")
+        sentence = f"run {RUN_ID} in the store at {store.url} is not signed with this DDPMON_TOKEN"
+        assert said_by_watcher(store.url) == said_by_watcher(f"{store.url}/{RUN_ID}") == sentence
+        assert said_by_status(store.url) == sentence
+        store.name(RUN_ID, "second")
+        store.describe("second")
+        store.settle()
+        assert said_by_watcher(store.url) == (
+            f"none of the 2 newest runs in the store at {store.url} is believed: "
+            f"2 are not signed with this DDPMON_TOKEN"
+        )
+
+
+def test_a_run_without_a_signature_is_called_that(store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.begin()
+    monkeypatch.setenv("DDPMON_TOKEN", "a token")
+    assert said_by_watcher(store.url) == (
+        f"run {RUN_ID} in the store at {store.url} is not signed, and this watcher has a DDPMON_TOKEN"
+    )
+
+
+def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -> None:
+    store.begin()
+    sentence = f"the store at {store.url} does not hold run nobodys; it holds {RUN_ID}"
+    assert said_by_watcher(f"{store.url}/nobodys") == said_by_status(f"{store.url}/nobodys") == sentence
+    store.name(*(f"run-{number}" for number in range(9)))
+    assert said_by_watcher(f"{store.url}/nobodys").endswith("; it holds run-8, run-7, run-6, run-5, run-4 and 4 more")
+    assert (
+        said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} names run run-3, and does not describe it"
+    )
+    assert said_by_watcher(store.url) == f"the store at {store.url} names 9 runs, and describes none of the newest 9"
+
+
+@pytest.mark.parametrize(("version", "word"), [(SCHEMA_VERSION - 1, "older"), (SCHEMA_VERSION + 1, "newer")])
+def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeStore, version: int, word: str) -> None:
+    store.begin()
+    store.describe(schema_version=version)
+    store.settle()
+    sentence = (
+        f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
+        f"use the same ddpmon release on both sides"
+    )
+    assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {sentence}"
+    store.describe()
+    store.speak(2, 1, schema_version=version)
+    with closing(Observer(store.url)) as observer:
+        seen = observer.tick()
+    assert (seen.link.state, reporting(seen)) == ("live", 1)
+    assert seen.notices == (f"once: ddpmon/{RUN_ID}/rank/1: {sentence}",)
+    (finding,) = [each for each in seen.findings if each.kind == "monitor_degraded"]
+    assert (finding.severity, finding.ranks) == ("warning", (1,))
+    assert "rank 1 was never heard of; 1 frame rejected" in finding.summary
+    assert "only 1 of 2 ranks heard of" in finding.summary
+
+
+def test_ten_thousand_foreign_keys_are_neither_a_run_nor_in_its_way(store: MadeStore, observer: Observer) -> None:
+    for number in range(10_000):
+        store.host.put(f"foreign/{number}", b"x" * 50)
+    store.settle()
+    assert observer.tick().link.message == f"the store at {store.url} holds no ddpmon run"
+    store.begin()
+    seen = observer.tick()
+    assert (seen.link.state, reporting(seen), seen.notices) == ("live", 2, ())
+
+
+@pytest.mark.parametrize("greets", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x1b[2J\xff"])
+def test_another_kind_of_server_is_quoted(greets: bytes) -> None:
+    with stranger(greets) as port:
+        said = f"127.0.0.1:{port} answers, but not as a ddpmon store: it says {greets.strip().decode('latin-1')!a}"
+        assert said_by_watcher(f"tcp://127.0.0.1:{port}") == said
+        assert said_by_status(f"tcp://127.0.0.1:{port}") == said
+
+
+def test_a_listener_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "_REOPEN_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        said = (
+            f"somebody listens at 127.0.0.1:{port} and does not answer: a store that is stopped or cut off, or no store"
+        )
+        assert said_by_watcher(f"tcp://127.0.0.1:{port}") == said
+        assert said_by_status(f"tcp://127.0.0.1:{port}") == said
+
+
+@contextmanager
+def stranger(greets: bytes) -> Iterator[int]:
+    """A port on which some other server answers."""
+
+    def admit() -> None:
+        with suppress(OSError):
+            while True:
+                visitor, _ = door.accept()
+                with visitor:
+                    visitor.recv(100)
+                    visitor.sendall(greets)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=admit, daemon=True).start()
+        try:
+            yield door.getsockname()[1]
+        finally:
+            with suppress(OSError):
+                door.shutdown(socket.SHUT_RDWR)

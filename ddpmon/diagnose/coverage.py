@@ -48,7 +48,7 @@ class CoverageRule:
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
             apart: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
         missing: list[int] = []
-        if int(standing.seq.max()) >= _FIRST_FRAMES:
+        if int(standing.seq.max()) >= _FIRST_FRAMES or lost.rejected or lost.refused:
             missing = np.flatnonzero(~standing.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
         if not silent and not missing and not apart and not some_lost:

@@ -73,11 +73,13 @@ class Checks:
 
     Attributes:
         refused: why values were refused, and how many.
+        doubt: why the value that was opened last was refused; empty if it was believed.
         unchecked: whether signed values were seen that could not be checked, for want of a token.
     """
 
     def __init__(self, token: str | None) -> None:
         self.refused: Counter[str] = Counter()
+        self.doubt = ""
         self.unchecked = False
         self._blank = None if token is None else _blank(token)
         self._newest: dict[str, tuple[int, int]] = {}
@@ -96,10 +98,10 @@ class Checks:
             self.unchecked |= sealed
             return value[_HEAD.size :] if sealed else value
         content = value[_HEAD.size :]
-        reason = self._doubt(self._blank, key, value, content) if sealed else UNSIGNED
-        if reason:
-            self._refuse(reason, key, value)
-        return None if reason else content
+        self.doubt = self._doubt(self._blank, key, value, content) if sealed else UNSIGNED
+        if self.doubt:
+            self._refuse(self.doubt, key, value)
+        return None if self.doubt else content
 
     def notices(self) -> list[str]:
         """What was refused, and what could not be checked, in sentences."""
@@ -145,6 +147,12 @@ class CheckedStore:
             value if value is None or key == RUNS_KEY else self.checks.open(key, value)
             for key, value in zip(keys, values, strict=True)
         ]
+
+    def look_at(self, key: str) -> tuple[bytes | None, str]:
+        """The value of `key`, or why it is not believed; neither where there is none."""
+        self.checks.doubt = ""
+        (value,) = self.get_many([key])
+        return value, self.checks.doubt
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:
         """Seconds since each of `keys` was put; None where the store cannot tell."""

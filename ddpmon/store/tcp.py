@@ -173,7 +173,9 @@ def knock(host: str, port: int, timeout_s: float) -> None:
     except OSError as error:
         raise StoreUnavailable(f"no store at {host}:{port}: {error.strerror or error}") from None
     if answer is None:
-        raise StoreSilent(f"somebody listens at {host}:{port}, and does not answer")
+        raise StoreSilent(
+            f"somebody listens at {host}:{port} and does not answer: a store that is stopped or cut off, or no store"
+        )
     if not _NONCE.startswith(answer[: len(_NONCE)]):
         raise StoreUnavailable(f"{host}:{port} answers, but not as a ddpmon store: {_quoted(answer)}")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -150,6 +151,37 @@ def test_frames_that_are_not_believed_are_told_to_scripts_too(monkeypatch: pytes
     (finding,) = [each for each in told["findings"] if each["kind"] == "monitor_degraded"]
     assert "2 frames not believed within the last minute" in finding["summary"]
     assert finding["evidence"]["refused_frames"] == 2
+
+
+def test_two_jobs_that_write_as_the_same_ranks_are_said_and_neither_is_cleared_away(
+    store: MadeStore, observer: Observer
+) -> None:
+    store.begin()
+    assert step_of(observer.tick(), 0) == 3
+    for seq in range(2, 9):
+        store.speak(seq, pid=seq % 2 + 7, host=f"host{seq % 2}")
+        seen = observer.tick()
+    assert step_of(seen, 0) == step_of(seen, 1) == 15, "one of them is followed"
+    assert seen.ranks is not None
+    assert seen.ranks.pid.tolist() == [8, 8]
+    assert seen.heat is not None
+    assert np.isfinite(seen.heat.work).sum() == 2 * 6, "the steps of all its frames are kept"
+    assert degraded(seen) == (
+        "two processes write as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two jobs publish as one run, "
+        "and the picture is not that of either"
+    )
+    assert seen.findings[0].severity == "warning"
+
+
+def test_ranks_that_start_anew_again_and_again_are_no_two_jobs(store: MadeStore, observer: Observer) -> None:
+    store.begin()
+    for pid in (7, 8, 7, 8, 7):
+        for seq in (1, 2, 3):
+            store.speak(seq, pid=pid)
+            seen = observer.tick()
+        assert seen.ranks is not None
+        assert (seen.ranks.pid.tolist(), step_of(seen, 0)) == ([pid, pid], 7)
+    assert degraded(seen) == ""
 
 
 def said_by_status(target: str) -> str:

@@ -25,6 +25,7 @@ from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
+from ddpmon.store.signed import CheckedStore, Checks
 
 RUN = "fuzzed"
 RANKS = 64
@@ -148,7 +149,7 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
 
 def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]) -> int:
     """Feed at least `count` frames to a watcher; `each` sees every picture; returns how many it says it has refused."""
-    patch.setattr(observe, "connect", lambda *_target, **_checks: fuzz)
+    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
     fuzz.remember()
     observer = Observer("tcp://127.0.0.1:1")
     try:
@@ -170,7 +171,7 @@ def feed_descriptions(
     Returns:
         how many of them refused it in words, and how many cannot be read by our own account.
     """
-    patch.setattr(observe, "connect", lambda *_target, **_checks: fuzz)
+    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
     refused = unreadable = 0
     fuzz.turn()
     for _ in range(count):

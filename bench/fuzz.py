@@ -1,6 +1,6 @@
-"""Feeds a real watcher hostile frames, and besieges a run's store with hostile connections while a watcher reads it.
+"""Feeds real watchers hostile frames and descriptions, and besieges a run's store while a watcher reads it.
 
-    python bench/fuzz.py [--frames 1000000] [--connections 10000] [--seed N]
+    python bench/fuzz.py [--frames 1000000] [--descriptions 10000] [--connections 10000] [--seed N]
 
 Prints what was refused and counted, and how the resident memory went. A crash ends it with a traceback; the exit code
 is 1 if a refused frame was not counted, or the watcher did not go on.
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from ddpmon.observe import Observer  # noqa: E402
 from ddpmon.snapshot import Snapshot  # noqa: E402
-from tests.fuzzing import Fuzz, besiege, feed, wait_for  # noqa: E402
+from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for  # noqa: E402
 from tests.test_fuzz import draw_plainly  # noqa: E402
 
 _MB = 1 << 20
@@ -68,6 +68,19 @@ def frames(count: int, seed: int) -> bool:
     return counted == fuzz.refused
 
 
+def descriptions(count: int, seed: int) -> bool:
+    """Hostile descriptions of a run, each for a watcher of its own; True if all that cannot be read were refused."""
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        refused, unreadable = feed_descriptions(Fuzz(seed), count, patch, draw_plainly)
+    print(
+        f"{count:,} descriptions in {time.monotonic() - began:.0f} s; {unreadable:,} cannot be read, "
+        f"{refused:,} were refused",
+        flush=True,
+    )
+    return refused == unreadable
+
+
 def connections(count: int, seed: int) -> bool:
     """Hostile connections; True if the watcher went on through all of them."""
     command = [sys.executable, "-m", "ddpmon.cli", "simulate", "--ranks=8", "--processes=1", "--scenario=healthy"]
@@ -108,11 +121,13 @@ def main() -> None:
     """Parse, attack, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--descriptions", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     good = [
         not options.frames or frames(options.frames, options.seed),
+        not options.descriptions or descriptions(options.descriptions, options.seed),
         not options.connections or connections(options.connections, options.seed),
     ]
     raise SystemExit(0 if all(good) else 1)

@@ -14,23 +14,24 @@ import numpy as np
 from msgspec.structs import force_setattr
 
 from ddpmon import epitaph, freeze
+from ddpmon.choice import choose
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
 from ddpmon.run.model import Run
-from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
+from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
-from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.turns import AT_ONCE, HOST_TURNS, HOSTS_AT_ONCE, RANK_TURNS, Turns
 
-_REOPEN_S = 15.0
+_REOPEN_S = 5.0
+_HALF_OPEN_S = 20.0
 _SANE_OFFSET_S = (-2.0, 5.0)
 _NEWS_S = 60.0
 _SUCCESSOR_S = 2.0
-_MOST_TRIED = 20
 _HISTORIES_AT_ONCE = 256
 _NAMED = 16
 _TAKEN = StepColumns()
@@ -63,12 +64,14 @@ class Observer:
         self._link = Link("waiting", "looking for a run")
         self._ended: RunState | None = None
         self._read_at = 0.0
+        self._silent_since: float | None = None
         self._next_open = 0.0
         self._next_look = 0.0
         self._passed_over = 0  # runs that are newer and were not believed
         self._findings: tuple[Finding, ...] = ()
         self._rank_turns, self._host_turns = Turns((), AT_ONCE, 1), Turns((), HOSTS_AT_ONCE, 1)
         self._seen: dict[str, bytes] = {}
+        self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._news, self._news_until = "", 0.0
 
     def tick(self) -> Snapshot:
@@ -79,6 +82,7 @@ class Observer:
             if self._store is not None:
                 self._read(self._store)
                 self._stand()
+                self._silent_since = None
         except StoreSilent as error:
             self._lose(str(error), silent=True)
         except StoreUnavailable as error:
@@ -157,7 +161,9 @@ class Observer:
 
     def _begin(self, store: CheckedStore, target: Target) -> None:
         """Read which run this is; a run that is not the one we know starts with a clean sheet."""
-        info = self._info(store, target)
+        known = self._run
+        kept = known is not None and target.redis is not None and self._ended is None
+        info, self._passed_over = choose(store, target, known.info.run_id if known is not None and kept else None)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
                 self._news = f"another run has started here: {info.name}; the one before it is over"
@@ -166,6 +172,8 @@ class Observer:
             self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)
             self._host_turns = Turns(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
             self._seen.clear()
+            self._rejected.clear()
+            self._checks.begin()
             self._run.add_history(self._histories(store, info.world_size))
 
     def _histories(self, store: CheckedStore, ranks: int) -> Iterator[HistoryFrame]:
@@ -180,30 +188,13 @@ class Observer:
         named |= {self.focus} if self.focus is not None else set()
         return {rank for rank in named if 0 <= rank < run.info.world_size}
 
-    def _info(self, store: CheckedStore, target: Target) -> RunInfo:
-        """The run that is asked for, or the newest that is believed; one that we follow and that lives is kept to."""
-        ids = list_runs(store)
-        if not ids:
-            raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
-        known = self._run
-        if known is not None and target.redis is not None and self._ended is None:
-            ids = [known.info.run_id]
-        wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
-        before = self._checks.refused.copy()
-        for passed_over, run_id in enumerate(wanted):
-            (data,) = store.get_many([run_key(run_id)])
-            if data is not None:
-                self._checks.refused, self._passed_over = before, passed_over  # they are not this run's
-                return decode(run_key(run_id), data, RunInfo)
-        why = "; ".join(self._checks.notices()) if self._checks.refused else "it may have expired"
-        raise StoreUnavailable(f"the store at {target.url} does not hold run {wanted[0]} ({why})")
-
     def _read(self, store: CheckedStore) -> None:
         run = self._run
         assert run is not None  # a store is only kept once its run has been read
         frames = self._all(store, rank_key, self._rank_turns.next(self._in_question(run)), RankFrame)
         nodes = self._all(store, node_key, self._host_turns.next(), NodeFrame)
         self._read_at = now = time.monotonic()
+        run.refused = self._checks.refused.total()
         ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
         ages |= self._told_ages(store, rank_key, [f.rank for f in frames if run.ranks[f.rank] is None])
         run.add_ranks(frames, now, ages)
@@ -241,9 +232,12 @@ class Observer:
         for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
             if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
                 continue
+            if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
+                continue
             try:
                 frames.append(_of_key(decode(key, data, kind), key, number, run_id))
             except FrameError as error:
+                self._rejected[key] = hash(data)
                 run.reject(str(error)[:200])
             else:
                 seen[key] = beginning
@@ -253,8 +247,10 @@ class Observer:
         """The store does not answer, or has gone: keep the last picture and say which."""
         if silent and self._store is not None:
             self._link = Link("silent", f"{reason}: its host may be stopped or cut off; still asking")
+            if self._is_half_open():
+                self._close_store()
             return
-        if silent:  # opening left a thread that waits for it: do not pile them up
+        if silent:
             self._next_open = time.monotonic() + _REOPEN_S
         self._close_store()
         if self._run is None:
@@ -266,6 +262,16 @@ class Observer:
         elif self._ended is None:
             self._ended, message = epitaph.store_gone(self._run, reason)
             self._link = Link("gone", message)
+
+    def _is_half_open(self) -> bool:
+        """Whether the store has been silent on this connection for long, and answers on another one."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < _HALF_OPEN_S or self._followed is None:
+            return False
+        self._silent_since = now
+        return answers(self._followed)
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
@@ -341,7 +347,9 @@ def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     said = checks.notices()
     if passed_over:
         said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
-    said += [f"{count} times: {reason}" for reason, count in run.rejected.most_common(5)]
+    said += [
+        f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
+    ]
     noted = np.flatnonzero(run.standing.noted)[:5].tolist()
     said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
     if run.standing.thinned.any():

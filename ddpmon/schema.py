@@ -210,7 +210,7 @@ def decode(key: str, data: bytes, kind: type[F]) -> F:
 
     Raises:
         SchemaMismatchError: the frame is of another schema version.
-        FrameError: it is too large, malformed, or its columns disagree in length.
+        FrameError: it is too large, malformed, its columns disagree in length, or a run has more hosts than ranks.
     """
     if len(data) > MAX_FRAME_BYTES:
         raise FrameError(f"{key}: {len(data)} bytes, more than the {MAX_FRAME_BYTES} allowed")
@@ -233,8 +233,8 @@ def _check_version(key: str, data: bytes) -> None:
         return
     if version != SCHEMA_VERSION:
         raise SchemaMismatchError(
-            f"{key}: schema version {version}, this ddpmon reads {SCHEMA_VERSION}: "
-            f"use the same ddpmon release on both sides"
+            f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
+            f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release on both sides"
         )
 
 
@@ -245,6 +245,8 @@ def _check_columns(key: str, frame: object) -> None:
     elif isinstance(frame, HistoryFrame):
         _check_steps(key, frame.recent)
         _check_steps(key, frame.older)
+    elif isinstance(frame, RunInfo) and not len(set(frame.node_keys)) == len(frame.node_keys) <= frame.world_size:
+        raise FrameError(f"{key}: {len(frame.node_keys)} hosts for {frame.world_size} ranks, or one of them twice")
 
 
 def _check_steps(key: str, columns: StepColumns) -> None:

@@ -18,13 +18,14 @@ import pytest
 
 from ddpmon import observe
 from ddpmon.observe import Observer
-from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, decode, encode
+from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.host import run_info
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
+from ddpmon.store.signed import CheckedStore, Checks
 
 RUN = "fuzzed"
 RANKS = 64
@@ -41,13 +42,14 @@ class Fuzz:
 
     Attributes:
         fed: frames that the watcher was given. refused: how many of them cannot be read, by our own account.
-        data: the store.
+        data: the store. bad: what could not be read under a key last.
     """
 
     seed: int
     fed: int = 0
     refused: int = 0
     data: dict[str, bytes] = field(default_factory=dict)
+    bad: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -63,7 +65,9 @@ class Fuzz:
             kind = next((kind for part, kind in _KINDS.items() if f"/{part}/" in key), None)
             if value is not None and kind is not None:
                 self.fed += 1
-                self.refused += not _readable(key, value, kind)
+                if not _readable(key, value, kind):
+                    self.refused += self.bad.get(key) != value  # what still stands there is known
+                    self.bad[key] = value
         return values
 
     def put(self, key: str, value: bytes) -> None:
@@ -88,6 +92,10 @@ class Fuzz:
         self.frames.reach(40.0)
         for history in self.frames.histories(np.arange(RANKS), 40.0):
             self.data[history_key(RUN, history.rank)] = self._mutated(history)
+
+    def describe(self) -> None:
+        """The run's description, mutated."""
+        self.data[run_key(RUN)] = self._mutated(run_info(self.plan, RUN))
 
     def _mutated(self, frame: Frame) -> bytes:
         if self.random.random() < 0.2:
@@ -134,13 +142,14 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
         frame = decode(key, value, kind)
     except FrameError:
         return False
-    number = frame.node if isinstance(frame, NodeFrame) else frame.rank
-    return bool(frame.run_id == RUN and key.endswith(f"/{number}"))
+    if frame.run_id != RUN or isinstance(frame, RunInfo):
+        return bool(frame.run_id == RUN)
+    return key.endswith(f"/{frame.node if isinstance(frame, NodeFrame) else frame.rank}")
 
 
 def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]) -> int:
     """Feed at least `count` frames to a watcher; `each` sees every picture; returns how many it says it has refused."""
-    patch.setattr(observe, "connect", lambda *_target, **_checks: fuzz)
+    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
     fuzz.remember()
     observer = Observer("tcp://127.0.0.1:1")
     try:
@@ -152,6 +161,28 @@ def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snap
         return observer._run.rejected.total()
     finally:
         observer.close()
+
+
+def feed_descriptions(
+    fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]
+) -> tuple[int, int]:
+    """Have `count` watchers meet a mutated description each.
+
+    Returns:
+        how many of them refused it in words, and how many cannot be read by our own account.
+    """
+    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
+    refused = unreadable = 0
+    fuzz.turn()
+    for _ in range(count):
+        fuzz.describe()
+        observer = Observer("tcp://127.0.0.1:1")
+        seen = observer.tick()
+        observer.close()
+        each(seen)
+        refused += seen.run is None and seen.link.state == "waiting" and run_key(RUN) in seen.link.message
+        unreadable += not _readable(run_key(RUN), fuzz.data[run_key(RUN)], RunInfo)
+    return refused, unreadable
 
 
 def besiege(address: tuple[str, int], count: int, seed: int, meanwhile: Callable[[], None], held: int = 100) -> int:

@@ -18,9 +18,9 @@ from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import Picture
-from tests.fuzzing import Fuzz, besiege, feed, wait_for
+from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for
 
-FRAMES, CONNECTIONS = 20_000, 200
+FRAMES, DESCRIPTIONS, CONNECTIONS = 20_000, 200, 200
 
 
 def test_hostile_frames_are_counted_and_the_picture_stays_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +35,12 @@ def test_hostile_frames_are_counted_and_the_picture_stays_plain_text(monkeypatch
     refused = feed(fuzz, FRAMES, monkeypatch, draw)
     assert fuzz.refused > FRAMES / 10
     assert refused == fuzz.refused
+
+
+def test_hostile_descriptions_of_a_run_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, unreadable = feed_descriptions(Fuzz(seed=6), DESCRIPTIONS, monkeypatch, draw_plainly)
+    assert DESCRIPTIONS / 10 < refused < DESCRIPTIONS
+    assert refused == unreadable
 
 
 def draw_plainly(snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from ddpmon.commands.look import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
 from ddpmon.snapshot import Snapshot
-from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover
 
@@ -101,7 +101,7 @@ def runs_of(url: str) -> list[Listed]:
         ids = [target.run_id] if target.run_id else list_runs(store)[: -RUNS_SHOWN - 1 : -1]
     finally:
         store.close()
-    return [Listed(id=run_id, url=target.url) for run_id in ids if len(run_id) <= 256]
+    return [Listed(id=run_id, url=target.url) for run_id in ids if is_run_id(run_id)]
 
 
 def looked_at(runs: Sequence[Listed], store: str | None = None) -> list[Listed]:

@@ -36,6 +36,7 @@ def status_object(snapshot: Snapshot) -> Object:
         "ranks": _ranks(snapshot.ranks, {rank: known for node, known in hosts for rank in node.ranks}),
         "nodes": [_node(node, known) for node, known in hosts],
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
+        "notices": list(snapshot.notices),
     }
 
 

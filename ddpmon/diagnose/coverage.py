@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from ddpmon.diagnose.wording import does, span, who
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 _FIRST_FRAMES = 30  # a rank publishes once a second
-_LATELY_S = 60.0
+_LATELY_S, _LATELY = 60.0, "within the last minute"
 _WARNING_SHARE = 0.2
 
 
@@ -25,6 +25,7 @@ class _Losses:
     steps: int
     frames: int
     rejected: int
+    refused: int
     set_aside: int
 
 
@@ -38,7 +39,7 @@ class CoverageRule:
         """One finding if the picture has holes, none for a run that has just started or has ended."""
         standing = run.standing
         if not run.states:
-            return []
+            return _unheard(run)
         rank = int(standing.known.argmax())
         lost = self._lately(run, float(standing.heard_at[rank] + ages[rank]))
         if standing.failed.any() or standing.states == {"finished"}:
@@ -47,23 +48,26 @@ class CoverageRule:
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
             apart: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
         missing: list[int] = []
-        if int(standing.seq.max()) >= _FIRST_FRAMES:
+        if int(standing.seq.max()) >= _FIRST_FRAMES or lost.rejected or lost.refused:
             missing = np.flatnonzero(~standing.known).tolist()
-        some_lost = any((lost.steps, lost.frames, lost.rejected, lost.set_aside))
+        some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
         if not silent and not missing and not apart and not some_lost:
             return []
         oldest_s = float(ages[silent].max(initial=0.0))
         return [_finding(run, (silent, missing, apart), lost, oldest_s)]
 
     def _lately(self, run: Run, now: float) -> _Losses:
-        """What was lost within the last minute that this watcher has seen."""
+        """What was lost within the last minute that this watcher has seen; its own counts begin with it."""
         total = _Losses(
             now,
             int(run.standing.dropped_steps.sum()),
             int(run.standing.dropped_frames.sum()),
             run.rejected.total(),
+            run.refused,
             run.rings.set_aside,
         )
+        if not self._past:
+            self._past.append(replace(total, rejected=0, refused=0))
         self._past.append(total)
         while now - self._past[0].at > _LATELY_S:
             self._past.popleft()
@@ -73,11 +77,22 @@ class CoverageRule:
             max(0, total.steps - first.steps),
             max(0, total.frames - first.frames),
             total.rejected - first.rejected,
+            total.refused - first.refused,
             total.set_aside - first.set_aside,
         )
 
 
-def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Losses, oldest_s: float) -> Finding:
+def _unheard(run: Run) -> list[Finding]:
+    """Nobody has been heard of: a finding if that is because nothing could be read or believed."""
+    lost = _Losses(0.0, 0, 0, run.rejected.total(), run.refused, 0)
+    if not lost.rejected and not lost.refused:
+        return []
+    return [_finding(run, ([], list(range(run.info.world_size)), []), lost, 0.0, "so far")]
+
+
+def _finding(
+    run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Losses, oldest_s: float, when: str = _LATELY
+) -> Finding:
     silent, missing, apart = holes
     world = run.info.world_size
     absent = sorted([*silent, *missing])
@@ -91,9 +106,9 @@ def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Los
         )
     if apart:
         said.append(f"{does(apart, 'have')} started anew without the others and cannot be compared with them")
-    counts = [(lost.steps, "steps dropped"), (lost.frames, "frames dropped")]
-    counts += [(lost.rejected, "frames rejected"), (lost.set_aside, "step records set aside")]
-    said += [f"{number:,} {what} within the last minute" for number, what in counts if number]
+    counts = [(lost.steps, "step", "dropped"), (lost.frames, "frame", "dropped"), (lost.rejected, "frame", "rejected")]
+    counts += [(lost.refused, "frame", "not believed"), (lost.set_aside, "step record", "set aside")]
+    said += [f"{n:,} {what}{'s' * (n != 1)} {fate} {when}" for n, what, fate in counts if n]
     heard = world - len(absent)
     if absent and 2 * heard <= world:
         said.append(f"not enough evidence for a verdict: only {heard:,} of {world:,} ranks heard of")
@@ -108,6 +123,7 @@ def _finding(run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Los
             "dropped_steps": lost.steps,
             "dropped_frames": lost.frames,
             "rejected_frames": lost.rejected,
+            "refused_frames": lost.refused,
             "set_aside": lost.set_aside,
             "thinned_ranks": thinned,
         },
@@ -120,4 +136,6 @@ def _advice(absent: list[int], lost: _Losses) -> str:
         return f"look at the way from the host of {who(absent)} to the store, and whether they attach the monitor"
     if lost.steps or lost.frames:
         return "the store or the ranks' host is too busy to take frames in; training does not notice"
+    if lost.refused:
+        return "somebody writes to the store without this DDPMON_TOKEN, or a rank runs without it; the notices say how"
     return "use the same ddpmon release on both sides; the notices name the keys"

@@ -9,6 +9,7 @@ from ddpmon.diagnose.advice import Advice
 from ddpmon.diagnose.cause import Machines
 from ddpmon.diagnose.costly import CostlyRanks
 from ddpmon.diagnose.coverage import CoverageRule
+from ddpmon.diagnose.doubled import find_doubled
 from ddpmon.diagnose.failed import find_failed
 from ddpmon.diagnose.finding import SEVERITIES, Finding
 from ddpmon.diagnose.gc_pauses import GcRule
@@ -33,6 +34,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._restarts = 0
+        self._coverage = CoverageRule()
         self._begin()
 
     def _begin(self) -> None:
@@ -44,7 +46,7 @@ class Judge:
         self._pace = Pace()
         self._advice = Advice()
         self._machines = Machines()
-        self._of_records = (LossJumpRule(), GcRule(), CoverageRule())
+        self._of_records = (LossJumpRule(), GcRule(), self._coverage)
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
         """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""
@@ -54,7 +56,7 @@ class Judge:
         failed = find_failed(run, ages)
         told = {rank for finding in failed for rank in finding.ranks}
         lost = [finding for finding in find_lost(run, ages) if not told.issuperset(finding.ranks)]
-        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run, ages)]
+        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run, ages), *find_doubled(run, ages)]
         for rule in self._of_records:
             found += rule.update(run, ages)
         of_work = self._of_work(run, ages)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures
+from ddpmon.run.doubles import Doubles
 from ddpmon.run.instances import Instances
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
@@ -56,8 +57,9 @@ class Run:
         ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
         standing: what these say, as columns.
         nodes: node number -> its newest frame and when it came.
-        rejected: why frames could not be accepted, and how often.
-        restarts: how many times a rank came back as another process.
+        rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
+            replayed or unsigned.
+        restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -72,6 +74,8 @@ class Run:
         self.standing = Standing(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
+        self.refused = 0
+        self.doubles = Doubles()
         self.restarts = self._life = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
@@ -103,6 +107,8 @@ class Run:
         if state is None:
             state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
         elif _is_another_process(state.frame, frame):
+            if self.doubles.refuse(state.frame, state.heard_at, frame, heard_at):
+                return False
             self._start_anew(frame.rank, state)
         elif frame.seq <= state.frame.seq:
             return False

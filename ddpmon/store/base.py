@@ -39,6 +39,11 @@ class Ageing(Protocol):
         """Seconds since each of `keys` was put, by the store's own clock; None where it cannot tell."""
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a run may be called so: short, on one line, and one part of a key."""
+    return 0 < len(text) <= 256 and text.isprintable() and "/" not in text
+
+
 def run_key(run_id: str) -> str:
     """The key of a run's RunInfo."""
     return f"ddpmon/{run_id}/run"
@@ -61,3 +66,4 @@ def node_key(run_id: str, node: int) -> str:
 
 # Newline-separated run ids that this store holds, newest last; a store of many runs adds an id that is put here.
 RUNS_KEY = "ddpmon/runs"
+MOST_RUNS = 1000  # that a watcher looks at, the newest

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import RUNS_KEY, Store, TargetError
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.patience import PatientStore
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -99,6 +99,19 @@ def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = N
     return CheckedStore(store, checks or Checks(token_of_environment()))
 
 
+def answers(target: Target, *, timeout_s: float = 5.0) -> bool:
+    """Whether a store answers there by now, to whoever comes anew; a Redis server is not asked."""
+    from ddpmon.store.tcp import knock
+
+    if target.redis is not None:
+        return False
+    try:
+        knock(target.host, target.port, timeout_s)
+    except StoreUnavailable:
+        return False
+    return True
+
+
 def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
     # Set before torch is loaded: its C++ warnings would be written across the screen.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
@@ -108,7 +121,7 @@ def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
 
     def opener() -> Store:
         store = TcpStore(target.host, target.port, timeout_s=timeout_s)
-        store.be_patient(_SILENCE_S)
+        store.be_patient(timeout_s / 2)  # for a key that is deleted while it is read; the read is then begun anew
         return store
 
     return opener
@@ -132,7 +145,7 @@ def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
 
 
 def list_runs(store: Store) -> list[str]:
-    """The ids of the runs that the store holds, newest last.
+    """The ids of the runs that the store holds, newest last: the newest thousand; what can be no id is left out.
 
     Raises:
         StoreUnavailable: the store does not answer.
@@ -140,7 +153,8 @@ def list_runs(store: Store) -> list[str]:
     (value,) = store.get_many([RUNS_KEY])
     if value is None or len(value) > 1 << 20:
         return []
-    return [line for line in value.decode("utf-8", "replace").split("\n") if line]
+    lines = value.decode("utf-8", "replace").split("\n")
+    return [line for line in lines if is_run_id(line)][-MOST_RUNS:]
 
 
 def _not_a_url(text: str) -> str:

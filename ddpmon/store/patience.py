@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 from ddpmon.store.base import Ageing, Store, StoreSilent, StoreUnavailable
 
 T = TypeVar("T")
+_MOST_LEFT_BEHIND = 8  # threads at an address
 
 
 class PatientStore:
     """Runs another store in a daemon thread of its own.
 
     An operation that outlasts its deadline goes on in that thread; the next call first waits for it, so that a server
-    that was merely stopped is taken up again where it stood.
+    that was merely stopped is taken up again where it stood. A thread that is left behind in one, since nothing can end
+    it, is remembered: while there are too many of an address, it is not opened again.
 
     Args:
         opener: opens the store; runs in the thread too.
@@ -26,10 +28,12 @@ class PatientStore:
         patience_s: the longest that a caller waits.
 
     Raises:
-        StoreUnavailable: the store could not be opened in time.
+        StoreSilent: the store could not be opened in time, or earlier threads still wait for it.
+        StoreUnavailable: it could not be opened.
     """
 
     def __init__(self, opener: Callable[[], Store], address: str, patience_s: float) -> None:
+        _left_behind.make_sure_of_few(address)
         self._address = address
         self._patience_s = patience_s
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -39,6 +43,7 @@ class PatientStore:
             self._store: Store = self._call(opener)
         except StoreUnavailable:
             self._jobs.put(None)
+            _left_behind.add(address, self._late)
             raise
 
     def put(self, key: str, value: bytes) -> None:
@@ -59,6 +64,7 @@ class PatientStore:
         """Let go of the store, at once."""
         self._jobs.put((self._store.close, Future()))
         self._jobs.put(None)
+        _left_behind.add(self._address, self._late)
 
     def _call(self, job: Callable[[], T]) -> T:
         if self._late is not None:
@@ -78,6 +84,39 @@ class PatientStore:
             raise
         self._late = None
         return result
+
+
+class _LeftBehind:
+    """Operations that nobody waits for any more, each of which holds a thread and a socket."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: dict[str, list[Future[Any]]] = {}
+
+    def add(self, address: str, late: Future[Any] | None) -> None:
+        """Remember one, if it has not ended."""
+        if late is not None and not late.done():
+            with self._lock:
+                self._futures.setdefault(address, []).append(late)
+
+    def make_sure_of_few(self, address: str) -> None:
+        """Forget those that have ended.
+
+        Raises:
+            StoreSilent: there are too many at this address.
+        """
+        with self._lock:
+            left = {where: [late for late in lates if not late.done()] for where, lates in self._futures.items()}
+            self._futures = {where: lates for where, lates in left.items() if lates}
+            waiting = len(self._futures.get(address, ()))
+        if waiting >= _MOST_LEFT_BEHIND:
+            raise StoreSilent(
+                f"the store at {address} does not answer: {waiting} connections have been waiting for a word from it, "
+                f"and no other is opened before one of them ends"
+            )
+
+
+_left_behind = _LeftBehind()
 
 
 def _work(jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> None:

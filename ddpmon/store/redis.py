@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from time import monotonic, time
 from typing import Any
 
-from ddpmon.store.base import RUNS_KEY, StoreSilent, StoreUnavailable, TargetError, run_key
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, StoreSilent, StoreUnavailable, TargetError, is_run_id, run_key
 from ddpmon.store.redis_url import RedisAddress
 
 DEFAULT_TTL_S = 24 * 3600
 _LEAST_TTL_S, _MOST_TTL_S = 60, 366 * 24 * 3600
 _CHUNK = 256  # keys a round trip
-_MOST_RUNS = 1000
 _MOST_BYTES = (1 << 20) + 64  # of a value: what a frame may have and its signature, and more, so that it is refused
 _TOO_MUCH = bytes(_MOST_BYTES + 1)  # in place of each larger value
 _MOST_AT_ONCE, _MOST_A_KEY = 256 << 20, 64 << 10  # bytes that one read may bring, in all or a key
@@ -128,7 +127,7 @@ class RedisStore:
 
     def _names(self) -> list[bytes]:
         """What stands in the set of runs, newest last: the newest, some of which may have expired."""
-        return [name for name in self._ask("ZRANGE", RUNS_KEY, -_MOST_RUNS, -1) if isinstance(name, bytes)]
+        return [name for name in self._ask("ZRANGE", RUNS_KEY, -MOST_RUNS, -1) if isinstance(name, bytes)]
 
     def _kept(self, names: Sequence[bytes]) -> list[bytes]:
         """Those that are the id of a run which the server still holds."""
@@ -296,7 +295,6 @@ def _run_of(key: str) -> str:
 
 def _is_an_id(name: bytes) -> bool:
     try:
-        text = name.decode()
+        return is_run_id(name.decode())
     except UnicodeDecodeError:
         return False
-    return 0 < len(text) <= 256 and text.isprintable() and "/" not in text

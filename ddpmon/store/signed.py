@@ -19,7 +19,8 @@ from ddpmon.store.base import RUNS_KEY, Ageing, Store
 MARK = b"\xc1dm1"  # msgpack never begins a value with this byte
 UNSIGNED = "not signed, and this watcher has a DDPMON_TOKEN"
 FORGED = "not signed with this DDPMON_TOKEN"
-REPLAYED = "older than one that was there before (replayed)"
+REPLAYED = "older than one that was there before (replayed, or of a second job)"
+_MOST_COUNTED = 1 << 16
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct(f"<4sQQ{_DIGEST_BYTES}s")
 
@@ -72,15 +73,23 @@ class Checks:
 
     Attributes:
         refused: why values were refused, and how many.
+        doubt: why the value that was opened last was refused; empty if it was believed.
         unchecked: whether signed values were seen that could not be checked, for want of a token.
     """
 
     def __init__(self, token: str | None) -> None:
         self.refused: Counter[str] = Counter()
+        self.doubt = ""
         self.unchecked = False
         self._blank = None if token is None else _blank(token)
         self._newest: dict[str, tuple[int, int]] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[int, int] = {}  # hash of a key -> hash of the value that was refused there last
+
+    def begin(self) -> None:
+        """Another run is watched: forget those before it."""
+        self.refused.clear()
+        self._newest.clear()
+        self._counted.clear()
 
     def open(self, key: str, value: bytes) -> bytes | None:
         """What lies in an envelope; None for what is not believed, which is counted once."""
@@ -89,10 +98,10 @@ class Checks:
             self.unchecked |= sealed
             return value[_HEAD.size :] if sealed else value
         content = value[_HEAD.size :]
-        reason = self._doubt(self._blank, key, value, content) if sealed else UNSIGNED
-        if reason:
-            self._refuse(reason, key, value)
-        return None if reason else content
+        self.doubt = self._doubt(self._blank, key, value, content) if sealed else UNSIGNED
+        if self.doubt:
+            self._refuse(self.doubt, key, value)
+        return None if self.doubt else content
 
     def notices(self) -> list[str]:
         """What was refused, and what could not be checked, in sentences."""
@@ -112,10 +121,12 @@ class Checks:
         return ""
 
     def _refuse(self, reason: str, key: str, value: bytes) -> None:
-        mark = hash(value)
-        if self._counted.get(key) != mark:  # it is read again and again until it is overwritten
-            self._counted[key] = mark
+        place, mark = hash(key), hash(value)
+        if self._counted.get(place) != mark:  # it is read again and again until it is overwritten
+            self._counted[place] = mark
             self.refused[reason] += 1
+            if len(self._counted) > _MOST_COUNTED:
+                del self._counted[next(iter(self._counted))]
 
 
 class CheckedStore:
@@ -136,6 +147,12 @@ class CheckedStore:
             value if value is None or key == RUNS_KEY else self.checks.open(key, value)
             for key, value in zip(keys, values, strict=True)
         ]
+
+    def look_at(self, key: str) -> tuple[bytes | None, str]:
+        """The value of `key`, or why it is not believed; neither where there is none."""
+        self.checks.doubt = ""
+        (value,) = self.get_many([key])
+        return value, self.checks.doubt
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:
         """Seconds since each of `keys` was put; None where the store cannot tell."""

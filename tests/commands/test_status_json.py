@@ -54,10 +54,17 @@ def parsed(taken: Snapshot) -> dict[str, Any]:
     return answer
 
 
+def test_what_was_set_aside_is_told_as_text() -> None:
+    assert parsed(snapshot(notices=("2 frames dropped: \x1b[31m", "a note")))["notices"] == [
+        "2 frames dropped: \x1b[31m",
+        "a note",
+    ]
+
+
 def test_the_run_and_the_job() -> None:
     status = parsed(snapshot())
     assert list(status)[:4] == ["schema_version", "time", "link", "run"]
-    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings"]
+    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings", "notices"]
     assert status["link"] == {"state": "live", "message": ""}
     assert status["schema_version"] == 1
     assert status["time"] == "2023-11-14T22:13:20.250Z"
@@ -294,6 +301,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
         "ranks": [],
         "nodes": [],
         "findings": [],
+        "notices": [],
     }
 
 

@@ -71,8 +71,35 @@ def test_what_was_rejected_or_set_aside_counts() -> None:
     run.reject("rank/1: not a RankFrame")
     run.add_rank(rank_frame(0, 2, columns([6], {"duration": [-1.0]})), 1.0)
     (finding,) = rule.update(run, run.ages(1.0))
-    assert "1 frames rejected" in finding.summary
-    assert "1 step records set aside" in finding.summary
+    assert "1 frame rejected within" in finding.summary
+    assert "1 step record set aside" in finding.summary
+
+
+def test_what_this_watcher_refuses_counts_from_its_first_look_on_and_for_a_minute() -> None:
+    run, rule = Run(run_info(1)), CoverageRule()
+
+    def at(now: float) -> list[Finding]:
+        run.add_rank(rank_frame(0, int(now) + 1, STEPS), now)
+        return rule.update(run, run.ages(now))
+
+    run.refused = 2
+    (finding,) = at(0.0)
+    assert "2 frames not believed within the last minute" in finding.summary
+    assert finding.evidence["refused_frames"] == 2
+    assert "DDPMON_TOKEN" in finding.advice
+    assert at(100.0) == []
+    run.refused = 3
+    (finding,) = at(101.0)
+    assert "1 frame not believed" in finding.summary
+
+
+def test_nobody_heard_because_nothing_is_believed_is_a_warning() -> None:
+    run = Run(run_info(3))
+    run.refused = 3
+    (finding,) = CoverageRule().update(run, run.ages(5.0))
+    assert (finding.severity, finding.ranks) == ("warning", (0, 1, 2))
+    assert "were never heard of" in finding.summary
+    assert "3 frames not believed so far; not enough evidence" in finding.summary
 
 
 def test_nothing_heard_is_nothing_said() -> None:

@@ -23,6 +23,7 @@ from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
+from ddpmon.store.signed import CheckedStore, Checks
 
 RUN = "simulated-test"
 
@@ -38,6 +39,9 @@ class Memory:
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return [self.data.get(key) for key in keys]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Nobody puts anything here."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -57,7 +61,7 @@ class Memory:
 def seen(plan: Plan, seconds: int, patch: pytest.MonkeyPatch) -> Snapshot:
     """The last picture of a watcher that looks once a simulated second."""
     memory = Memory(plan)
-    patch.setattr(observe, "connect", lambda *_target, **_checks: memory)
+    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     observer = Observer("tcp://127.0.0.1:1")
     for second in range(1, seconds + 1):
         memory.reach(float(second))
@@ -113,7 +117,7 @@ def test_the_whole_history_of_an_old_run_is_there_at_once(monkeypatch: pytest.Mo
     memory = Memory(plan)
     memory.reach(1.0)
     memory.remember(1.0)
-    monkeypatch.setattr(observe, "connect", lambda *_target, **_checks: memory)
+    monkeypatch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     snapshot = Observer("tcp://127.0.0.1:1").tick()
     assert snapshot.series is not None
     assert snapshot.run is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -93,6 +94,19 @@ def test_what_is_not_signed_is_dropped_and_counted_once() -> None:
     assert checks.open(KEY, FRAME + b"2") is None
     assert checks.refused == {UNSIGNED: 2}
     assert checks.notices() == [f"2 frames dropped: {UNSIGNED}"]
+
+
+def test_what_is_refused_under_ever_new_names_is_counted_in_little_memory() -> None:
+    checks, many = Checks(TOKEN), 150_000
+    tracemalloc.start()
+    for number in range(many):
+        assert checks.open(run_key(f"{number:0200}"), b"unsigned") is None
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert checks.refused == {UNSIGNED: many}
+    assert grown < 16 << 20
+    assert checks.open(run_key(f"{many - 1:0200}"), b"unsigned") is None
+    assert checks.refused == {UNSIGNED: many}, "the latest are remembered"
 
 
 def test_without_a_token_signed_frames_are_shown_and_that_is_said() -> None:

@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, bind, serve
+from tests.made_store import delete_keys
+from tests.store.half_open import Gate
 from tests.store.store_server import server
 
 HOME = "127.0.0.1"
@@ -169,3 +171,31 @@ def test_a_forked_child_does_not_keep_the_port_of_a_server_that_has_died() -> No
                 socket.create_connection((HOME, host.port))
         finally:
             child.kill()
+
+
+def test_a_key_that_was_deleted_is_absent_and_the_others_are_read(hosted: tuple[TcpStore, int]) -> None:
+    keys = [f"doomed/{number}" for number in range(40)]
+    client = TcpStore(HOME, hosted[1], timeout_s=0.5)
+    for key in keys:
+        hosted[0].put(key, key.encode())
+    hold(hosted[0], keys[-1], b"last")
+    assert None not in client.get_many(keys)
+    delete_keys(hosted[1], keys[7], keys[-1])
+    left = [key.encode() for key in keys[:-1]]
+    assert client.get_many(keys) == [*left[:7], None, *left[8:], None]
+    hold(hosted[0], keys[7], b"again")
+    assert client.get_many(keys) == [*left[:7], b"again", *left[8:], None]
+    client.close()
+
+
+def test_a_missing_key_among_thousands_takes_few_questions(hosted: tuple[TcpStore, int]) -> None:
+    keys = [f"sparse/{number}" for number in range(2000)]
+    for key in keys[:-1]:
+        hosted[0].put(key, b"1")
+    hold(hosted[0], keys[0], b"1")
+    with closing(Gate(hosted[1])) as gate:
+        client = TcpStore(HOME, gate.port)
+        opened = gate.answers
+        assert client.get_many(keys) == [b"1"] * 1999 + [None]
+        assert gate.answers - opened < 500
+        client.close()

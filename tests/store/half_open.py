@@ -1,0 +1,83 @@
+"""Servers that answer some and leave others waiting for good, as a host does that was cut off."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+HOME = "127.0.0.1"
+KNOCK = b"dmon"  # in the greeting of a watcher that looks whether anybody answers
+
+
+class Gate:
+    """A way to a store, in which connections can be lost without either end being told.
+
+    Attributes:
+        port: where it is entered.
+        answers: how many pieces the store has sent, one at least for every question.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._door = socket.create_server((HOME, 0))
+        self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
+        self.answers = 0
+        self.port = self._door.getsockname()[1]
+        threading.Thread(target=self._admit, daemon=True).start()
+
+    def lose(self) -> None:
+        """From now on nothing passes on the connections that there are; new ones are served."""
+        for _, _, cut in self._pairs:
+            cut.set()
+
+    def close(self) -> None:
+        """End everything."""
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        for inner, outer, _ in self._pairs:
+            for end in (inner, outer):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def _admit(self) -> None:
+        with suppress(OSError):
+            while True:
+                outer, _ = self._door.accept()
+                inner, cut = socket.create_connection((HOME, self._to)), threading.Event()
+                self._pairs.append((inner, outer, cut))
+                for source, sink in ((inner, outer), (outer, inner)):
+                    threading.Thread(target=self._carry, args=(source, sink, cut, source is inner), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, cut: threading.Event, answer: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.answers += answer
+                if not cut.is_set():
+                    sink.sendall(data)
+            if not cut.is_set():
+                sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def only_polite() -> Iterator[int]:
+    """A port that answers whoever knocks, and lets everybody else wait."""
+    with ExitStack() as held, socket.create_server((HOME, 0)) as door:
+
+        def admit() -> None:
+            with suppress(OSError):
+                while True:
+                    visitor, _ = door.accept()
+                    held.enter_context(visitor)
+                    if KNOCK in visitor.recv(100):
+                        visitor.sendall(KNOCK)
+
+        threading.Thread(target=admit, daemon=True).start()
+        try:
+            yield door.getsockname()[1]
+        finally:
+            with suppress(OSError):
+                door.shutdown(socket.SHUT_RDWR)

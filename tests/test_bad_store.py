@@ -250,6 +250,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     )
     assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {sentence}"
     store.describe()
+    store.speak(2, 0)
     store.speak(2, 1, schema_version=version)
     with closing(Observer(store.url)) as observer:
         seen = observer.tick()

@@ -12,7 +12,6 @@ from ddpmon.store.connect import list_runs
 from ddpmon.store.signed import Checks, token_of_environment
 
 _RUNS_KEPT = 64  # ids that one store lists
-_LONGEST_ID = 256
 _KEYS_FREED = 1 << 16
 
 
@@ -22,7 +21,7 @@ def listed(store: Store) -> list[str]:
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    return [run for run in list_runs(store)[-_RUNS_KEPT:] if _is_an_id(run)]
+    return list_runs(store)[-_RUNS_KEPT:]
 
 
 def listing(others: Iterable[str], own: str) -> bytes:
@@ -50,10 +49,6 @@ def frame_keys(run: str, world_size: int, node_keys: Iterable[int]) -> Iterator[
         yield history_key(run, rank)
     for node in node_keys:
         yield node_key(run, node)
-
-
-def _is_an_id(run: str) -> bool:
-    return len(run) <= _LONGEST_ID and run.isprintable() and "/" not in run
 
 
 def _keys_of(store: Store, run: str, checks: Checks) -> Iterator[str]:

@@ -100,7 +100,7 @@ def watch(
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
-    """Show a run live; without --ssh and --slurm, waits for one that has not started yet.
+    """Show a run live; without a name, --ssh or --slurm, waits for one that has not started yet.
 
     DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command of the other host.
     """

@@ -16,6 +16,8 @@ from ddpmon.store.discovery import discover, left_behind
 def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
     """The state and the sentence of a run whose own store has gone, which is why it cannot be read: `reason`."""
     failed, mute = _failed(run), _mute(run)
+    if not run.states:
+        return "lost", f"{reason}; the run has ended, or cannot be reached, before any of its ranks was heard of here"
     if failed:
         return "failed", f"the run has failed: {_how(failed, mute)}; this is its last picture"
     if left_behind(run.info.run_id):

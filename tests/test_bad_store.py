@@ -22,6 +22,7 @@ from ddpmon.schema import SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
+from ddpmon.tui.verdicts import calm_sentence
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
 
@@ -310,3 +311,18 @@ def stranger(greets: bytes) -> Iterator[int]:
         finally:
             with suppress(OSError):
                 door.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished(store: MadeStore) -> None:
+    store.describe()
+    store.name(RUN_ID)
+    for rank in range(store.ranks):
+        store.hold(rank_key(RUN_ID, rank), b"")
+    with closing(Observer(store.url)) as observer:
+        assert until(observer, lambda seen: seen.link.state == "live").run is not None
+        store.close()
+        seen = until(observer, lambda seen: seen.link.state == "gone")
+    assert seen.run is not None
+    assert seen.run.state == "lost"
+    assert "before any of its ranks was heard of" in seen.link.message
+    assert "before any of its ranks was heard of" in calm_sentence(seen)

@@ -52,7 +52,8 @@ def _cpus(facts: Facts) -> Iterator[Check]:
         yield Check("cpus", "ok", f"{has}; say --nproc to have them held against the ranks that you plan")
         return
     wanted = facts.ranks * (facts.threads or 1)
-    plan = f"{facts.ranks} ranks of {facts.threads or 1} threads"
+    threads = facts.threads or 1
+    plan = f"{facts.ranks} ranks of {threads} thread{'' if threads == 1 else 's'}"
     if wanted <= usable:
         yield Check("cpus", "ok", f"{has} for {plan}")
     elif facts.ranks > usable:

@@ -52,8 +52,12 @@ def as_text(hosts: Sequence[Facts], checks: Sequence[Check]) -> str:
         lines.append("")
     counts = [sum(check.level == level for check in checks) for level in LEVELS]
     verdict = ("nothing stands in the way", "it will run, but not well", "it will fail")[worst(checks)]
-    lines.append(f"{verdict}: {counts[0]} ok, {counts[1]} warnings, {counts[2]} failures")
+    lines.append(f"{verdict}: {counts[0]} ok, {_of(counts[1], 'warning')}, {_of(counts[2], 'failure')}")
     return "\n".join(lines)
+
+
+def _of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def as_object(hosts: Sequence[Facts], checks: Sequence[Check]) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def here(target: str | None) -> str | None:
     """The address that TARGET means on this host; None for none yet.
 
     Raises:
-        TargetError: several runs fit, or it is neither an address nor a file nor a run.
+        TargetError: several runs fit, or it is a folder.
+        StoreUnavailable: it is neither an address nor a file nor a run.
     """
     if target is not None and "://" in target:
         return target
@@ -66,8 +67,9 @@ def here(target: str | None) -> str | None:
         return target
     found = _only(_fitting(runs, target), "this host")
     if found is None:
-        what = "is a folder, not a run" if _is_folder(target) else "is neither an address nor a file nor a run"
-        raise TargetError(f"{target!r} {what} on this host: `ddpmon ls` lists runs")
+        if _is_folder(target):
+            raise TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
+        raise StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
     return found.target
 
 

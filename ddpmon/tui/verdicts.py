@@ -91,6 +91,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
     if run is None:
         return f"waiting: {snapshot.link.message or 'no run has been read yet'}"
     if ranks is None or not {*ranks.state} - {"unknown"}:
+        if snapshot.link.state == "gone":
+            return f"nothing is known of the ranks: {snapshot.link.message}"
         return f"waiting: no rank has published yet (run seen at {run.source}, {count(run.world_size)} expected)"
     spread = spread_pct(ranks)
     if run.world_size == 1:
@@ -100,7 +102,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"all {known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
     if spread > UNEVEN_PCT:
-        return f"nobody in particular is late; the work of {who} differs by up to {spread:.0f} %"
+        return f"no finding so far; the work of {who} differs by up to {spread:.0f} %"
     return f"{who} within {max(spread, 1):.0f} %"
 
 

@@ -157,6 +157,8 @@ def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
     assert json.loads(capsys.readouterr().out)["run"]["name"] == "bert"
     assert status("trainer", True, None) == 2
     assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
+    assert status("nosuch", True, None) == 3
+    assert "'nosuch' is neither an address nor a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("urls")

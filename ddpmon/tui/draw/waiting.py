@@ -16,7 +16,7 @@ TITLES = {
     "silent": "the store does not answer",
     "gone": "the store is gone",
 }
-HINT = "The run appears here by itself as soon as its first rank has published."
+HINT = "ddpmon goes on looking: a run appears here by itself as soon as its first rank has published."
 
 
 def waiting_lines(picture: Picture, width: int, height: int) -> list[Line]:

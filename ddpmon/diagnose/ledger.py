@@ -114,8 +114,11 @@ class Ledger:
 
     def _usable(self, run: Run, steps: I64) -> I64:
         steps = steps[steps >= WARM_UP]
-        marked = paused_steps(run.rings, steps, self.who) | paused_steps(run.rings, steps - 1, self.who)
-        usable: I64 = steps[~marked]
+        if not steps.size:
+            return steps
+        first = int(steps[0]) - 1
+        paused = paused_steps(run.rings, np.arange(first, int(steps[-1]) + 1), self.who)
+        usable: I64 = steps[~(paused[steps - first] | paused[steps - first - 1])]
         return usable
 
     def _append(self, run: Run, steps: I64) -> None:

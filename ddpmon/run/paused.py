@@ -40,8 +40,12 @@ def marked_in(rings: Rings, steps: I64, who: I64 | None = None) -> F32:
     NaN where nobody tells. Of the median only what `other` holds: marked phases are part of it.
     """
     marked, found = rings.take("marked", steps, who), np.full((3, len(steps)), np.nan, np.float32)
-    if len(marked):
-        found[0] = np.fmax.reduce(marked, axis=0)
+    if not len(marked):
+        return found
+    found[0] = np.fmax.reduce(marked, axis=0)
+    if not (found[0] > 0).any():  # the usual case: nothing is marked
+        found[1] = found[0]
+    else:
         held = np.fmin(marked, rings.take("other", steps, who))
         found[1] = np.partition(held, len(held) // 2, axis=0)[len(held) // 2]  # NaN sorts last
         found[2] = np.fmax.reduce(rings.take("duration", steps, who), axis=0)

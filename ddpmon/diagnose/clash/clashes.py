@@ -24,7 +24,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.run.model import LOST_S, RankState, Run
 
 LATE = ("straggler", "intermittent_straggler", "slow_node")
-_AT_ONCE = 256  # hosts a tick: of more, each has its turn every other tick, every third, ...
+_AT_ONCE, _LONGEST_TURN = 64, 4  # hosts a tick: of more, each has its turn every other tick, every fourth at least
 Members = dict[int, list[tuple[int, RankState]]]
 
 
@@ -55,7 +55,7 @@ class Clashes:
             self._leaking = self._leaks.update(self.figures)
         view = _view(run, self.figures, self._leaking, found)
         self._strangers.learn(view)
-        every = -(-len(run.nodes) // _AT_ONCE)
+        every = min(_LONGEST_TURN, -(-len(run.nodes) // _AT_ONCE))
         self._turn += 1
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:

@@ -24,7 +24,8 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.run.model import LOST_S, RankState, Run
 
 LATE = ("straggler", "intermittent_straggler", "slow_node")
-_AT_ONCE, _LONGEST_TURN = 64, 4  # hosts a tick: of more, each has its turn every other tick, every fourth at least
+_AT_ONCE = 256  # hosts a tick: of more, each has its turn every third tick, every fourth, ...
+_EVERY_TICK = 64  # of more hosts, each has its turn every other tick
 Members = dict[int, list[tuple[int, RankState]]]
 
 
@@ -55,7 +56,8 @@ class Clashes:
             self._leaking = self._leaks.update(self.figures)
         view = _view(run, self.figures, self._leaking, found)
         self._strangers.learn(view)
-        every = min(_LONGEST_TURN, -(-len(run.nodes) // _AT_ONCE))
+        hosts = len(run.nodes)
+        every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:

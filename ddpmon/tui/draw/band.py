@@ -94,7 +94,7 @@ def _legend(row: int, rows: int, detail: RankDetail, look: Look, hot: int | None
     glyph = look.glyphs.dot if part == WAIT else look.glyphs.swatch if look.smooth else look.glyphs.phases[part]
     tone = look.dim if part == WAIT else look.accent if part == hot else ink(look.phases[part])
     text = look.accent if part == hot else look.dim
-    return [Segment(f" {glyph} ", tone), Segment(f"{name:<9}{figure(recent, look.unknown):>5}", text)]
+    return [Segment(f" {glyph} ", tone), Segment(f"{name:<9} {figure(recent, look.unknown):>5}", text)]
 
 
 def _row(row: int, rows: int, stack: Floats, others: Floats, scale: float, look: Look, hot: int | None) -> Line:

@@ -53,7 +53,7 @@ def here(target: str | None) -> str | None:
     """The address that TARGET means on this host; None for none yet.
 
     Raises:
-        TargetError: several runs fit, or it is a folder.
+        TargetError: several runs fit, or it is a folder, or a recording that is not there.
         StoreUnavailable: it is neither an address nor a file nor a run.
     """
     if target is not None and "://" in target:
@@ -69,6 +69,8 @@ def here(target: str | None) -> str | None:
     if found is None:
         if _is_folder(target):
             raise TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
+        if target.endswith(".ddpmon"):
+            raise TargetError(f"{target!r} is no file, and no run on this host is called so: `ddpmon ls` lists runs")
         raise StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
     return found.target
 

@@ -102,7 +102,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"all {known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
     if spread > UNEVEN_PCT:
-        return f"no finding so far; the work of {who} differs by up to {spread:.0f} %"
+        return f"nobody in particular is late so far; the work of {who} differs by up to {spread:.0f} %"
     return f"{who} within {max(spread, 1):.0f} %"
 
 

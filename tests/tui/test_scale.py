@@ -13,7 +13,7 @@ THOUSAND = snapshot(Made(ranks=1024, per_node=8, straggler=777, lost=(5,)))
 
 def test_the_table_opens_on_the_worst_ranks() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
+        await watched.until_shown("▸")
         assert watched.rows()[:2] == [5, 777]
         top = next(line for line in watched.text().split("\n") if line.startswith("▸"))
         assert top.split()[1:3] == ["5", "node0"]

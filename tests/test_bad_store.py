@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from ddpmon.store.signed import Signer
 from ddpmon.tui.verdicts import calm_sentence
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
+from tests.store.half_open import visited
 
 ROOT = Path(__file__).parents[1]
 
@@ -296,21 +296,13 @@ def test_a_listener_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) 
 def stranger(greets: bytes) -> Iterator[int]:
     """A port on which some other server answers."""
 
-    def admit() -> None:
-        with suppress(OSError):
-            while True:
-                visitor, _ = door.accept()
-                with visitor:
-                    visitor.recv(100)
-                    visitor.sendall(greets)
+    def admit(visitor: socket.socket) -> None:
+        with visitor:
+            visitor.recv(100)
+            visitor.sendall(greets)
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        threading.Thread(target=admit, daemon=True).start()
-        try:
-            yield door.getsockname()[1]
-        finally:
-            with suppress(OSError):
-                door.shutdown(socket.SHUT_RDWR)
+    with visited(admit) as port:
+        yield port
 
 
 def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished(store: MadeStore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 HOME = "127.0.0.1"
@@ -65,17 +65,28 @@ class Gate:
 @contextmanager
 def only_polite() -> Iterator[int]:
     """A port that answers whoever knocks, and lets everybody else wait."""
-    with ExitStack() as held, socket.create_server((HOME, 0)) as door:
+    with ExitStack() as held:
 
-        def admit() -> None:
-            with suppress(OSError):
-                while True:
-                    visitor, _ = door.accept()
-                    held.enter_context(visitor)
-                    if KNOCK in visitor.recv(100):
-                        visitor.sendall(KNOCK)
+        def admit(visitor: socket.socket) -> None:
+            held.enter_context(visitor)
+            if KNOCK in visitor.recv(100):
+                visitor.sendall(KNOCK)
 
-        threading.Thread(target=admit, daemon=True).start()
+        with visited(admit) as port:
+            yield port
+
+
+@contextmanager
+def visited(admit: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port whose visitors are admitted one after the other."""
+
+    def wait() -> None:
+        with suppress(OSError):
+            while True:
+                admit(door.accept()[0])
+
+    with socket.create_server((HOME, 0)) as door:
+        threading.Thread(target=wait, daemon=True).start()
         try:
             yield door.getsockname()[1]
         finally:

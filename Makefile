@@ -29,6 +29,8 @@ bench: setup
 	$(BIN)/python bench/overhead.py --rounds 4
 	$(BIN)/python bench/detection.py synthetic --seeds 3
 	$(BIN)/python bench/detection.py real
+	$(BIN)/python bench/troubles.py --seeds 1
+	$(BIN)/python bench/table.py
 	$(BIN)/python bench/tick.py --ranks 64,1024
 	$(BIN)/python bench/scale.py
 

@@ -32,11 +32,10 @@ def replay(records: Records) -> Iterator[tuple[tuple[Finding, ...], int]]:
     for tick, parts in enumerate(_ticks(records)):
         now = float(tick)
         talking = {rank for rank, _ in parts}
-        for rank, rows in parts:
-            run.add_rank(frames.running(tick, rank, rows), now)
-        for rank in frames.seen - talking - silent:
-            run.add_rank(frames.done(tick, rank), now)
-        silent = frames.seen - talking
+        quiet = frames.seen - talking
+        new = [frames.running(tick, rank, rows) for rank, rows in parts]
+        run.add_ranks([*new, *(frames.done(tick, rank) for rank in quiet - silent)], now, {})
+        silent = quiet
         run.settle(now)
         yield judge(run, run.ages(now)), int(records.steps[min(len(records.steps), STEPS_A_TICK * (tick + 1)) - 1])
 

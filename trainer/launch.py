@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from torch.distributed.rendezvous import rendezvous
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
 from trainer.config import Config, ConfigError
+
+_LONGEST_TEMPDIR = 64  # bytes: the server's socket lies there, and a socket's path has 107 at most
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def spawn(run: Callable[[Config], int], config: Config) -> int:
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
-    ranks = start_processes(_enter, (run, config), config.nproc, join=False)
+    ranks = start_processes(_enter, (run, config), config.nproc, join=False, start_method=_start_method())
     try:
         while not ranks.join():
             pass
@@ -57,6 +61,15 @@ def spawn(run: Callable[[Config], int], config: Config) -> int:
             process.join()
         raise
     return 0
+
+
+def _start_method() -> str:
+    """How ranks are started: from a server that has imported torch once for all of them, where there can be one."""
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPDIR:
+        return "spawn"
+    # torch._dynamo is what DDP and the optimizer import, for seconds, when they are made.
+    multiprocessing.set_forkserver_preload(["torch._dynamo", "trainer.loop"])
+    return "forkserver"
 
 
 def _enter(rank: int, run: Callable[[Config], int], config: Config) -> None:

@@ -11,7 +11,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
-from ddpmon.diagnose.wording import ms
+from ddpmon.diagnose.wording import ms, pct
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
@@ -74,7 +74,7 @@ class Advice:
     def update(self, run: Run, ledger: Ledger) -> list[Finding]:
         """Look again every ten steps, once all ranks are seen and heard."""
         steps = ledger.steps
-        if len(steps) < WINDOW or len(ledger.who) < run.info.world_size or len(run.states) < run.info.world_size:
+        if len(steps) < WINDOW or min(len(ledger.who), len(run.states)) < run.rank_count:
             return []
         if int(steps[-1]) >= self._judged + _EVERY:
             self._judged = int(steps[-1])
@@ -119,7 +119,7 @@ def _input(facts: Facts) -> Finding | None:
         return None
     workers = {-1: "", 0: " without workers"}.get(facts.workers, f" with {facts.workers} workers")
     return _advise(
-        f"input takes {ms(facts.input)} of {ms(facts.duration)} a step on every rank{workers}",
+        f"input takes {ms(facts.input)} of {ms(facts.duration)} a step on the typical rank{workers}",
         100 * share,
         "load ahead in the background: DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True)",
         {"input_ms": facts.input, "step_ms": facts.duration, "workers": facts.workers},
@@ -214,7 +214,7 @@ def _advise(said: str, gain_pct: float, advice: str, evidence: dict[str, float |
     return Finding(
         kind="advice",
         severity="info",
-        summary=f"{said}. Up to {gain_pct:.2g} % of the job's time could be saved.",
+        summary=f"{said}. Up to {pct(gain_pct)} % of the job's time could be saved.",
         cost_pct=gain_pct,
         evidence={**evidence, "gain_pct": gain_pct},
         advice=advice,

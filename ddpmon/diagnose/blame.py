@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of
-from ddpmon.diagnose.wording import ms
+from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of, phases_tell
+from ddpmon.diagnose.wording import ms, pct
 
 ADVICE = {
     "input": "look at this rank's data: storage, shard size, DataLoader workers and what they compute",
@@ -17,6 +17,7 @@ ADVICE = {
     "other": "look at what this rank alone does between the phases: logging, checkpoints, host code",
     "work": "the whole step is slower on this rank: clocks, other processes, longer sequences",
 }
+UNKNOWN_PHASE = "the figures of its phases do not tell which one: those of all phases would"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,13 @@ def blame(
         return Finding(named.kind, "info", summary, since_step=since[0], since_is_bound=since[1], evidence=numbers)
     phase, cause, cost = phase_of(numbers), cause_of(numbers), numbers["cost_pct"]
     because = f", {cause}" if cause else ""
+    if (hidden := numbers.get("hidden_ms", 0.0)) > 0:
+        because += f", of which {ms(hidden)} are hidden behind the transfer"
     return Finding(
         kind=named.kind,
         severity=case.severity(cost),
         summary=f"{named.name} {named.is_} late by {by} {rhythm} since {when}: {phase}{because}. "
-        f"Costs {cost:.2g} % of the job.",
+        f"Costs {pct(cost)} % of the job.",
         ranks=who[0],
         nodes=(who[1],),
         phase=phase,
@@ -71,5 +74,5 @@ def blame(
         since_is_bound=since[1],
         cost_pct=cost,
         evidence=numbers,
-        advice=ADVICE[phase],
+        advice=ADVICE[phase] if phases_tell(numbers) else UNKNOWN_PHASE,
     )

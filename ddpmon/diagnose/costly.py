@@ -79,7 +79,7 @@ class CostlyRanks:
         normal = Others(run, ledger.steps[chosen], peers if peers.size else np.delete(ledger.who, rows))
         numbers = normal.compare(run, ledger.who[rows])
         span = np.arange(len(ledger.steps)) >= int(chosen[0])
-        numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, numbers["excess_ms"], chosen, span)
+        numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, chosen, span)
         numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
         since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)

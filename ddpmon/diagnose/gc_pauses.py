@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, NewSteps, alive
-from ddpmon.diagnose.wording import ms, who
+from ddpmon.diagnose.wording import ms, pct, who
 from ddpmon.run.model import Run
 from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import I64
@@ -65,7 +65,7 @@ class GcRule:
             Finding(
                 kind="gc_pauses",
                 severity="warning" if cost >= _WARNING_PCT else "info",
-                summary=f"Python's garbage collector costs {cost:.2g} % of the job: pauses of {ms(typical)}, one "
+                summary=f"Python's garbage collector costs {pct(cost)} % of the job: pauses of {ms(typical)}, one "
                 f"in {often:.0f} steps, most on {who(worst)}",
                 ranks=tuple(worst),
                 since_step=int(step[pauses][0]),

@@ -8,7 +8,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.steps import ends_of_blocks
-from ddpmon.diagnose.wording import ms
+from ddpmon.diagnose.wording import ms, pct
 
 WINDOW = 50
 _COST = 0.10
@@ -54,17 +54,17 @@ def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Findin
     part = slice(end - WINDOW, end)
     gap = ledger.job("top")[part] - ledger.job("mean")[part]
     share = np.bincount(ledger.top_row[part]).max() / WINDOW
-    pct = 100 * float(gap.sum() / max(1e-9, ledger.job("duration")[part].sum()))
+    cost_pct = 100 * float(gap.sum() / max(1e-9, ledger.job("duration")[part].sum()))
     return Finding(
         kind="uneven_work",
         severity="info",
         summary=(
             f"work is uneven and nobody in particular is late: the last rank of a step works "
-            f"{ms(float(np.median(gap)))} longer than the mean, and it is now one, now another. "
-            f"Costs {pct:.2g} % of the job."
+            f"{ms(float(gap.mean()))} longer than the mean one, and it is now one, now another. "
+            f"Costs {pct(cost_pct)} % of the job."
         ),
         since_step=since,
-        cost_pct=pct,
+        cost_pct=cost_pct,
         evidence={"imbalance": cost, "most_often_last_share": float(share), "window_steps": WINDOW},
         advice="even the batches out: sort or bucket by length, pack sequences, or balance tokens over ranks",
     )

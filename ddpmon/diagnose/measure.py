@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.diagnose.wording import ms
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -19,6 +20,9 @@ _SAMPLE = 256
 _PHASE_SHARE = 0.8
 _CAUSE_SHARE = 0.5
 _WAIT_SHARE = 0.5
+_HEAVY = 2.0  # times what it is usually late by: in such a step all of it is lateness
+_HIDDEN_SHARE = 0.25
+_BEFORE = 50
 
 Numbers = dict[str, float]
 
@@ -40,18 +44,29 @@ class Others:
         self.normal = {name: np.median(np.nan_to_num(table), axis=0) for name, table in tables.items()}
 
     def compare(self, run: Run, ranks: I64) -> Numbers:
-        """Medians over the steps in ms: `ranks` (their mean, if several) against the others."""
-        own = {name: np.nan_to_num(run.rings.take(name, self.steps, ranks)).mean(axis=0) for name in COLUMNS}
+        """Medians over the steps in ms: `ranks` (the median one, if several) against the others."""
+        own = {name: np.median(np.nan_to_num(run.rings.take(name, self.steps, ranks)), axis=0) for name in COLUMNS}
         excess = {name: float(np.median(own[name] - self.normal[name])) for name in COLUMNS}
         return {
             "work_ms": float(np.median(own["work"])),
             "others_work_ms": float(np.median(self.normal["work"])),
             "excess_ms": excess["work"],
-            "waits_less_ms": -excess["wait"],
+            "waits_less_ms": _waits_less(self.normal["wait"] - own["wait"], excess["work"]),
             **{f"excess_{phase}_ms": excess[phase] for phase in PHASES},
             "gc_ms": float(np.mean(own["gc"] - self.normal["gc"])),
             "samples_ratio": _ratio(own["samples"], self.normal["samples"]),
         }
+
+
+def _waits_less(less: F32, excess: float) -> float:
+    """[T] how much less it waits, as one number: the median; or the mean, where waits come in some of the steps only.
+
+    So it is in a log of micro-batches, of which the last one waits for all. One step alone is no such rhythm.
+    """
+    typical = float(np.median(less))
+    if typical >= _WAIT_SHARE * excess or len(less) < 2:
+        return typical
+    return max(typical, float((less.sum() - less.max()) / len(less)))
 
 
 def _ratio(own: F32, others: F32) -> float:
@@ -71,31 +86,50 @@ def phase_of(numbers: Numbers) -> str:
     return phase if excess > 0 and numbers[f"excess_{phase}_ms"] >= _PHASE_SHARE * excess else "work"
 
 
+def phases_tell(numbers: Numbers) -> bool:
+    """Whether the phases on record hold at least half of the excess: of a table they may be missing."""
+    return sum(numbers[f"excess_{phase}_ms"] for phase in PHASES) >= _CAUSE_SHARE * numbers["excess_ms"]
+
+
 def cause_of(numbers: Numbers) -> str | None:
     """What the rank itself tells of the reason: garbage collection, where it holds half of the excess."""
     collected = numbers["gc_ms"] >= _CAUSE_SHARE * numbers["excess_ms"] > 0
     return f"garbage collection holds {ms(numbers['gc_ms'])} of it" if collected else None
 
 
-def cost_pct(ledger: Ledger, rows: I64, suspects: I64, excess_ms: float, at: I64) -> float:
+def cost_pct(ledger: Ledger, rows: I64, suspects: I64, at: I64) -> float:
     """What the job would save without the lateness of `rows`, in percent of its time at the places `at` on record."""
-    return cost_of_steps(ledger, rows, suspects, excess_ms, at, at)
+    return cost_of_steps(ledger, rows, suspects, at, at)
 
 
-def cost_of_steps(
-    ledger: Ledger, rows: I64, suspects: I64, excess_ms: float, late: I64, over: I64 | NDArray[np.bool_]
-) -> float:
+def cost_of_steps(ledger: Ledger, rows: I64, suspects: I64, late: I64, over: I64 | NDArray[np.bool_]) -> float:
     """What the job would save without the lateness of `rows` in the steps `late`, in percent of its time `over` some.
 
     The what-if of a synchronous step (reference/detection.md, section 1.2): the longest work as it is, less the longest
-    as it would be, with `rows` at their work without `excess_ms`, and every other suspect left out.
+    as it would be, with each of `rows` at its work without what it is usually late by, and every other suspect left
+    out. A step in which it is late by more than twice that is taken for a normal one.
     """
     work = ledger.work[:, late]
     healthy = np.delete(work, suspects, axis=0)
-    slowest = healthy.max(axis=0, initial=0)
-    own = work[rows].max(axis=0)
-    saved = np.maximum(0, own - np.maximum(slowest, own - excess_ms))
-    return float(100 * saved.sum() / max(1e-9, ledger.job("duration")[over].sum()))
+    normal = np.median(healthy if len(healthy) else work, axis=0)
+    above = work[rows] - normal
+    usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
+    without = np.where((usual > 0) & (above > _HEAVY * usual), normal, work[rows] - usual).max(axis=0)
+    saved = np.maximum(0, work[rows].max(axis=0) - np.maximum(healthy.max(axis=0, initial=0), without))
+    return float(min(100.0, 100 * saved.sum() / max(1e-9, ledger.job("duration")[over].sum())))
+
+
+def hidden_ms(ledger: Ledger, since: int, at: I64, excess_ms: float) -> float:
+    """What of a lateness since `since` the job does not lose: the transfer that nobody could hide is shorter by it.
+
+    Where communication overlaps with a backward that takes longer, more of it is hidden. Little of it may be chance: 0.
+    """
+    end = int(np.searchsorted(ledger.steps, since))
+    transfer = ledger.job("transfer")
+    if end < WINDOW or not len(at):
+        return 0.0
+    less = float(np.median(transfer[max(0, end - _BEFORE) : end]) - np.median(transfer[at]))
+    return min(less, excess_ms) if less >= _HIDDEN_SHARE * excess_ms else 0.0
 
 
 def cost_window(steps: I64, since: int) -> I64:

@@ -14,7 +14,7 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.shift import BASELINE, RISE, Shift
-from ddpmon.diagnose.wording import ms
+from ddpmon.diagnose.wording import ms, pct
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
@@ -42,7 +42,7 @@ class Pace:
 
     def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
-        if len(ledger.who) < run.info.world_size:
+        if len(ledger.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
         named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
@@ -94,7 +94,10 @@ class Pace:
         if case.key == _NETWORK:
             shift, tell = self._transfer, _slow_network
         else:
-            shift, tell = self._slower(somebody=somebody) or self._together, _job_slower
+            shift = self._slower(somebody=somebody) or self._together
+            known = rise["typical"] + rise["transfer"]
+            waits = shift is self._duration and known < _FLAT * (shift.level - shift.normal)
+            tell = _longer_waits if waits else _job_slower
         since, bound = onset(ledger.steps, self._history(ledger, shift) / shift.normal)
         if bound and case.finding is not None:
             since, bound = case.finding.since_step or 0, case.finding.since_is_bound
@@ -153,7 +156,7 @@ def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, seve
         severity="info",
         summary=(
             f"the gradient transfer takes {ms(rise['transfer'])} a step longer since step {since:,}, on all "
-            f"ranks alike: {where}. Costs {cost:.2g} % of the job."
+            f"ranks alike: {where}. Costs {pct(cost)} % of the job."
         ),
         since_step=since,
         cost_pct=cost,
@@ -171,6 +174,21 @@ def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, seve
     )
 
 
+def _longer_waits(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
+    """Neither the typical rank's work nor the transfer has grown by much: it is time spent waiting."""
+    found = _job_slower(shift, since, rise, now, several=several)
+    return replace(
+        found,
+        phase=None,
+        summary=(
+            f"steps take {ms(shift.level - shift.normal)} longer since step {since:,}, and most of it is waiting: the "
+            f"typical rank works no longer, but now one, now another is late. "
+            f"Costs {pct(found.cost_pct or 0.0)} % of the job."
+        ),
+        advice="look at who is last in the heat-map: what moves from rank to rank, as uneven batches or other jobs do",
+    )
+
+
 def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
     longer = shift.level - shift.normal
     cost = 100 * longer / now["duration"]
@@ -182,7 +200,8 @@ def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, severa
         severity="info",
         summary=(
             f"the whole job is slower by {ms(longer)} a step since step {since:,}"
-            f"{f', in {named}' if named else ''}, and no rank in particular is to blame. Costs {cost:.2g} % of the job."
+            f"{f', in {named}' if named else ''}, and no rank in particular is to blame. "
+            f"Costs {pct(cost)} % of the job."
         ),
         phase=named,
         since_step=since,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.blame import ADVICE
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, alive
-from ddpmon.diagnose.wording import clean, span
+from ddpmon.diagnose.wording import clean, pct, span
 from ddpmon.run.marks import Pause
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
@@ -60,7 +60,7 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
     newest = on_record[last]
     many = newest.ranks > 1
     where = f"on {newest.ranks:,} ranks" if many else f"on rank {newest.rank}"
-    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {cost:.2g} % of the time"
+    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {pct(cost)} % of the time"
     if not many and len(on_record) >= _BLINDING * (last + 1 - min(on_record)) and len(on_record) > 1:
         often += "; ranks are not compared in steps that hold it"
     return Finding(
@@ -125,7 +125,7 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
     longest = max(spent, key=lambda name: spent[name])
     phase = longest if spent[longest] >= ms / 2 else "work"
     state = run.ranks[rank]
-    again = f"; {len(pauses)} times, {cost:.2g} % of the time" if len(pauses) > 1 else ""
+    again = f"; {len(pauses)} times, {pct(cost)} % of the time" if len(pauses) > 1 else ""
     return Finding(
         kind="pause",
         severity="info",

@@ -87,7 +87,8 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     with S = 0. If S never was 0, the stretch is older than the record. S is held so low that a window of healthy steps,
     after which a straggler is over, takes it down to 0: what was over before is not of the present stretch.
     """
-    level = float(np.median(ratios[-WINDOW // 2 :]))
+    # The last steps show where a rise has got to, all of the window where it was, should it have ended within it.
+    level = max(float(np.median(ratios[-count:])) for count in (WINDOW // 2, WINDOW))
     half = max(0.01, level - 1) / 2
     s, last_zero = 0.0, -1
     for index, excess in enumerate(np.minimum(ratios, 2 * level) - 1 - half):

@@ -11,9 +11,10 @@ from ddpmon.diagnose.blame import Named, blame
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window
+from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.steady import SteadyRule
+from ddpmon.diagnose.wording import does, ms, pct
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -22,6 +23,7 @@ _FOR_GOOD = 50  # windows in a row
 _ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
 _BY_DESIGN = 0.75
 _MORE = 0.05
+_STANDS_OUT, _MOST_OF_IT = 1.5, 0.8
 _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
 
 
@@ -116,9 +118,33 @@ class Stragglers:
         if numbers["excess_ms"] < _LEAST_SHARE * float(np.median(ledger.job("duration")[window])):
             return
         numbers["ratio"] = float(np.median(ratios[window]))
-        numbers["cost_pct"] = cost_pct(ledger, rows, suspects, numbers["excess_ms"], cost_window(steps, since))
+        at = cost_window(steps, since)
+        numbers["hidden_ms"] = 0.0 if bound else hidden_ms(ledger, since, at, numbers["excess_ms"])
+        lost = 1 - numbers["hidden_ms"] / numbers["excess_ms"]
+        numbers["cost_pct"] = lost * cost_pct(ledger, rows, suspects, at)
         who = (ledger.who[rows], ledger.hosts[ledger.host_of[rows[0]]])
-        case.finding = _finding(case, who, (since, bound), numbers)
+        found = _finding(case, who, (since, bound), numbers)
+        worst = _worst(ledger, rows, normal)
+        beside = np.setdiff1d(suspects, rows)
+        alone = lost * cost_pct(ledger, rows, rows, at) if beside.size else numbers["cost_pct"]
+        case.finding = replace(found, summary=found.summary + _aside(ledger, numbers, worst, beside, alone))
+
+
+def _worst(ledger: Ledger, rows: I64, normal: Others) -> tuple[int, float]:
+    """Of several rows that of the rank that is latest, and by how many ms."""
+    window = ledger.work[rows][:, np.searchsorted(ledger.steps, normal.steps)]
+    excess = np.median(window - normal.normal["work"], axis=1)
+    return int(rows[excess.argmax()]), float(excess.max())
+
+
+def _aside(ledger: Ledger, numbers: Numbers, worst: tuple[int, float], beside: I64, alone: float) -> str:
+    """What else a reader must know of the figures: who of a host stands out, and who else is late."""
+    row, by = worst
+    said = f" Rank {ledger.who[row]} most of all, by {ms(by)}." if by > _STANDS_OUT * numbers["excess_ms"] else ""
+    if alone >= _MOST_OF_IT * numbers["cost_pct"]:
+        return said
+    others = does(ledger.who[beside].tolist(), "are")
+    return f"{said} As long as {others} late, too, it is {pct(alone)} %."
 
 
 def _is_young(case: Case) -> bool:

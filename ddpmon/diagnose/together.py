@@ -118,7 +118,7 @@ def _described(run: Run, ledger: Ledger, case: Case, ranks: Sequence[int]) -> Fi
     at = own.at[own.at >= own.first][-_DESCRIBED:]
     numbers = Others(run, ledger.steps[at], peers).compare(run, ledger.who[rows])
     span = np.arange(len(ledger.steps)) >= int(at[0])
-    numbers["cost_pct"] = cost_of_steps(ledger, rows, rows, numbers["excess_ms"], at, span)
+    numbers["cost_pct"] = cost_of_steps(ledger, rows, rows, at, span)
     numbers["hit_steps"], numbers["one_step_in"] = float(len(at)), own.gap
     since = (int(ledger.steps[own.first]), own.first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
     found = blame(_named(ledger, rows), case, (tuple(ranks), ""), since, f"in one step of {own.gap:.0f}", numbers)

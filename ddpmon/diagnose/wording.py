@@ -54,6 +54,11 @@ def ms(duration: float) -> str:
     return f"{duration:.3g} ms"
 
 
+def pct(share: float) -> str:
+    """A share in percent, without its sign: 0.35, 17, 100."""
+    return f"{share:.2g}" if abs(share) < 99.5 else f"{share:.0f}"
+
+
 def place(stall: Stall | None) -> str:
     """Where the training thread is: its innermost line that is the user's own, else its innermost; "" if unknown."""
     frames = stall.stacks[0].frames if stall is not None and stall.stacks else []

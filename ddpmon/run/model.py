@@ -52,6 +52,7 @@ class Run:
     """All ranks' history and newest frames.
 
     Attributes:
+        rank_count: how many ranks there are: the world size, or fewer where a table leaves numbers out.
         rings: the last steps of every rank; recent and work_map are what is drawn of them.
         series: the job over all its steps; anew once the ranks have started anew. marks: likewise.
         ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
@@ -64,6 +65,7 @@ class Run:
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
+        self.rank_count = info.world_size
         self.rings = Rings(info.world_size)
         self.recent = Recent(self.rings)
         self.work_map = WorkMap(self.rings)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class Rings:
             name: np.frombuffer(b"".join(parts), "<f4")[new] for name, parts in zip(names, tables, strict=True)
         }
         steps, who, cells = steps[new], who[new], cells[new]
-        good = _believable(steps, values)
+        good = believable(steps, values)
         if not good.all():
             self.set_aside += len(good) - int(np.count_nonzero(good))
             steps, who, cells = steps[good], who[good], cells[good]
@@ -148,7 +148,7 @@ def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
             yield names, group[start : start + many]
 
 
-def _believable(steps: I64, values: dict[str, F32]) -> NDArray[np.bool_]:
+def believable(steps: I64, values: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
     """Records whose step is a step, with durations that are finite and not negative, and waits that fit into them."""
     good = (steps >= 0) & (steps <= _LARGEST_STEP)
     duration = values.get("duration")

@@ -11,6 +11,8 @@ from ddpmon.parts import NO_HOST
 # These speak of processes and of the monitor itself: a table, which lacks rows for reasons of its own, shows neither.
 _NOT_OF_A_TABLE = {"rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"}
 
+_Identity = tuple[str, tuple[int, ...], int | str | None]
+
 
 @dataclass(slots=True, eq=False)
 class _Episode:
@@ -19,6 +21,12 @@ class _Episode:
     finding: Finding
     worst: Severity
     over_at: int | None = None
+    closed: bool = False
+
+    @property
+    def identity(self) -> _Identity:
+        """What stays the same of a trouble while the judge tells of it."""
+        return _identity(self.finding)
 
     def goes_on_with(self, finding: Finding) -> bool:
         """Whether `finding` may speak of the same trouble."""
@@ -46,13 +54,17 @@ class History:
         told = [_without_host(finding) for finding in said if finding.kind not in _NOT_OF_A_TABLE]
         before = [episode for episode in self._episodes if episode.over_at is None]
         now: list[_Episode] = []
-        for finding in told:
-            if finding.cleared_at_step is None:
-                now.append(self._go_on(finding, now))
+        lasting = [finding for finding in told if finding.cleared_at_step is None]
+        there = {*map(_identity, lasting)}
+        over = [finding for finding in told if finding.cleared_at_step is not None]
+        ended = [finding for finding in over if _identity(finding) not in there]
+        self._ended.update(_end_of(finding) for finding in over if _identity(finding) in there)  # it goes on as it was
+        self._close(ended, before)
+        for finding in lasting:
+            now.append(self._go_on(finding, now))
         gone = [episode for episode in before if episode not in now]
-        for finding in told:
-            if finding.cleared_at_step is not None:
-                self._end(finding, gone)
+        for finding in ended:
+            self._end(finding, gone)
         for episode in gone:  # a verdict may drop a trouble without a word on its end
             episode.over_at = episode.over_at if episode.over_at is not None else step
 
@@ -69,9 +81,17 @@ class History:
         ]
         return (*sorted(lasting, key=_weight, reverse=True), *over)
 
+    def _close(self, ended: Sequence[Finding], before: Sequence[_Episode]) -> None:
+        """End for good what has ended: if it began anew within the same tick, that is another episode."""
+        for finding in ended:
+            for episode in before:
+                if not episode.closed and episode.identity == _identity(finding):
+                    episode.over_at, episode.closed = finding.cleared_at_step, True
+                    self._ended.add(_end_of(finding))
+
     def _go_on(self, finding: Finding, taken: list[_Episode]) -> _Episode:
         """The episode that `finding` belongs to, or a new one."""
-        known = [one for one in self._episodes if one not in taken and one.goes_on_with(finding)]
+        known = [one for one in self._episodes if not (one.closed or one in taken) and one.goes_on_with(finding)]
         if not known:
             self._episodes.append(_Episode(finding, finding.severity))
             return self._episodes[-1]
@@ -82,15 +102,22 @@ class History:
 
     def _end(self, finding: Finding, gone: list[_Episode]) -> None:
         """The judge's word that a trouble is over; it is repeated for a while."""
-        identity = (finding.kind, finding.ranks, finding.phase, finding.since_step, finding.cleared_at_step)
-        if identity in self._ended:
+        if _end_of(finding) in self._ended:
             return
-        self._ended.add(identity)
+        self._ended.add(_end_of(finding))
         open_still = [one for one in gone if one.over_at is None and one.goes_on_with(finding)]
         if open_still:
             max(open_still, key=lambda one: one.likeness(finding)).over_at = finding.cleared_at_step
         else:
             self._episodes.append(_Episode(finding, finding.severity, finding.cleared_at_step))
+
+
+def _identity(finding: Finding) -> _Identity:
+    return finding.kind, finding.ranks, finding.cause if finding.since_step is None else finding.since_step
+
+
+def _end_of(finding: Finding) -> tuple[object, ...]:
+    return *_identity(finding), finding.phase, finding.cleared_at_step
 
 
 def _weight(finding: Finding) -> tuple[int, float]:

@@ -114,15 +114,20 @@ def _check(heading: Heading, source: str) -> None:
         )
     missing = [name for name in ("step", "rank") if name not in place]
     if missing:
-        raise TableError(f"{source} has no column {' and no column '.join(missing)}; it has {listed([*place])}")
+        raise TableError(f"{source} has no column {' and no column '.join(missing)}; it has {_has(heading)}")
     if "work_ms" in place or {"duration_ms", "exposed_ms"} <= {*place}:
         return
     if "duration_ms" not in place:
-        raise TableError(f"{source} needs a column work_ms, or duration_ms and exposed_ms; it has {listed([*place])}")
+        raise TableError(f"{source} needs a column work_ms, or duration_ms and exposed_ms; it has {_has(heading)}")
     raise TableError(
         f"{source} has duration_ms, but neither exposed_ms nor work_ms: under synchronous DDP every rank's step takes "
         f"equally long, so durations alone say nothing about who is late"
     )
+
+
+def _has(heading: Heading) -> str:
+    strange = f", and {listed([*heading.unknown])}, which no column is called" if heading.unknown else ""
+    return f"{listed([*heading.place])}{strange}"
 
 
 def listed(words: list[str]) -> str:

@@ -136,7 +136,8 @@ class _Reader:
             return
         cell = row[self._heading.place[column]]
         shown = cell if len(cell) <= _CELL else cell[:_CELL] + "..."
-        self._refuse(line, f"{column} is {shown!r}, expected {COLUMNS[column].expected}")
+        point = ", with a decimal point" if "," in cell else ""
+        self._refuse(line, f"{column} is {shown!r}, expected {COLUMNS[column].expected}{point}")
 
     def _take_nodes(self, cells: list[tuple[str, ...]]) -> None:
         if NODE not in self._heading.place:

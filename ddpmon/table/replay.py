@@ -28,6 +28,7 @@ def replay(records: Records) -> Iterator[tuple[tuple[Finding, ...], int]]:
     """
     records = _in_tick_order(records)
     run, judge, frames = Run(_info(records)), Judge(), _Frames(records)
+    run.rank_count = len(np.unique(records.rank))
     silent: set[int] = set()
     for tick, parts in enumerate(_ticks(records)):
         now = float(tick)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddpmon.run.rings import believable
 from ddpmon.table.columns import COLUMNS, Array
 from ddpmon.table.lines import TableError, listed
 from ddpmon.table.read import Table
@@ -14,6 +15,7 @@ from ddpmon.table.read import Table
 _DISAGREE = 0.05
 _CROWDED = 64  # a rank number far beyond the number of ranks is a slip, and costs memory for every number below it
 _FEW_RANKS = 4096
+_AGAIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ def tidy(table: Table) -> tuple[Records, list[str]]:
     known = _know_waits(step, values, notes)
     if not known.any():
         raise TableError(f"no row of {table.source} tells what its rank worked: work_ms, or duration_ms and exposed_ms")
+    known &= _possible(step, values, known, notes)
+    if not known.any():
+        raise TableError(
+            f"no row of {table.source} can be: durations are above 0, and waits no longer than they, in ms"
+        )
     known &= ~_rare(step, rank, known, notes)
     kept = {name: column[known] for name, column in values.items() if np.isfinite(column).any()}
     broken = _broken(rank, kept.get("loss"), table.broken_loss[chosen], known)
@@ -95,6 +102,17 @@ def _know_waits(step: Array, values: dict[str, Array], notes: list[str]) -> Arra
     return known
 
 
+def _possible(step: Array, values: dict[str, Array], known: Array, notes: list[str]) -> Array:
+    """Rows that the watcher's model believes."""
+    possible: Array = believable(step, values)
+    if (known & ~possible).any():
+        notes.append(
+            f"{_rows((known & ~possible).sum())} with impossible figures left out: durations are above 0, and waits no "
+            f"longer than they, all in ms"
+        )
+    return possible
+
+
 def _most_at_step(step: Array, work: Array) -> Array:
     starts = np.flatnonzero(np.diff(step, prepend=-1))
     most: Array = np.repeat(np.fmax.reduceat(work, starts), np.diff(starts, append=len(step)))
@@ -117,12 +135,23 @@ def _rare(step: Array, rank: Array, known: Array, notes: list[str]) -> Array:
 
 
 def _broken(rank: Array, loss: Array | None, said: Array, known: Array) -> Array:
-    """Losses that are not finite, of ranks that have a finite one: where none is, nan means that there is no loss."""
+    """Losses that are not finite, of ranks that have a finite one: where none is, nan means that there is no loss.
+
+    So it does where a rank's loss is nan in most rows and finite again and again: it is logged now and then.
+    """
     if loss is None:
         return np.zeros(int(known.sum()), bool)
-    logging = np.unique(rank[known][np.isfinite(loss)])
-    broken: Array = said[known] & np.isin(rank[known], logging)
-    return broken
+    rank, broken = rank[known], said[known]
+    finite, nan = np.isfinite(loss), broken & np.isnan(loss)
+    order = np.argsort(rank, kind="stable")
+    again = np.zeros(len(rank), bool)
+    again[order[1:]] = finite[order[1:]] & nan[order[:-1]] & (rank[order[1:]] == rank[order[:-1]])
+    count = int(rank.max(initial=-1)) + 1
+    rows, nans, returns = (np.bincount(rank, weights=flags, minlength=count) for flags in (None, nan, again))
+    now_and_then = (2 * nans >= rows) & (returns >= _AGAIN)
+    logging = np.bincount(rank, weights=finite, minlength=count) > 0
+    found: Array = broken & logging[rank] & ~(nan & now_and_then[rank])
+    return found
 
 
 def _check_numbers(rank: Array, source: str) -> None:

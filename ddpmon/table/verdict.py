@@ -110,6 +110,8 @@ def _coverage(records: Records, ranks: Array) -> Iterator[str]:
         yield f"rank {ranks[at]} has rows from step {starts[at]:,} to step {ends[at]:,} only"
     if partly.sum() > _NAMED:
         yield f"so it is with {partly.sum() - _NAMED} more ranks"
+    if partly.any():
+        yield "whether the whole job or its network is slower is judged only where all ranks have rows"
     holes = int((~_complete(records)).sum())
     if holes:
         yield f"{holes:,} of {len(records.steps):,} steps lack rows of a rank and are not compared"

@@ -44,6 +44,7 @@ _MEASURE = {
 }
 _ASKED = 64
 _NEAR_STEPS, _NEAR_MS = 20, 10_000.0
+_AFTER_MS = 5_000.0
 _STOPPED_PCT = 2.0
 
 
@@ -83,13 +84,14 @@ class Lateness:
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
     def began_with(self, clash: Clash) -> bool:
-        """Whether both may have begun together; a frame of the host comes once a second."""
+        """Whether both may have begun together, the reason hardly after what it did; the host is heard once a second."""
         since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
+        after = max(_NEAR_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
         if clash.since is None or since is None:
             return since is None or self.finding.since_is_bound or since <= near
         if clash.bound:
             return self.finding.since_is_bound or since <= clash.since + near
-        return not self.finding.since_is_bound and abs(clash.since - since) <= near
+        return not self.finding.since_is_bound and -near <= clash.since - since <= after
 
     def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
         """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.

@@ -20,7 +20,7 @@ _SAMPLE = 256
 _PHASE_SHARE = 0.8
 _CAUSE_SHARE = 0.5
 _WAIT_SHARE = 0.5
-_HEAVY = 2.0  # times what it is usually late by: in such a step all of it is lateness
+_HEAVY = 3.0  # times what it is usually late by: in such a step all of it is lateness
 _HIDDEN_SHARE = 0.25
 _BEFORE = 50
 
@@ -107,7 +107,7 @@ def cost_of_steps(ledger: Ledger, rows: I64, suspects: I64, late: I64, over: I64
 
     The what-if of a synchronous step (reference/detection.md, section 1.2): the longest work as it is, less the longest
     as it would be, with each of `rows` at its work without what it is usually late by, and every other suspect left
-    out. A step in which it is late by more than twice that is taken for a normal one.
+    out. A step in which it is late by more than three times that is taken for a normal one.
     """
     work = ledger.work[:, late]
     healthy = np.delete(work, suspects, axis=0)

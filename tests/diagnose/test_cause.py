@@ -193,7 +193,8 @@ def shared(sm_pct: float | None, since: int = 0) -> Callable[[int, int], list[Gp
         (shared(5.0), None),  # too little
         (shared(None, since=10), "gpu shared: pid 9 (bob, x) holds 9.66 GB on its GPU (likely)"),
         (shared(None), None),  # long before the onset
-        (shared(None, since=25), None),  # long after it
+        (shared(None, since=12), "gpu shared: pid 9 (bob, x) holds 9.66 GB on its GPU (likely)"),
+        (shared(None, since=16), None),  # seven seconds after it: no reason comes so late
     ],
 )
 def test_a_stranger_on_the_gpu_by_its_share_or_else_by_when_it_came(

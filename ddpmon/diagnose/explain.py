@@ -84,7 +84,7 @@ class Lateness:
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
     def began_with(self, clash: Clash) -> bool:
-        """Whether both may have begun together, the reason hardly after what it did; the host is heard once a second."""
+        """Whether both may have begun together, the reason hardly after its effect; a host is heard once a second."""
         since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
         after = max(_NEAR_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
         if clash.since is None or since is None:

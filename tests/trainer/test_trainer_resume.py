@@ -17,9 +17,9 @@ from trainer.compare import differ
 
 def test_a_resumed_run_goes_on_exactly(tmp_path: Path) -> None:
     options = ("--accumulate", "2", "--checkpoint-every", "100")
-    whole = dump(tmp_path, "whole", 2, "--steps", "6", *options)
-    dump(tmp_path, "first", 2, "--steps", "3", "--checkpoint", "sub/run.pt", *options)
-    second = dump(tmp_path, "second", 2, "--steps", "6", "--checkpoint", "sub/run.pt", *options)
+    whole = dump(tmp_path, "whole", 2, "--steps", "6", *options, launcher="spawn")
+    dump(tmp_path, "first", 2, "--steps", "3", "--checkpoint", "sub/run.pt", *options, launcher="spawn")
+    second = dump(tmp_path, "second", 2, "--steps", "6", "--checkpoint", "sub/run.pt", *options, launcher="spawn")
     assert second["first_step"] == 3
     assert [len(losses) for losses in second["losses"]] == [3, 3]
     assert differ(whole, second) is None
@@ -32,7 +32,7 @@ def ranks_of(launcher: psutil.Process) -> dict[str, psutil.Process]:
 
 def test_a_killed_rank_is_restarted_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     steps = ("--steps", "30", "--checkpoint-every", "5")
-    whole = dump(tmp_path, "whole", 2, *steps)
+    whole = dump(tmp_path, "whole", 2, *steps, launcher="spawn")
     slow = ("--fault", "host:rank=0,ms=50", "--checkpoint", "run.pt", "--dump", "survived")
     run = command(2, *steps, *slow, restarts=1)
     with subprocess.Popen(run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:

@@ -29,8 +29,8 @@ def test_one_process_learns_without_ddp(tmp_path: Path) -> None:
 
 
 def test_accumulation_makes_as_many_steps_of_more_samples(tmp_path: Path) -> None:
-    whole = dump(tmp_path, "whole", 2, "--steps", "4")
-    parts = dump(tmp_path, "parts", 2, "--steps", "4", "--batch", "1", "--accumulate", "2")
+    whole = dump(tmp_path, "whole", 2, "--steps", "4", launcher="spawn")
+    parts = dump(tmp_path, "parts", 2, "--steps", "4", "--batch", "1", "--accumulate", "2", launcher="spawn")
     assert [len(losses) for losses in parts["losses"]] == [4, 4]
     # Both see the same samples in a step, so losses agree but for rounding.
     for one, other in zip(whole["losses"], parts["losses"], strict=True):

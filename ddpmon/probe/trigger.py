@@ -24,6 +24,9 @@ TRIAL = 10  # regular backwards in a row before the lasting hook takes over
 _MAX_DEPTH = 8
 
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id
+_will_run: Callable[[Any], bool] = torch._C._will_engine_execute_node
+_this_node: Callable[[], Any] = torch._C._current_autograd_node
+_computes_all: Callable[[], bool] = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 
 
 class Trigger:
@@ -39,13 +42,25 @@ class Trigger:
         witness: the parameter that it hangs on, or may.
     """
 
-    __slots__ = ("_begin", "_handle", "_queue", "_ready", "_recorder", "_regular", "_task", "steady", "witness")
+    __slots__ = (
+        "_begin",
+        "_handle",
+        "_queue",
+        "_ready",
+        "_recorder",
+        "_regular",
+        "_sink",
+        "_task",
+        "steady",
+        "witness",
+    )
 
     def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
         self._recorder = recorder
         self._begin, self._ready = self.begin, recorder.gradients_ready
         self._queue = queue_callback
         self.witness: Any = witness(model, ddp)
+        self._sink = sink(ddp)
         self.steady = False
         self._handle: Any = None
         self._regular = 0
@@ -87,12 +102,23 @@ class Trigger:
             self._handle = None
 
     def _hang(self, output: Any) -> None:
-        hook = _OutputHook(self._begin)
+        hook = _OutputHook(self.begin_by_output)
         if isinstance(output, torch.Tensor) and output.requires_grad:
             output.register_hook(hook)
         else:
             for tensor in differentiable(output):
                 tensor.register_hook(hook)
+
+    def begin_by_output(self) -> bool:
+        """A gradient has come to an output; returns whether with a backward, which has then begun."""
+        try:
+            accumulates = _accumulates(self._sink)
+        except Exception as error:
+            self._recorder.on_error(error)
+            return True
+        if accumulates:
+            self.begin()
+        return accumulates
 
     def begin(self, parameter: Any = None) -> None:
         """A backward has begun, in the graph task that this is called from; by `parameter` only if one is due."""
@@ -119,18 +145,41 @@ class Trigger:
 
 
 class _OutputHook:
-    """A gradient hook on one forward's outputs: the first that fires counts."""
+    """A gradient hook on one forward's outputs: the first that fires in a backward counts."""
 
     __slots__ = ("_begin", "_fired")
 
-    def __init__(self, begin: Callable[[], None]) -> None:
+    def __init__(self, begin: Callable[[], bool]) -> None:
         self._begin = begin
         self._fired = False
 
     def __call__(self, _grad: Any) -> None:
         if not self._fired:
-            self._fired = True
-            self._begin()
+            self._fired = self._begin()
+
+
+def _accumulates(sink: Any) -> bool:
+    """Whether the graph task that this is called in is a backward: `torch.autograd.grad` accumulates nothing.
+
+    In a backward that computes all gradients `sink` may still be missing: frozen, unused, or within a re-entrant
+    checkpoint, which is a backward of its own. What the output was made of is never missing then.
+    """
+    try:
+        if sink is None or _will_run(sink):
+            return True
+    except RuntimeError:  # the very gradient that `torch.autograd.grad` was asked for
+        return False
+    return _computes_all() and all(_will_run(node) for node, _ in _this_node().next_functions if node is not None)
+
+
+def sink(ddp: DistributedDataParallel) -> Any:
+    """The node of the autograd graph that accumulates the gradient of the last parameter that `ddp` reduces."""
+    reduced = _reduced(ddp)
+    if not reduced:
+        return None
+    with torch.enable_grad():
+        view: Any = reduced[-1].view_as(reduced[-1])
+    return view.grad_fn.next_functions[0][0]
 
 
 def witness(model: torch.nn.Module, ddp: DistributedDataParallel) -> torch.nn.Parameter | None:
@@ -139,9 +188,13 @@ def witness(model: torch.nn.Module, ddp: DistributedDataParallel) -> torch.nn.Pa
         return None
     if getattr(ddp, "_delay_all_reduce_params", None) or any(_is_compiled(module) for module in ddp.modules()):
         return None
-    ignored = getattr(ddp, "parameters_to_ignore", ())
-    reduced = [p for name, p in ddp.module.named_parameters() if p.requires_grad and name not in ignored]
+    reduced = _reduced(ddp)
     return reduced[-1] if reduced else None
+
+
+def _reduced(ddp: DistributedDataParallel) -> list[torch.nn.Parameter]:
+    ignored = getattr(ddp, "parameters_to_ignore", ())
+    return [p for name, p in ddp.module.named_parameters() if p.requires_grad and name not in ignored]
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

@@ -138,6 +138,74 @@ def reentrant_checkpointing() -> None:
         train(ddp)
 
 
+class Forgetful(nn.Module):
+    """All of its parameters are in a re-entrant checkpoint: the outer backward accumulates none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = slow_toy()
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(self.inner, x.requires_grad_(), use_reentrant=True)
+
+
+@scene
+def reentrant_checkpointing_of_all() -> None:
+    ddp = DistributedDataParallel(Forgetful())
+    with watched(ddp):
+        train(ddp)
+
+
+@scene
+def gradient_penalty() -> None:
+    """The gradients asked for go back through the model as well, before the backward does."""
+    ddp = DistributedDataParallel(slow_toy())
+
+    def forward() -> Tensor:
+        x = batch().requires_grad_()
+        y = ddp(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        loss: Tensor = y.sum() + gradient.square().sum()
+        return loss
+
+    with watched(ddp):
+        train(ddp, forward=forward)
+
+
+@scene
+def adversarial() -> None:
+    """Forwards whose only gradient is the input's, with one whole backward behind them."""
+    ddp = DistributedDataParallel(slow_toy())
+
+    def forward() -> Tensor:
+        x = batch()
+        for _ in range(2):
+            x = x.detach().requires_grad_()
+            x = x + torch.autograd.grad(ddp(x).sum(), x)[0].sign()
+        loss: Tensor = ddp(x.detach()).sum()
+        return loss
+
+    with watched(ddp):
+        train(ddp, forward=forward)
+
+
+@scene
+def weighed_losses() -> None:
+    """By their gradients in the model's last parameter and in its output, as adaptive weights do."""
+    ddp = DistributedDataParallel(slow_toy())
+    last = list(ddp.parameters())[-1]
+
+    def forward() -> Tensor:
+        y = ddp(batch())
+        (weight,) = torch.autograd.grad(y.sum(), last, retain_graph=True)
+        (slope,) = torch.autograd.grad(y.square().sum(), y, retain_graph=True)
+        loss: Tensor = y.sum() * weight.norm() * slope.norm()
+        return loss
+
+    with watched(ddp):
+        train(ddp, forward=forward)
+
+
 class Renamed(DistributedDataParallel):
     """A subclass of the user's with a forward of its own, and hooks of the user's around it."""
 

@@ -17,6 +17,10 @@ SLOW_FORWARD_AND_BACKWARD = (
     "unused_parameters",
     "checkpointing",
     "reentrant_checkpointing",
+    "reentrant_checkpointing_of_all",
+    "gradient_penalty",
+    "adversarial",
+    "weighed_losses",
     "two_forwards_one_backward",
     "evaluating_without_gradients",
     "compiled_submodule",
@@ -49,6 +53,11 @@ def test_forward_and_backward_are_timed(played: Played, scene: str) -> None:
     for rank in played.runs[scene].ranks:
         assert min(rank.column("forward")) >= DELAY_MS
         assert min(rank.column("backward")) >= DELAY_MS
+
+
+def test_a_backward_begins_where_the_gradients_asked_for_before_it_did(played: Played) -> None:
+    for rank in played.runs["gradient_penalty"].ranks:
+        assert min(rank.column("backward")) >= 2 * DELAY_MS
 
 
 @pytest.mark.parametrize("scene", COMPILED)

@@ -44,6 +44,7 @@ class Replay:
         self._lost = False  # events of the open step
         self._outer: list[tuple[str, str, int]] = []  # the user's phases: name, the phase interrupted, since
         self._optimizers: list[tuple[Any, str]] = []  # steps under way: its mark, and the phase that it interrupted
+        self._closure = False  # whether the outermost has run one: it has no mark from a forward to its gradients
         self._barriers: list[tuple[Any, str]] = []
         self._loads: list[str] = []
         self._forward: Any = None
@@ -89,12 +90,13 @@ class Replay:
         if self._pending is not None:
             self._seal(self._pending)
         self._forward = mark = event[1]
+        record, idle_since = self._open, self._idle_since
+        began = self._enter_closure(mark)
         self.phase, self._since = "forward", mark
-        record = self._open
         if record.start is None:
-            record.start = mark
-        if not self._host_clock and self._idle_since is not None:
-            record.input_waits = _kept(record.input_waits, (self._idle_since, mark))
+            record.start = began
+        if not self._host_clock and idle_since is not None:
+            record.input_waits = _kept(record.input_waits, (idle_since, began))
 
     def _on_forwarded(self, event: Event) -> None:
         mark = event[1]
@@ -104,14 +106,17 @@ class Replay:
         self.phase, self._since = "backward", mark
 
     def _on_computed(self, event: Event) -> None:
-        mark = event[1]
+        self._backward_ends(event[1])
+        self._leave_closure(event[1])
+
+    def _backward_ends(self, mark: Any) -> None:
         if self._backward_from is not None and len(self._open.spans) < MAX_SPANS:
             self._open.spans.append(("backward", self._backward_from, mark, None))
         self._idle_since = self._backward_from = mark
         self.phase, self._since = "other", mark
 
     def _on_ready(self, event: Event) -> None:
-        self._on_computed(event)
+        self._backward_ends(event[1])
         self._open.ready = event[1]
         self.phase = "exposed"
 
@@ -128,6 +133,7 @@ class Replay:
             self._pending = record
         self._open = StepRecord(step + 1, mark)
         self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)
+        self._leave_closure(mark)
 
     def _on_seal(self, _event: Event) -> None:
         if self._pending is not None:
@@ -141,8 +147,11 @@ class Replay:
         self.finished.append(record)
 
     def _on_optimizer(self, event: Event) -> None:
-        if self._optimizers and self.phase != "optimizer":  # left by a step that raised
+        if self._optimizers and (self._closure or self.phase != "optimizer"):  # left by a step that raised
+            self.phase = self._optimizers[0][1]
             self._optimizers.clear()
+        if not self._optimizers:
+            self._closure = False
         self._optimizers.append((event[1], self.phase))
         self.phase, self._since = "optimizer", event[1]
 
@@ -151,9 +160,26 @@ class Replay:
             return
         mark = event[1]
         start, left = self._optimizers.pop()
-        if not self._optimizers and not self._outer:
+        if not self._optimizers and not self._outer and start is not None:
             self._span("optimizer", start, mark, None)
         self.phase, self._since = left, mark
+
+    def _enter_closure(self, mark: Any) -> Any:
+        """A forward begins, of an optimizer's closure if a step is under way; returns the mark since when that was."""
+        if not self._optimizers:
+            return mark
+        since, left = self._optimizers[0]
+        self._optimizers[0], self._closure = (None, left), True
+        if since is None:
+            return mark
+        self._span("optimizer", since, mark, None)
+        return since
+
+    def _leave_closure(self, mark: Any) -> None:
+        """Gradients are there: what follows is the optimizer's again, if its step is under way."""
+        if self._optimizers and self._optimizers[0][0] is None:
+            self._optimizers[0] = (mark, self._optimizers[0][1])
+            self.phase = "optimizer"
 
     def _span(self, column: str, start: Any, end: Any, within: str | None) -> None:
         self._idle_since = end

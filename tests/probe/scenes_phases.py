@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,6 +76,45 @@ def slow_backward() -> None:
 @scene
 def slow_optimizer() -> None:
     laboured(optimizer=SLOW_S)
+
+
+def closing(make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], slow: dict[str, float]) -> None:
+    """Forward and backward within the optimizer's step, with a delay in one phase of rank 1."""
+    mine: dict[str, Any] = slow if dist_rank() == 1 else {}
+    ddp = DistributedDataParallel(Toy(mine.get("forward", 0.0), mine.get("backward", 0.0)))
+    optimizer: Any = make(ddp.parameters())
+    with watched(ddp) as monitor:
+        for x in DataLoader(Rows(mine.get("input", 0.0))):
+
+            def closure(x: Tensor = x) -> Tensor:
+                optimizer.zero_grad()
+                loss: Tensor = ddp(x).pow(2).mean()
+                loss.backward()
+                time.sleep(mine.get("optimizer", 0.0))
+                return loss
+
+            monitor.log(loss=optimizer.step(closure))
+
+
+@scene
+def slow_input_of_a_closure() -> None:
+    closing(torch.optim.Adam, {"input": SLOW_S})
+
+
+@scene
+def slow_forward_of_a_closure() -> None:
+    closing(torch.optim.Adam, {"forward": SLOW_S})
+
+
+@scene
+def slow_backward_of_a_closure() -> None:
+    closing(torch.optim.Adam, {"backward": SLOW_S})
+
+
+@scene
+def slow_optimizer_of_a_closure() -> None:
+    """The optimizer calls it three times."""
+    closing(partial(torch.optim.LBFGS, max_iter=3, tolerance_grad=0, tolerance_change=0), {"optimizer": SLOW_S})
 
 
 @scene

@@ -13,8 +13,10 @@ from tests.probe.probe_stage import SLOW_S
 SLOW_MS = 1000 * SLOW_S * 0.99  # the clock's and float32's rounding
 HALF_MS = SLOW_MS / 2
 PHASES = ("input", "forward", "backward", "optimizer", "other")
+CLOSED = ("input", "forward", "backward", "optimizer")
 SCENES = (
     *(f"slow_{phase}" for phase in PHASES),
+    *(f"slow_{phase}_of_a_closure" for phase in CLOSED),
     "late_for_a_barrier",
     "late_for_a_sum_in_forward",
     "late_for_the_buffers",
@@ -39,6 +41,16 @@ def test_a_delay_lands_in_its_phase_on_its_rank(played: Played, phase: str) -> N
     assert min(quick.column(phase)) < HALF_MS
     for other in set(PHASES) - {phase}:
         assert min(slow.column(other)) < HALF_MS, other
+
+
+@pytest.mark.parametrize("phase", CLOSED)
+def test_a_closures_phases_are_not_the_optimizers(played: Played, phase: str) -> None:
+    quick, slow = ranks(played, f"slow_{phase}_of_a_closure")
+    assert min(slow.column(phase)) >= SLOW_MS
+    assert median(quick.column("exposed")) > HALF_MS
+    for other in {*PHASES, "exposed"} - {phase}:
+        assert min(slow.column(other)) < HALF_MS, other
+        assert min(slow.column(other)) >= -1, other
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -73,6 +73,21 @@ def test_a_phase_whose_end_was_lost_is_not_for_ever() -> None:
     assert rows(replay)[-1].values[4] > 0, "the optimizer counts again"
 
 
+def test_a_step_of_the_optimizers_that_raised_in_its_closure_is_not_for_ever() -> None:
+    log = recorder()
+    replay = Replay(log)
+    log.put("optimizer", 1 * MS)
+    take(log, range(1))  # the closure; what it raised was caught
+    for step in range(1, 4):
+        take(log, range(step, step + 1))
+        log.put("optimizer", 10 * MS * (step + 1) + 1 * MS)
+        log.put("optimized", 10 * MS * (step + 1) + 3 * MS)
+    take(log, range(4, 6))
+    replay.drain()
+    assert [row.values[4] for row in rows(replay)][2:] == [2.0, 2.0, 2.0]
+    assert replay.phase == "other"
+
+
 def test_an_event_that_cannot_be_read_costs_its_step_alone() -> None:
     log = recorder()
     replay = Replay(log)

@@ -195,11 +195,13 @@ class Replay:
 
     def _on_loaded(self, event: Event) -> None:
         _, at, ns, loader = event
+        before = self._loads.pop() if self._loads else "other"
         if not self._outer:
-            self._open.input_ns += ns
+            if not self._loads:  # a load within a load counts once
+                self._open.input_ns += ns
             if loader is not None:  # an evaluation's loader is not the training's
                 self.loader = loader
-        self.phase, self._since = self._loads.pop() if self._loads else "other", at
+        self.phase, self._since = before, at
 
     def _on_log(self, event: Event) -> None:
         """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""

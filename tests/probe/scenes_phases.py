@@ -184,6 +184,20 @@ def evaluating() -> None:
 
 
 @scene
+def named_loading() -> None:
+    """The loader is read within a phase that says so too."""
+    ddp = toy()
+    rows = iter(DataLoader(Rows(SLOW_S if dist_rank() == 1 else 0.0)))
+
+    def fetch(_step: int) -> None:
+        with monitor.phase("input"):
+            next(rows)
+
+    with watched(ddp) as monitor:
+        train(ddp, after=fetch)
+
+
+@scene
 def loader_of_ones_own() -> None:
     ddp = toy()
 

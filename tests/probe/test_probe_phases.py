@@ -21,6 +21,7 @@ SCENES = (
     "late_for_a_sum_in_forward",
     "late_for_the_buffers",
     "evaluating",
+    "named_loading",
     "loader_of_ones_own",
 )
 
@@ -92,6 +93,12 @@ def test_a_named_phase_is_marked_and_what_is_in_it_is_not_the_steps(played: Play
         assert min(slow.column(phase)) < HALF_MS, phase
     marks = {mark.step: mark for mark in slow.frame.marks}
     assert all(marks[step].name == "eval" and marks[step].ms >= SLOW_MS for step in (1, 2, 3))
+
+
+def test_loading_that_is_named_input_counts_once(played: Played) -> None:
+    _, slow = ranks(played, "named_loading")
+    assert min(slow.column("input")) >= SLOW_MS
+    assert min(slow.column("other")) > -HALF_MS
 
 
 def test_a_loader_of_ones_own_counts_as_input(played: Played) -> None:

@@ -1,6 +1,7 @@
 """torch.distributed functions called from Python: the time blocked in them is `barrier` time.
 
-DDP's own gradient reduction is issued in C++ and does not pass here.
+So is the time in `Work.wait`, where asynchronous calls are waited for, and functions that were imported by name before.
+DDP's own gradient reduction is issued and waited for in C++ and does not pass here.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -45,7 +47,7 @@ NAMES = (
 
 
 def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
-    """Wrap the functions as attributes of torch.distributed; returns what puts them back."""
+    """Wrap the functions as attributes of torch.distributed, and `Work.wait`; returns what puts them back."""
     undo: list[Callable[[], None]] = []
     busy = threading.local()
     for name in NAMES:
@@ -54,6 +56,8 @@ def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
             wrapped = _timed(recorder, original, busy)
             setattr(dist, name, wrapped)
             undo.append(functools.partial(_restore, name, wrapped, original))
+    with suppress(Exception):  # without it those waits are work, and nothing worse
+        undo.append(_hook_wait(recorder, busy))
     return undo
 
 
@@ -62,7 +66,22 @@ def _restore(name: str, wrapped: Any, original: Any) -> None:
         setattr(dist, name, original)
 
 
-def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.local) -> Callable[..., Any]:
+def _hook_wait(recorder: Recorder, busy: threading.local) -> Callable[[], None]:
+    work: Any = torch._C._distributed_c10d.Work
+    original = vars(work)["wait"]
+    wrapped = _timed(recorder, original, busy, waits=True)
+
+    def undo() -> None:
+        if vars(work)["wait"] is wrapped:
+            work.wait = original
+
+    work.wait = wrapped
+    return undo
+
+
+def _timed(
+    recorder: Recorder, original: Callable[..., Any], busy: threading.local, *, waits: bool = False
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
@@ -74,7 +93,8 @@ def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.loc
             result = original(*args, **kwargs)
         finally:
             busy.on = False
-            recorder.charge(_ends, recorder, result)
+            # An asynchronous call returns a Work and did not block.
+            recorder.charge(_ends, recorder, waits or result is None)
         return result
 
     return collective
@@ -82,9 +102,8 @@ def _timed(recorder: Recorder, original: Callable[..., Any], busy: threading.loc
 
 def _is_ours(recorder: Recorder) -> bool:
     """The training thread, or the autograd engine's while it runs a backward."""
-    return threading.get_ident() == recorder.thread or recorder.due or recorder.in_backward
+    return threading.get_ident() == recorder.thread or torch._C._current_graph_task_id() >= 0
 
 
-def _ends(recorder: Recorder, result: Any) -> None:
-    # An asynchronous call returns a Work and did not block.
-    recorder.put("barriered", recorder.clock.mark(), result is None)
+def _ends(recorder: Recorder, blocked: bool) -> None:
+    recorder.put("barriered", recorder.clock.mark(), blocked)

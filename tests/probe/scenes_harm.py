@@ -57,6 +57,7 @@ def until_no_threads() -> bool:
 def hooked(ddp: nn.Module) -> dict[str, Any]:
     """All that attach touches."""
     found: dict[str, Any] = {f"dist.{name}": value for name, value in vars(dist).items() if callable(value)}
+    found["wait"] = vars(dist.Work)["wait"]
     found["loader"] = _BaseDataLoaderIter.__next__
     found["forward"] = [type(ddp).forward, *ddp._forward_hooks, *ddp._forward_pre_hooks]
     found["optimizer"] = [*optimizers._global_optimizer_pre_hooks, *optimizers._global_optimizer_post_hooks]

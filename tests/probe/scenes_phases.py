@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import barrier as imported_barrier
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -127,15 +128,34 @@ def dawdle(rank: int) -> None:
         time.sleep(SLOW_S)
 
 
+def meeting(meet: Callable[[], object]) -> None:
+    ddp = toy()
+
+    def after(_step: int) -> None:
+        dawdle(1)
+        meet()
+
+    with watched(ddp):
+        train(ddp, after=after)
+
+
 @scene
 def late_for_a_barrier() -> None:
-    def meet(_step: int) -> None:
-        dawdle(1)
-        dist.barrier()
+    meeting(lambda: dist.barrier())
 
-    ddp = toy()
-    with watched(ddp):
-        train(ddp, after=meet)
+
+@scene
+def late_for_a_barrier_imported_before() -> None:
+    meeting(imported_barrier)
+
+
+@scene
+def late_for_a_sum_waited_for() -> None:
+    def meet() -> None:
+        work: Any = dist.all_reduce(torch.ones(1), async_op=True)
+        work.wait()
+
+    meeting(meet)
 
 
 class Counting(nn.Module):

@@ -14,11 +14,16 @@ SLOW_MS = 1000 * SLOW_S * 0.99  # the clock's and float32's rounding
 HALF_MS = SLOW_MS / 2
 PHASES = ("input", "forward", "backward", "optimizer", "other")
 CLOSED = ("input", "forward", "backward", "optimizer")
+MEETING = (
+    "late_for_a_barrier",
+    "late_for_a_barrier_imported_before",
+    "late_for_a_sum_waited_for",
+    "late_for_a_sum_in_forward",
+)
 SCENES = (
     *(f"slow_{phase}" for phase in PHASES),
     *(f"slow_{phase}_of_a_closure" for phase in CLOSED),
-    "late_for_a_barrier",
-    "late_for_a_sum_in_forward",
+    *MEETING,
     "late_for_the_buffers",
     "evaluating",
     "named_loading",
@@ -58,6 +63,7 @@ def test_a_closures_phases_are_not_the_optimizers(played: Played, phase: str) ->
 def test_the_rank_without_the_delay_is_the_one_that_waits(played: Played, phase: str) -> None:
     quick, slow = ranks(played, f"slow_{phase}")
     assert median(quick.column("exposed")) > HALF_MS
+    assert max(quick.column("barrier")) == 0, "DDP's own waiting is no barrier"
     assert min(slow.column("exposed")) < HALF_MS
     assert min(slow.column("work")) >= SLOW_MS
     assert min(quick.column("work")) < HALF_MS
@@ -69,12 +75,13 @@ def test_both_ranks_steps_take_equally_long(played: Played, phase: str) -> None:
     assert sum(quick.column("duration")) == pytest.approx(sum(slow.column("duration")), abs=HALF_MS)
 
 
-@pytest.mark.parametrize("scene", ["late_for_a_barrier", "late_for_a_sum_in_forward"])
+@pytest.mark.parametrize("scene", MEETING)
 def test_waiting_in_a_collective_is_barrier_time_and_not_work(played: Played, scene: str) -> None:
     waiting, late = ranks(played, scene)
     assert median(waiting.column("barrier")) > HALF_MS
     assert min(waiting.column("work")) < HALF_MS
     assert min(waiting.column("forward")) < HALF_MS
+    assert min(waiting.column("other")) > -HALF_MS, "nothing counts twice"
     assert min(late.column("barrier")) < HALF_MS
     assert min(late.column("other")) >= SLOW_MS
 

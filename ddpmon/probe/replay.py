@@ -233,7 +233,7 @@ class Replay:
             return
         _, mark, blocked = event
         start, within = self._barriers.pop()
-        if blocked:
+        if blocked and self._open.start is not None:  # what goes before the first step is not its
             self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
         self.phase, self._since = within, mark
 

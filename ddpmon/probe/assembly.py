@@ -37,24 +37,60 @@ from ddpmon.probe.untraced import leave_untraced
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo
 
+Undo = Callable[[], None]
+
 _attachments = itertools.count()
 
 
 @dataclass(slots=True)
 class Assembly:
-    """The parts of an attached probe."""
+    """The parts of an attached probe. Its `hooks` are on one DDP module; what is in `undo` is on the process."""
 
+    me: Identity
+    ddp: DistributedDataParallel
     recorder: Recorder
     publisher: Publisher
     draft: Draft
-    undo: list[Callable[[], None]]
+    buckets: bool
+    hooks: list[Undo]
+    undo: list[Undo]
 
     def take_down(self) -> None:
         """Take every hook back and ask the threads to end with a last frame; does not wait."""
-        while self.undo:
-            self.undo.pop()()
+        _undo_all(self.undo)
+        _undo_all(self.hooks)
         self.recorder.put("seal")
         self.publisher.stop("failed" if self.draft.failed else "finished")
+
+    def can_go_on_with(self, ddp: DistributedDataParallel) -> bool:
+        """Whether `ddp` holds the very module that is watched: its wrapper so far has been given up then."""
+        return _bare(ddp.module) is _bare(self.ddp.module) and identify(ddp) == self.me
+
+    def go_on_with(
+        self, model: torch.nn.Module, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer | None
+    ) -> None:
+        """Take the hooks over to `ddp` (inside `model`, if compiled); steps are counted on.
+
+        Raises:
+            Exception: whatever torch raises.
+        """
+        _undo_all(self.hooks)
+        self.ddp = ddp
+        self.recorder.forget_backward()
+        reducer_log, _, notes = _watch(self.recorder, model, ddp, optimizer, self.hooks, buckets=self.buckets)
+        self.draft.reducer_log = reducer_log
+        self.draft.notes += [note for note in notes if note not in self.draft.notes]
+
+
+def _bare(module: torch.nn.Module) -> torch.nn.Module:
+    """The module inside torch.compile's wrapper."""
+    inner: torch.nn.Module = getattr(module, "_orig_mod", module)
+    return inner
+
+
+def _undo_all(undo: list[Undo]) -> None:
+    while undo:
+        undo.pop()()
 
 
 def assemble(
@@ -79,30 +115,25 @@ def assemble(
     me = identify(ddp)
     on_cpu = me.device.type == "cpu"
     clock: Clock = CpuClock() if on_cpu else CudaClock(me.device)
-    undo: list[Callable[[], None]] = []
+    hooks: list[Undo] = []
+    undo: list[Undo] = []
     recorder = Recorder(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
-        timer, notes = _time_buckets(recorder, ddp) if buckets else (None, [])
-        undo += [timer.stop] if timer is not None else []
-        tell = functools.partial(recorder.put, "allreduce")
-        # After the timer, which may renew the reducer and its logger.
-        reducer_log = ReducerLog(ddp, tell, on_cpu=on_cpu)
-        recorder.on_sync = reducer_log
-        undo += [reducer_log.stop, *_hook(recorder, model, ddp, optimizer)]
-        uplink = _uplink(me, name, ddp, bucket_detail=timer is not None)
+        reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
+        uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
-        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timer is not None))
+        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timed))
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
         publisher = Publisher(draft, uplink)
         machine.start()
         publisher.start()
     except Exception:
-        while undo:
-            undo.pop()()
+        _undo_all(undo)
+        _undo_all(hooks)
         raise
-    return Assembly(recorder, publisher, draft, undo)
+    return Assembly(me, ddp, recorder, publisher, draft, timed, hooks, undo)
 
 
 def _import_early() -> None:
@@ -112,24 +143,30 @@ def _import_early() -> None:
             importlib.import_module(name)
 
 
-def _hook(
+def _watch(
     recorder: Recorder,
     model: torch.nn.Module,
     ddp: DistributedDataParallel,
     optimizer: torch.optim.Optimizer | None,
-) -> list[Callable[[], None]]:
-    undo: list[Callable[[], None]] = []
-    try:
-        undo += hook_module(recorder, model, ddp)
-        undo += hook_optimizer(recorder, optimizer)
-        undo += hook_loader(recorder)
-        undo += hook_collectives(recorder)
-        undo.append(hook_collector(recorder.collections))
-    except Exception:
-        while undo:
-            undo.pop()()
-        raise
-    return undo
+    hooks: list[Undo],
+    *,
+    buckets: bool,
+) -> tuple[ReducerLog, bool, list[str]]:
+    """Hook one DDP module; `hooks` gets what undoes it. Returns DDP's log, whether buckets are timed, and notes."""
+    timer, notes = _time_buckets(recorder, ddp) if buckets else (None, [])
+    hooks += [timer.stop] if timer is not None else []
+    # After the timer, which may renew the reducer and its logger.
+    reducer_log = ReducerLog(
+        ddp, functools.partial(recorder.put, "allreduce"), on_cpu=recorder.clock.name == CpuClock.name
+    )
+    recorder.on_sync = reducer_log
+    hooks.append(reducer_log.stop)
+    hooks += hook_module(recorder, model, ddp)
+    hooks += hook_optimizer(recorder, optimizer)
+    hooks += hook_loader(recorder)
+    hooks += hook_collectives(recorder)
+    hooks.append(hook_collector(recorder.collections))
+    return reducer_log, timer is not None, notes
 
 
 def _time_buckets(recorder: Recorder, ddp: DistributedDataParallel) -> tuple[BucketTimer | None, list[str]]:

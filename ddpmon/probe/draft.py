@@ -23,7 +23,11 @@ from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
 
 
 class Draft:
-    """Collects finished steps from `recorder` and writes this rank's frames."""
+    """Collects finished steps from `recorder` and writes this rank's frames.
+
+    Attributes:
+        reducer_log: of the DDP module that is watched at present.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class Draft:
         self._me = identity
         self._recorder = recorder
         self._replay = Replay(recorder)
-        self._reducer_log = reducer_log
+        self.reducer_log = reducer_log
         self._machine = machine
         self._run = run
         self._sources = sources
@@ -99,7 +103,7 @@ class Draft:
         """This rank's frame, now."""
         rows, thinned = self._window.select(monotonic())
         me, recorder, replay = self._me, self._recorder, self._replay
-        recorder.on_sync = self._reducer_log
+        recorder.on_sync = self.reducer_log
         self._seq += 1
         return RankFrame(
             run_id=self._run(),
@@ -119,8 +123,8 @@ class Draft:
             steps=frames.columns(rows),
             thinned=thinned,
             buckets=frames.bucket_columns(rows),
-            bucket_count=self._reducer_log.bucket_count,
-            gradient_bytes=self._reducer_log.gradient_bytes,
+            bucket_count=self.reducer_log.bucket_count,
+            gradient_bytes=self.reducer_log.gradient_bytes,
             marks=frames.marks(rows),
             process=self._machine.process,
             dropped_steps=replay.dropped,

@@ -86,6 +86,23 @@ class Monitor:
         self._fail(error)
         self._end()
 
+    def _go_on_with(self, model: Any, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer | None) -> bool:
+        """Watch `model` from now on, if it is the one watched so far or a new wrapper of that; never raises."""
+        if self.model is model:
+            _say_once("attach was called twice: this model is watched already in this process; call detach first")
+            return True
+        try:
+            if self._assembly is not None and self._assembly.can_go_on_with(ddp):
+                self._assembly.go_on_with(model, ddp, optimizer)
+                self.model = model
+                return True
+        except Exception as error:
+            say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
+            self._end()
+            return False
+        _say_once("attach was called twice: another model is watched already in this process; call detach first")
+        return False
+
     def _fail(self, error: BaseException | None) -> None:
         """Take down that training ends with `error`, if that is a failure."""
         if self._assembly is not None and error is not None and is_failure(error):
@@ -110,6 +127,9 @@ class _Process:
     active: Monitor | None = None
     registered = False
 
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
 
 _process = _Process()
 
@@ -132,16 +152,18 @@ def attach(
             the working directory, the temporary folder and /dev/shm.
 
     Returns:
-        A Monitor. With DDPMON=0, on a model that is not DDP, or if a run is watched already, it does nothing, and one
-        line on stderr says why. Never raises.
+        A Monitor. With DDPMON=0, on a model that is not DDP, or if another model is watched already, it does nothing,
+        and one line on stderr says why. For a new wrapper of the module that is watched already, and for the same
+        model again, it is the Monitor that there is: the run goes on. Never raises.
     """
     if os.environ.get("DDPMON") == "0":
         return Monitor(model)
     ddp = getattr(model, "_orig_mod", model)
     if (reason := _refusal(model, ddp)) is not None:
         say(reason)
-        active = _process.active
-        return active if active is not None and active.model is model else Monitor(model)
+        return Monitor(model)
+    if (active := _process.active) is not None:
+        return active if active._go_on_with(model, ddp, optimizer) else Monitor(model)
     if buckets is None:
         buckets = os.environ.get("DDPMON_BUCKETS") == "1"
     monitor = Monitor(model)
@@ -181,10 +203,14 @@ def _refusal(model: Any, ddp: Any) -> str | None:
         return f"{kind} is not DistributedDataParallel, so nothing is watched; wrap it in DDP before attach"
     if not (dist.is_available() and dist.is_initialized()):
         return "the process group is gone, so nothing is watched; attach before destroy_process_group"
-    if _process.active is not None:
-        same = "this model" if _process.active.model is model else "another model"
-        return f"attach was called twice: {same} is watched already in this process; call detach first"
     return None
+
+
+def _say_once(text: str) -> None:
+    """What all ranks would say alike, and again each epoch."""
+    if speaks_for_its_host(dist.get_rank()) and text not in _process.said:
+        _process.said.add(text)
+        say(text)
 
 
 def _register_once() -> None:

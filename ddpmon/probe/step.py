@@ -149,6 +149,10 @@ class Recorder:
         if began:
             self.spend(began)
 
+    def forget_backward(self) -> None:
+        """No forward so far is waited for: its module is no longer watched."""
+        self.due = self.in_backward = self.syncing = False
+
     def gradients_ready(self) -> None:
         """The engine's callback when all gradients of a backward are computed; the sync point's is queued behind it."""
         began = perf_counter_ns() if self.sampling else 0

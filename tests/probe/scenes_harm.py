@@ -110,10 +110,11 @@ def attached_twice() -> None:
     ddp, other = toy(), toy()
     with ddpmon.attach(ddp) as monitor:
         with heard() as same:
-            again = ddpmon.attach(ddp)
+            again = [ddpmon.attach(ddp) for _ in range(2)]
         with heard() as different, ddpmon.attach(other) as second:
             train(other)
-        note(same=same, different=different, one=again is monitor, second=second.enabled, first=monitor.enabled)
+            ddpmon.attach(toy())
+        note(same=same, different=different, one=again == [monitor] * 2, second=second.enabled, first=monitor.enabled)
 
 
 class Unwilling:

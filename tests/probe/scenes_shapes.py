@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from tests.probe.probe_stage import STEPS, WIDTH, Toy, batch, late, perform, scene, train, watched
+import ddpmon
+from tests.probe.probe_stage import STEPS, WIDTH, Toy, batch, late, note, perform, scene, train, watched
 
 DELAY_S = 0.03
 
@@ -244,6 +247,21 @@ def another_model_beside() -> None:
 
     with watched(ddp):
         train(ddp, forward=forward)
+
+
+@scene
+def wrapped_anew() -> None:
+    """For each step, as some do for each epoch; attached each time, and never detached in between."""
+    model = slow_toy()
+    found, wrappers = [], []
+    with watched(DistributedDataParallel(model)) as monitor:
+        for _ in range(STEPS + 1):
+            ddp = DistributedDataParallel(model)
+            wrappers.append(weakref.ref(ddp))
+            found.append(ddpmon.attach(ddp) is monitor)
+            train(ddp, steps=1)
+        gc.collect()
+        note(same=found, held=[wrapper() is not None for wrapper in wrappers])
 
 
 def logging(when: str) -> None:

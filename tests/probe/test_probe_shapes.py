@@ -27,6 +27,7 @@ SLOW_FORWARD_AND_BACKWARD = (
     "forward_of_a_subclass",
     "forward_of_an_instance",
     "another_model_beside",
+    "wrapped_anew",
 )
 COMPILED = ("ddp_of_compiled", "compiled_ddp")
 LOGGED = ("logged_before_backward", "logged_after_backward", "logged_after_the_optimizer")
@@ -65,6 +66,12 @@ def test_a_compiled_models_forward_and_backward_are_timed(played: Played, scene:
     for rank in played.runs[scene].ranks:
         assert min(rank.column("forward")) > 0
         assert min(rank.column("backward")) >= DELAY_MS
+
+
+def test_a_model_wrapped_anew_is_watched_on_and_its_wrapper_given_up(played: Played) -> None:
+    for rank in played.runs["wrapped_anew"].ranks:
+        assert rank.notes == {"same": [True] * (STEPS + 1), "held": [False] * STEPS + [True]}
+    assert "attach was called twice" not in played.output
 
 
 def test_another_models_forward_is_not_this_ones(played: Played) -> None:

@@ -73,9 +73,11 @@ def test_a_rank_that_fails_is_named_with_its_exception_and_line(
     assert "in _raise" in finding.summary
 
 
-def test_data_that_ends_early_on_one_rank_is_no_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    finding, snapshot = told_of(monkeypatch, tmp_path, "end:rank=1", "uneven_inputs")
-    assert (finding.severity, finding.ranks) == ("critical", (1,))
+def test_data_that_ends_early_on_the_rank_with_the_store_is_no_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    finding, snapshot = told_of(monkeypatch, tmp_path, "end:rank=0", "uneven_inputs")
+    assert (finding.severity, finding.ranks) == ("critical", (0,))
     assert lasting(snapshot, "hang") is None
 
 

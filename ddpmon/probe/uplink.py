@@ -26,6 +26,7 @@ from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
 _LONGEST_URL, _LONGEST_LINE = 300, 2000
+_ASKED, _STILL_S = 16, 2.0  # others that are looked at, and how long an end is waited for; frames come once a second
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Uplink:
     signer: Signer | None = field(default_factory=signer_of_environment)
     _address: tuple[str, int] | None = None
     _store: Store | None = None
+    _server: TcpStore | None = None
     _serves: bool = False
     _info: bytes = b""
     _url: str = ""
@@ -110,9 +112,14 @@ class Uplink:
             self._store = None
 
     def linger(self, seconds: float) -> None:
-        """Whoever hosts the store keeps it up for watchers to read the end."""
-        if self._serves:
-            time.sleep(seconds)
+        """Whoever hosts the store keeps it up for watchers to read the end, and for ranks that still publish."""
+        if not self._serves:
+            return
+        time.sleep(seconds)
+        before: list[bytes | None] = []
+        while (now := self._last_words()) != before:
+            before = now
+            time.sleep(_STILL_S)
 
     def close(self) -> None:
         """Withdraw the run's file and close the store."""
@@ -122,7 +129,13 @@ class Uplink:
         self.training = None
         if self._store is not None:
             self._store.close()
-            self._store = None
+            self._store = self._server = None
+
+    def _last_words(self) -> list[bytes | None]:
+        """The newest frames of some other ranks, only to be compared: they change while the rank lives."""
+        world = self.identity.world_size
+        others = range(1, world, -(-world // _ASKED))
+        return self._server.get_many([rank_key(self.run, rank) for rank in others]) if self._server else []
 
     def _put(self, key: str, value: bytes) -> None:
         if self._store is None:
@@ -152,7 +165,7 @@ class Uplink:
         if port != FIRST_PORT:
             self.missed_ports[FIRST_PORT], self._missed = "this run's store", _url(host, FIRST_PORT)
             self._review_ports()
-        self._serves = True
+        self._serves, self._server = True, store
         return store, host, port
 
     def _review_ports(self) -> None:

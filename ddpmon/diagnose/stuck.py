@@ -50,13 +50,13 @@ def _is_half_told(scene: Scene) -> bool:
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
-    lost = any(ages[rank] > LOST_S and scene.close(frame.step) for rank, frame in scene.silent.items())
+    lost = any(ages[rank] > LOST_S for rank in scene.missing())
     return lost or any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values())
 
 
 def _hang(run: Run, scene: Scene) -> Finding:
     """Who it is, by the best evidence there is: silence, the flight recorders, the phases."""
-    silent = [rank for rank, frame in scene.silent.items() if scene.close(frame.step)]
+    silent = scene.missing()
     if silent:
         step_s = span(scene.seconds)
         where = clean(scene.silent[silent[0]].phase, 40)

@@ -75,7 +75,7 @@ def test_ranks_that_finish_unequally_leave_the_verdict_as_it_is() -> None:
     for tick in range(16):  # rank 0 alone saves for four seconds behind the last step, which it tells of late
         now, first = float(tick), min(10 * tick, 100)
         for rank in range(3):
-            state = "finished" if rank and tick >= 10 or tick == 15 else "running"
+            state = "finished" if (rank and tick >= 10) or tick == 15 else "running"
             behind = 3 if tick == 10 and not rank else 0
             part = job.columns(rank, first, first + 10 - behind)
             run.add_rank(rank_frame(rank, tick, part, state=state, phase="other"), now)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stuck import find_stuck
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
@@ -149,6 +151,16 @@ def test_beside_a_lost_or_failed_rank_there_is_nothing_to_add() -> None:
     frame = {"state": "running", "phase": "backward", "phase_s": 0.1}
     assert judge(waiter(), waiter(), frame, silent={2: 30.0}) == []
     assert judge(waiter(), waiter(), {"state": "failed", "phase": "input"}) == []
+
+
+@pytest.mark.parametrize(("step_ms", "behind"), [(93.0, 20), (10.0, 150)])
+def test_what_a_silent_rank_did_after_its_last_word_is_allowed_for(step_ms: float, behind: int) -> None:
+    steps = columns(range(300), {"duration": [step_ms] * 300})
+    before = {"steps": columns(range(300 - behind), {"duration": [step_ms] * (300 - behind)}), "phase_s": 0.1}
+    waits = waiter(flight(33, 32), steps=steps)
+    finding = only(judge(waits, before, waits, silent={1: 6.0}))
+    assert (finding.kind, finding.ranks) == ("hang", (1,))
+    assert judge(waits, before, waits, silent={1: 12.0}) == []  # as a lost rank it is spoken of elsewhere
 
 
 def test_a_rank_lost_long_ago_does_not_hide_a_hang() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
-from ddpmon.diagnose.pausing import find_pause
+from ddpmon.diagnose.pausing import find_apart, find_pause
 from ddpmon.diagnose.scene import Scene, in_named_phase, look
 from ddpmon.diagnose.standstill import (
     nobody,
@@ -39,7 +39,7 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         return find_left_behind(run, ages)
     if _explained(scene, ages):
         return []
-    found = find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
+    found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
     return [] if found.kind == "hang" and not found.ranks and _is_half_told(scene) else [found]
 
 

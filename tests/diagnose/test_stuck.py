@@ -214,6 +214,22 @@ def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
     assert only(judge(saving, saving)).severity == "info"
 
 
+@pytest.mark.parametrize("step", [-1, 120])
+@pytest.mark.parametrize("phases", [("forward", "backward"), ("backward", "backward"), ("barrier", "barrier")])
+def test_ranks_that_go_through_their_phases_without_a_reduction_do_not_hang(
+    step: int, phases: tuple[str, str]
+) -> None:
+    """Gradient accumulation for minutes, or `no_sync` for good with parameters that are averaged by hand."""
+    own = {"steps": columns([], {})} if step < 0 else {}
+    says = [own | {"state": "stalled", "phase": phase, "phase_s": 0.4, "stall": stall(400.0)} for phase in phases]
+    finding = only(judge(*says))
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("pause", "info", (), step + 1)
+    assert "all 2 ranks go from phase to phase" in finding.summary
+    assert "no_sync" in finding.summary
+    stopped = only(judge(says[0], says[1] | {"phase_s": 30.0}))
+    assert (stopped.kind, stopped.severity) == ("hang", "critical")
+
+
 def test_work_after_the_last_step_is_no_hang() -> None:
     finding = only(judge(stuck("forward"), {"state": "finished"}, {"state": "finished"}))
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))

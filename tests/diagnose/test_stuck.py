@@ -216,9 +216,7 @@ def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
 
 @pytest.mark.parametrize("step", [-1, 120])
 @pytest.mark.parametrize("phases", [("forward", "backward"), ("backward", "backward"), ("barrier", "barrier")])
-def test_ranks_that_go_through_their_phases_without_a_reduction_do_not_hang(
-    step: int, phases: tuple[str, str]
-) -> None:
+def test_ranks_that_go_through_their_phases_without_a_reduction_do_not_hang(step: int, phases: tuple[str, str]) -> None:
     """Gradient accumulation for minutes, or `no_sync` for good with parameters that are averaged by hand."""
     own = {"steps": columns([], {})} if step < 0 else {}
     says = [own | {"state": "stalled", "phase": phase, "phase_s": 0.4, "stall": stall(400.0)} for phase in phases]

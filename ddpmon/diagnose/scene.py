@@ -15,7 +15,7 @@ from ddpmon.schema import RankFrame
 WAITING = frozenset({"exposed", "barrier"})
 BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
 PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
-_QUEUED = 8
+QUEUED = 8
 _UNTOLD_S = 2.0  # a rank publishes every second: what it did behind its last frame it does not tell
 Frames = dict[int, RankFrame]
 
@@ -47,7 +47,7 @@ class Scene:
 
         On a GPU their hosts may have queued some steps more.
         """
-        return step <= self.held <= step + untold + _QUEUED
+        return step <= self.held <= step + untold + QUEUED
 
     def missing(self) -> list[int]:
         """The silent ranks that the others may wait for."""

@@ -21,6 +21,7 @@ class Case:
     Attributes:
         key: who is under suspicion.
         high, low: how many judgements in a row said yes, and clearly no.
+        calm: the first step without it, by the first of these that said no.
         confirmed_at: the step at which it had held often enough in a row.
         finding: how it was last described.
     """
@@ -28,6 +29,7 @@ class Case:
     key: int
     high: int = 0
     low: int = 0
+    calm: int = 0
     confirmed_at: int | None = None
     finding: Finding | None = None
 
@@ -69,14 +71,25 @@ class Cases:
         """Forget those who are no longer judged."""
         self._cases = {key: case for key, case in self._cases.items() if key in keys}
 
-    def turn(self, key: int, step: int, *, high: bool, low: bool) -> None:
-        """Take one judgement in, made at `step`."""
+    def turn(self, key: int, step: int, *, high: bool, low: bool, calm: int | None = None) -> None:
+        """Take one judgement in, made at `step`.
+
+        Args:
+            key: on whom.
+            step: the last one that it looked at.
+            high: whether it says yes.
+            low: whether it says clearly no.
+            calm: the first step without the trouble, if this is the first to say no; by default `step`. A window says
+                no only once half of its steps are without it.
+        """
         case = self._cases.get(key)
         if case is None:
             if not high:
                 return
             case = self._cases[key] = Case(key)
         case.high = case.high + 1 if high else 0
+        if low and not case.low:
+            case.calm = step if calm is None else calm
         case.low = case.low + 1 if low else 0
         if case.confirmed_at is None:
             if case.high >= self._confirmations:
@@ -84,13 +97,13 @@ class Cases:
             elif not high:
                 del self._cases[key]
         elif case.low >= CLEAR_STEPS:
-            self.clear(key, step)
+            self.clear(key, case.calm)
 
     def clear(self, key: int, step: int) -> None:
-        """The suspicion is over since `step`."""
+        """The suspicion is over: `step` was the first without it."""
         case = self._cases.pop(key, None)
         if case is not None and case.finding is not None:
-            self.cleared.append(over(case.finding, step))
+            self.cleared.append(over(case.finding, max(step, case.finding.since_step or 0)))
             del self.cleared[:-_REMEMBERED]
 
 

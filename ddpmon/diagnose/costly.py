@@ -65,7 +65,7 @@ class CostlyRanks:
         for case in list(self.cases):
             own = _own_hits(ledger, hits[:end], case.key)
             if end - 1 - own.last > own.pause:
-                self.cases.clear(case.key, step)
+                self.cases.clear(case.key, int(ledger.steps[own.last + 1]))
 
     def _describe(self, run: Run, ledger: Ledger, case: Case, hits: NDArray[np.bool_], named: set[int]) -> None:
         own = _own_hits(ledger, hits, case.key)

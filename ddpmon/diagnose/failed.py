@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.echoes import Role, error_of, place_of, role_of, step_of
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.scene import QUEUED
 from ddpmon.diagnose.wording import does, who
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
@@ -19,6 +21,7 @@ _ADVICE: dict[Role, str] = {
     "interrupt": "",
     "echo": "look at the log and at the kernel's log of the rank that ended first",
 }
+_LEFT = "let all ranks do equally many steps: look for an exit, a return or a `continue` that only some of them reach"
 
 
 def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -39,7 +42,8 @@ def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         return [_after_vanishing(run, failed, vanished, by_role["echo"])]
     if by_role["unknown"]:
         return [_primary(failed, by_role["unknown"], "unknown")]
-    return [_only_echoes(failed, by_role["echo"])]
+    left = _left(run, failed[by_role["echo"][0]])
+    return [_after_leaving(run, failed, left, by_role["echo"]) if left else _only_echoes(failed, by_role["echo"])]
 
 
 def _vanished(run: Run, ages: NDArray[np.float64]) -> list[int]:
@@ -47,6 +51,13 @@ def _vanished(run: Run, ages: NDArray[np.float64]) -> list[int]:
     with np.errstate(invalid="ignore"):
         vanished: list[int] = np.flatnonzero(~run.standing.ended & (ages > SILENT_S)).tolist()
     return vanished
+
+
+def _left(run: Run, echo: RankFrame) -> list[int]:
+    """Ranks that had ended without an exception just where another could not go on."""
+    steps, last = run.standing.step, step_of(echo)
+    left: list[int] = np.flatnonzero(run.standing.finished & (steps <= last) & (steps >= last - QUEUED)).tolist()
+    return left
 
 
 def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) -> Finding:
@@ -86,6 +97,18 @@ def _after_vanishing(run: Run, failed: dict[int, RankFrame], vanished: list[int]
     summary = f"{who(vanished)} vanished without a word; {who(echoes)} then failed with {error_of(failed[echoes[0]])}"
     lost = {rank: state.frame for rank in vanished if (state := run.ranks[rank]) is not None}
     return _finding(failed | lost, vanished, "echo", summary, {"exception": error_of(failed[echoes[0]])})
+
+
+def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echoes: list[int]) -> Finding:
+    their, them = ("its", "it") if len(left) == 1 else ("their", "them")
+    gone = {rank: run.states[rank].frame for rank in left}
+    error = error_of(failed[echoes[0]])
+    summary = (
+        f"{who(left)} had ended {_after(gone[left[0]])} ({their} program left, or {their} data ended), and "
+        f"{who(sorted(echoes))} failed waiting for {them}: {error}"
+    )
+    found = _finding(failed | gone, left, "echo", summary, {"exception": error})
+    return replace(found, advice=_LEFT)
 
 
 def _only_echoes(failed: dict[int, RankFrame], echoes: list[int]) -> Finding:

@@ -27,7 +27,7 @@ class Finding:
         evidence: the numbers that it rests on.
         summary: one sentence a tired person understands.
         advice: what to do or look at next.
-        cleared_at_step: the step at which it was seen to be over, None while it lasts.
+        cleared_at_step: about the first step without it, None while it lasts.
     """
 
     kind: str

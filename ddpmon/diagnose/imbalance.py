@@ -33,7 +33,8 @@ class UnevenWork:
         for end in ends[ends >= WINDOW].tolist():
             cost, own = _imbalance(ledger, end)
             high = cost >= _COST and own <= _OWN_SHARE and not explained
-            self.cases.turn(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained)
+            calm = int(steps[end - 1 if explained else end - 1 - WINDOW // 2])
+            self.cases.turn(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained, calm=calm)
             for case in self.cases:
                 if high:
                     since = case.confirmed_at if case.finding is None else case.finding.since_step

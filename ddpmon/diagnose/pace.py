@@ -22,6 +22,7 @@ _JOB, _NETWORK = 0, 1
 _SHARE = 0.8
 _LEAST_PCT = 2.0
 _FLAT = 0.5
+_HIGH = 0.75  # of the values since the onset so many are below those of the rise, or fewer
 _PASSING_MS = 10_000.0  # of the job's time: what is not slow for longer is information
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _NAMES_SOMEBODY = ("straggler", "intermittent_straggler", "slow_node", "uneven_work")
@@ -39,6 +40,7 @@ class Pace:
         self._normal: Numbers = {}
         self._most_are_late = False  # the typical rank is then one of those that are named
         self._judged = -1
+        self._shown = self._together  # what the job was last seen to be slower by
 
     def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
@@ -65,14 +67,30 @@ class Pace:
         self._together.feed(step, typical + transfer)
         self._transfer.feed(step, transfer)
         slower = self._slower(somebody=somebody)
+        self._shown = slower or self._shown
         if not self._normal or (slower is None and not self._transfer.high and not self.cases.keys):
             return
         now = _figures(ledger, place, WINDOW)
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(ledger.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
-        self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low)
-        self.cases.turn(_JOB, step, high=whole, low=not whole)
+        calm = self._calm(ledger, place, _NETWORK, self._transfer)
+        self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
+        calm = self._calm(ledger, place, _JOB, self._shown)
+        self.cases.turn(_JOB, step, high=whole, low=not whole, calm=calm)
+
+    def _calm(self, ledger: Ledger, place: int, key: int, shift: Shift) -> int:
+        """The first step without it, as seen from `place`: from there on most are below the middle of the rise."""
+        steps = ledger.steps
+        told = [case.finding for case in self.cases if case.key == key and case.finding is not None]
+        if not told:
+            return int(steps[place])
+        since = int(np.searchsorted(steps, told[0].since_step or 0))
+        part = slice(min(place, max(since, place + 1 - BASELINE)), place + 1)
+        values = self._history(ledger, shift)[part]
+        middle = (shift.normal + float(np.quantile(values, _HIGH))) / 2
+        below = np.cumsum(np.where(values <= middle, 1, -1)[::-1])
+        return int(steps[place - int(below.argmax())])
 
     def _slower(self, *, somebody: bool) -> Shift | None:
         """What shows that the job is slower: what all ranks take, or the step where nobody is known to hold it up."""

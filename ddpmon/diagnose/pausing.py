@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.scene import PATIENCE_S, Scene, in_named_phase
 from ddpmon.diagnose.wording import clean, does, place, span, stack_text, who
 from ddpmon.run.model import Run
+from ddpmon.schema import RankFrame
 
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
@@ -28,18 +30,51 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
         return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=True)
     if scene.held < 0:
         return None
-    over = any(frame.state == "finished" and scene.close(frame.step) for frame in scene.ended.values())
+    over = _is_over(scene)
     if over or all(_at_something(scene, rank) for rank in busy):
         return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=over)
     return None
 
 
+def find_apart(scene: Scene) -> Finding | None:
+    """A job in which every rank goes from phase to phase and none synchronises: that is no hang, however long.
+
+    So it is while gradients are accumulated, under `no_sync` for good, and where another model is trained than the one
+    that is attached; an evaluation looks like it, too.
+    """
+    frames = list(scene.going.values())
+    if _is_over(scene) or not frames or any(in_named_phase(frame) or not _moves(scene, frame) for frame in frames):
+        return None
+    ranks, phases = sorted(scene.going), Counter(frame.phase for frame in frames)
+    now = " and ".join(phase for phase, _ in phases.most_common(2))
+    go = does(ranks, "go") if len(ranks) < 2 or scene.silent or scene.ended else f"all {len(ranks):,} ranks go"
+    return Finding(
+        kind="pause",
+        severity="info",
+        summary=f"no gradient reduction for {span(scene.seconds)}, though {go} from phase to phase (now {now}): "
+        f"gradient accumulation, no_sync, an evaluation, or another model than the one attached",
+        since_step=scene.held + 1,
+        evidence={"seconds": scene.seconds, "waiting": len(scene.waiting()), "name": now},
+        advice="nothing, if this was meant: ranks are compared by the steps that reduce gradients; "
+        "an evaluation has a name within `with monitor.phase(name)`",
+    )
+
+
+def _is_over(scene: Scene) -> bool:
+    """Whether the others have finished, just where these are."""
+    return any(frame.state == "finished" and scene.close(frame.step) for frame in scene.ended.values())
+
+
+def _moves(scene: Scene, frame: RankFrame) -> bool:
+    """Whether the rank has entered its phase lately; before the first step phases may well take longer."""
+    return frame.phase_s < (PATIENCE_S if scene.held < 0 else min(PATIENCE_S, scene.seconds) / 2)
+
+
 def _at_something(scene: Scene, rank: int) -> bool:
     """Whether the rank moves from phase to phase, or does what belongs to no phase while nobody waits for it."""
     frame = scene.going[rank]
-    moving = frame.phase_s < min(PATIENCE_S, scene.seconds) / 2
     between = frame.phase == "other" and not scene.waiting()
-    return in_named_phase(frame) or moving or between
+    return in_named_phase(frame) or _moves(scene, frame) or between
 
 
 def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named: bool, over: bool = False) -> Finding:

@@ -15,7 +15,8 @@ from ddpmon.schema import RankFrame
 WAITING = frozenset({"exposed", "barrier"})
 BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
 PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
-_QUEUED = 8
+QUEUED = 8
+_UNTOLD_S = 2.0  # a rank publishes every second: what it did behind its last frame it does not tell
 Frames = dict[int, RankFrame]
 
 
@@ -30,6 +31,7 @@ class Scene:
         held: the last step that the stopped ranks have finished.
         seconds: how long the job has stood still.
         patience_s: after how long a rank says that it stands still.
+        untold: steps that a rank may have finished before it fell silent, and not told of.
     """
 
     going: Frames = field(default_factory=dict)
@@ -38,13 +40,18 @@ class Scene:
     held: int = -1
     seconds: float = 0.0
     patience_s: float = PATIENCE_S
+    untold: int = 0
 
-    def close(self, step: int) -> bool:
-        """Whether a rank that came to its end after `step` is what the others wait for.
+    def close(self, step: int, untold: int = 0) -> bool:
+        """Whether a rank that came to its end after `step`, or as many more as `untold`, is what the others wait for.
 
         On a GPU their hosts may have queued some steps more.
         """
-        return step <= self.held <= step + _QUEUED
+        return step <= self.held <= step + untold + QUEUED
+
+    def missing(self) -> list[int]:
+        """The silent ranks that the others may wait for."""
+        return [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold)]
 
     def waiting(self) -> list[int]:
         """The ranks that wait for others."""
@@ -82,7 +89,10 @@ def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
     if not stopped:
         return None
     held, seconds = max(frame.step for frame in stopped), max(map(_seconds, stopped))
-    scene = Scene(held=held, seconds=seconds, patience_s=_patience_s(run, stopped[0].rank))
+    step_s = _step_s(run, stopped[0].rank)
+    patience_s = max(PATIENCE_S, 10 * step_s)
+    untold = int(_UNTOLD_S / step_s) if step_s > 0 else 0
+    scene = Scene(held=held, seconds=seconds, patience_s=patience_s, untold=untold)
     for rank, frame in frames:
         if frame.state in ("finished", "failed"):
             scene.ended[rank] = frame
@@ -96,13 +106,14 @@ def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFram
     still = [frame for _, frame in frames if frame.state == "stalled"]
     held_up = [(rank, frame) for rank, frame in frames if frame.phase in WAITING and frame.phase_s >= PATIENCE_S]
     if held_up:
-        patience = _patience_s(run, held_up[0][0])
+        patience = max(PATIENCE_S, 10 * _step_s(run, held_up[0][0]))
         still += [frame for _, frame in held_up if frame.state == "running" and frame.phase_s >= patience]
     return still
 
 
-def _patience_s(run: Run, rank: int) -> float:
-    return max(PATIENCE_S, float(np.nan_to_num(median(run.rings.column["duration"][rank]))) / 100)
+def _step_s(run: Run, rank: int) -> float:
+    """The rank's median step, 0 before its first."""
+    return float(np.nan_to_num(median(run.rings.column["duration"][rank]))) / 1e3
 
 
 def _seconds(frame: RankFrame) -> float:

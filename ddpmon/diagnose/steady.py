@@ -36,9 +36,10 @@ class SteadyRule:
         for start in range(first, len(steps), _CHUNK):
             part = slice(start - WINDOW + 1, min(len(steps), start + _CHUNK))
             verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.cases.keys))
+            calm = steps[start - WINDOW // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):
                     high, low = bool(verdicts.high[place, at]), bool(verdicts.low[place, at])
-                    self.cases.turn(int(keys[row]), step, high=high, low=low)
+                    self.cases.turn(int(keys[row]), step, high=high, low=low, calm=calm[at])
         if len(steps):
             self._judged = max(self._judged, int(steps[-1]))

@@ -83,7 +83,7 @@ class Stragglers:
         self._hosts.update(ledger.steps, ledger.host_ratios, np.array(keys, np.int64))
         for case in self._hosts.cases:  # one of its ranks may go on being late alone, and the host's median with it
             if case.finding is not None and case.high and not _all_late(ledger, keys.index(case.key), *_STILL_ALL_LATE):
-                self._hosts.cases.clear(case.key, int(ledger.steps[-1]))
+                self._hosts.cases.clear(case.key, int(ledger.steps[-1 - WINDOW // 2]))
         cases = [(keys.index(case.key), case) for case in self._hosts.cases]
         return [
             (place, case) for place, case in cases if case.finding is not None or _all_late(ledger, place, *_ALL_LATE)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
-from ddpmon.diagnose.pausing import find_pause
+from ddpmon.diagnose.pausing import find_apart, find_pause
 from ddpmon.diagnose.scene import Scene, in_named_phase, look
 from ddpmon.diagnose.standstill import (
     nobody,
@@ -39,7 +39,7 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         return find_left_behind(run, ages)
     if _explained(scene, ages):
         return []
-    found = find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
+    found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
     return [] if found.kind == "hang" and not found.ranks and _is_half_told(scene) else [found]
 
 
@@ -50,13 +50,13 @@ def _is_half_told(scene: Scene) -> bool:
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
-    lost = any(ages[rank] > LOST_S and scene.close(frame.step) for rank, frame in scene.silent.items())
+    lost = any(ages[rank] > LOST_S for rank in scene.missing())
     return lost or any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values())
 
 
 def _hang(run: Run, scene: Scene) -> Finding:
     """Who it is, by the best evidence there is: silence, the flight recorders, the phases."""
-    silent = [rank for rank, frame in scene.silent.items() if scene.close(frame.step)]
+    silent = scene.missing()
     if silent:
         step_s = span(scene.seconds)
         where = clean(scene.silent[silent[0]].phase, 40)

@@ -55,7 +55,7 @@ class LateTogether:
             if _GROUP in self.cases:
                 own = _hits(ledger, self._who, end)
                 if end - 1 - own.last > own.pause:
-                    self.cases.clear(_GROUP, int(steps[end - 1]))
+                    self.cases.clear(_GROUP, int(steps[own.last + 1]))
         for case in self.cases:
             if case.high:
                 case.finding = _described(run, ledger, case, self._who) or case.finding

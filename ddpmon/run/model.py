@@ -248,13 +248,18 @@ class Run:
         return found
 
     def taking_part(self) -> NDArray[np.bool_]:
-        """[world] the ranks whose steps are compared: those that have not ended, or all once all have.
+        """[world] the ranks whose steps are compared: those that have not ended, or the others have not left behind.
 
         A rank that has started anew counts its steps from 0, so it is compared only once most others have, too.
         """
         known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.apart()
-        going_on = known & ~self.standing.ended
-        return going_on if going_on.any() else known
+        ended = known & self.standing.ended
+        if not ended.any():
+            return known
+        going_on = known & ~ended
+        newest = int(self.rings.last[going_on if going_on.any() else known].max())
+        found: NDArray[np.bool_] = going_on | (ended & (self.rings.last + 1 >= newest))
+        return found
 
     def apart(self) -> NDArray[np.bool_]:
         """[world] the ranks that have started anew while most have not (or the reverse), and are elsewhere by 10 s."""

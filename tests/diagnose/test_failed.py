@@ -62,6 +62,20 @@ def test_only_echoes_and_a_rank_that_vanished() -> None:
     assert only(judge(ECHO, "running", ECHO)).ranks == ()
 
 
+def test_a_rank_that_left_without_an_exception_is_what_the_echoes_waited_for() -> None:
+    finding = only(judge(ECHO, "finished", ECHO))
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("rank_failed", "critical", (1,), 121)
+    assert finding.summary.startswith("rank 1 had ended after step 120 (its program left, or its data ended), and ")
+    assert "ranks 0, 2 failed waiting for it: RuntimeError" in finding.summary
+    for step in (60, 125):  # one that left long before, and one that got further
+        run = Run(run_info(2))
+        run.add_rank(rank_frame(0, 9, columns([120], {"duration": [1.0]}), state="failed", failure=ECHO), 100.0)
+        run.add_rank(rank_frame(1, 9, columns([step], {"duration": [1.0]}), state="finished"), 100.0)
+        assert only(find_failed(run, run.ages(100.0))).ranks == ()
+    cause = Failure("ValueError", "x", 120)
+    assert only(judge(cause, "finished", ECHO)).ranks == (0,)
+
+
 def test_an_error_of_the_backend_s_kind_is_an_echo_whatever_it_says() -> None:
     cause = Failure("ZeroDivisionError", "division by zero", 200)
     for kind in ("DistBackendError", "torch.distributed.DistNetworkError", "ConnectionResetError"):

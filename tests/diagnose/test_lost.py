@@ -67,6 +67,32 @@ def test_a_rank_that_ended_early_does_not_blind_the_watcher_to_the_others() -> N
     assert run.series.points[-1, 0] == 299
 
 
+def test_ranks_that_finish_unequally_leave_the_verdict_as_it_is() -> None:
+    phases = healthy_phases(3, 110)
+    phases["forward"][1, 30:] += 60.0
+    job = MadeJob(phases)
+    run, judge = Run(run_info(3)), Judge()
+    for tick in range(16):  # rank 0 alone saves for four seconds behind the last step, which it tells of late
+        now, first = float(tick), min(10 * tick, 100)
+        for rank in range(3):
+            state = "finished" if (rank and tick >= 10) or tick == 15 else "running"
+            behind = 3 if tick == 10 and not rank else 0
+            part = job.columns(rank, first, first + 10 - behind)
+            run.add_rank(rank_frame(rank, tick, part, state=state, phase="other"), now)
+        run.settle(now)
+        found = [(f.kind, f.ranks, f.severity) for f in judge(run, run.ages(now))]
+        assert tick < 7 or found == [("straggler", (1,), "critical")]
+    assert run.taking_part().all()
+
+
+def test_a_rank_left_behind_is_not_compared_once_all_have_ended() -> None:
+    run = Run(run_info(3))
+    for rank, last in enumerate((50, 300, 300)):
+        steps = columns(range(last + 1), {"duration": [1.0] * (last + 1)})
+        run.add_rank(rank_frame(rank, 1, steps, state="finished"), 0.0)
+    assert run.taking_part().tolist() == [False, True, True]
+
+
 def test_a_straggler_that_is_lost_is_no_straggler_any_more() -> None:
     phases = healthy_phases(4, 400)
     phases["forward"][2, 40:] += 60.0

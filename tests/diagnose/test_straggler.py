@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.cases import CLEAR_STEPS, Cases
 from ddpmon.diagnose.finding import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play
 
@@ -77,9 +78,39 @@ def test_two_stragglers_are_both_named_with_their_own_onsets() -> None:
 def test_it_is_cleared_when_it_is_over_and_kept_as_such() -> None:
     (finding,) = play(faulty("input", 40.0, until=160))[-1]
     assert finding.cleared_at_step is not None
-    assert 160 < finding.cleared_at_step <= 200
+    assert abs(finding.cleared_at_step - 160) <= 3
+    assert finding.summary.startswith(f"over since step {finding.cleared_at_step:,}: ")
     assert finding.severity == "info"
     assert (finding.ranks, finding.phase) == ((2,), "input")
+
+
+@pytest.mark.parametrize("steps_per_tick", [1, 10])
+def test_it_is_cleared_no_sooner_for_all_that(steps_per_tick: int) -> None:
+    said = play(faulty("input", 40.0, until=160), steps_per_tick)
+    first = next(tick for tick, findings in enumerate(said) if any(each.cleared_at_step for each in findings))
+    assert 160 + 20 < (first + 1) * steps_per_tick <= 200
+
+
+def test_steps_that_are_not_compared_do_not_put_the_end_of_it_off() -> None:
+    phases = healthy_phases(4, 400)
+    marked = np.zeros((4, 400))
+    marked[0, 163::3] = 300.0  # only every third step is compared from there on
+    phases["input"][2, ONSET:160] += 40.0
+    phases["other"] += marked
+    (finding,) = (each for each in play(MadeJob(phases, marked=marked))[-1] if each.kind == "straggler")
+    assert abs((finding.cleared_at_step or 0) - 160) <= 4
+
+
+def test_what_was_over_at_once_is_not_said_to_be_over_before_it_began() -> None:
+    cases = Cases()
+    for step in range(100, 103):
+        cases.turn(1, step, high=True, low=False)
+    for case in cases:
+        case.finding = Finding("straggler", "warning", "late", since_step=100)
+    for step in range(103, 103 + CLEAR_STEPS):
+        assert cases.cleared == []
+        cases.turn(1, step, high=False, low=True, calm=step - 10)
+    assert [each.cleared_at_step for each in cases.cleared] == [100]
 
 
 def test_a_watcher_that_comes_late_says_before() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stuck import find_stuck
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
@@ -151,6 +153,16 @@ def test_beside_a_lost_or_failed_rank_there_is_nothing_to_add() -> None:
     assert judge(waiter(), waiter(), {"state": "failed", "phase": "input"}) == []
 
 
+@pytest.mark.parametrize(("step_ms", "behind"), [(93.0, 20), (10.0, 150)])
+def test_what_a_silent_rank_did_after_its_last_word_is_allowed_for(step_ms: float, behind: int) -> None:
+    steps = columns(range(300), {"duration": [step_ms] * 300})
+    before = {"steps": columns(range(300 - behind), {"duration": [step_ms] * (300 - behind)}), "phase_s": 0.1}
+    waits = waiter(flight(33, 32), steps=steps)
+    finding = only(judge(waits, before, waits, silent={1: 6.0}))
+    assert (finding.kind, finding.ranks) == ("hang", (1,))
+    assert judge(waits, before, waits, silent={1: 12.0}) == []  # as a lost rank it is spoken of elsewhere
+
+
 def test_a_rank_lost_long_ago_does_not_hide_a_hang() -> None:
     old = {"state": "running", "steps": columns([50], {"duration": [1.0]})}
     assert only(judge(waiter(), stuck(), old, silent={2: 300.0})).ranks == (1,)
@@ -200,6 +212,20 @@ def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
     saving = {"state": "stalled", "phase": "other", "phase_s": 30.0, "stall": stall(30.0)}
     assert only(judge(saving, saving)).severity == "info"
+
+
+@pytest.mark.parametrize("step", [-1, 120])
+@pytest.mark.parametrize("phases", [("forward", "backward"), ("backward", "backward"), ("barrier", "barrier")])
+def test_ranks_that_go_through_their_phases_without_a_reduction_do_not_hang(step: int, phases: tuple[str, str]) -> None:
+    """Gradient accumulation for minutes, or `no_sync` for good with parameters that are averaged by hand."""
+    own = {"steps": columns([], {})} if step < 0 else {}
+    says = [own | {"state": "stalled", "phase": phase, "phase_s": 0.4, "stall": stall(400.0)} for phase in phases]
+    finding = only(judge(*says))
+    assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("pause", "info", (), step + 1)
+    assert "all 2 ranks go from phase to phase" in finding.summary
+    assert "no_sync" in finding.summary
+    stopped = only(judge(says[0], says[1] | {"phase_s": 30.0}))
+    assert (stopped.kind, stopped.severity) == ("hang", "critical")
 
 
 def test_work_after_the_last_step_is_no_hang() -> None:

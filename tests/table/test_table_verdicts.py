@@ -100,7 +100,7 @@ def test_a_trouble_that_was_over_is_kept_with_its_steps_and_its_worst() -> None:
     assert (finding.ranks, finding.phase, finding.since_step) == ((2,), "backward", 60)
     assert finding.severity == "critical"
     assert finding.cleared_at_step is not None
-    assert 110 < finding.cleared_at_step <= 150
+    assert abs(finding.cleared_at_step - 110) <= 3
 
 
 def test_twenty_troubles_one_after_the_other_are_all_kept() -> None:

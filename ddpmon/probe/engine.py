@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from threading import Event
 
 from ddpmon.probe import rendezvous
 from ddpmon.probe.identity import run_id
@@ -72,7 +73,7 @@ class EngineUplink(Uplink):
             self._store.close()
             self._store = None
 
-    def linger(self, seconds: float) -> None:
+    def linger(self, seconds: float, leaving: Event) -> None:
         """The engine stays: nobody waits for watchers."""
 
     def _name_run(self) -> bool:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpmon.probe.assembly import Assembly, assemble
 from ddpmon.probe.engine import speaks_for_its_host
 from ddpmon.probe.failure import is_failure
-from ddpmon.probe.publisher import PUBLISHER
+from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.text import plain
 from ddpmon.probe.uplink import say
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -228,9 +228,11 @@ def _at_exit() -> None:
         _process.active._end()
     until = monotonic() + EXIT_WAIT_S
     with suppress(BaseException):  # a second signal while waiting must not become a traceback of ours
-        for thread in threading.enumerate():
-            if thread.name == PUBLISHER:
-                thread.join(max(0.0, until - monotonic()))
+        publishers = [thread for thread in threading.enumerate() if isinstance(thread, Publisher)]
+        for publisher in publishers:
+            publisher.leaving.set()
+        for publisher in publishers:
+            publisher.join(max(0.0, until - monotonic()))
 
 
 def _in_child() -> None:

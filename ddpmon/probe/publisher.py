@@ -27,13 +27,14 @@ class Publisher(threading.Thread):
 
     Attributes:
         dropped_frames: frames that could not be put into the store.
+        leaving: set when the process ends: nothing is waited for any longer.
     """
 
     def __init__(self, draft: Draft, uplink: Uplink) -> None:
         super().__init__(name=PUBLISHER, daemon=True)
         self._draft = draft
         self._uplink = uplink
-        self._stopping = threading.Event()
+        self._stopping, self.leaving = threading.Event(), threading.Event()
         self._final_state = "finished"
         self._next_history = 0.0
         self._pause_s = _FIRST_PAUSE_S
@@ -53,7 +54,7 @@ class Publisher(threading.Thread):
             # A rank that fails at once has not met the others yet; its word is worth one attempt.
             if self._uplink.connected or (self._final_state == "failed" and self._uplink.connect()):
                 self._publish(self._final_state, history=True)
-                self._uplink.linger(LINGER_S)
+                self._uplink.linger(LINGER_S, self.leaving)
         except StoreUnavailable:
             pass
         except Exception as error:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from ddpmon.probe import rendezvous
@@ -111,15 +112,18 @@ class Uplink:
             self._store.close()
             self._store = None
 
-    def linger(self, seconds: float) -> None:
-        """Whoever hosts the store keeps it up for watchers to read the end, and for ranks that still publish."""
+    def linger(self, seconds: float, leaving: Event) -> None:
+        """Whoever hosts the store keeps it up for watchers to read the end, and for ranks that still publish.
+
+        Once the process is `leaving` only the `seconds` count.
+        """
         if not self._serves:
             return
         time.sleep(seconds)
         before: list[bytes | None] = []
-        while (now := self._last_words()) != before:
+        while not leaving.is_set() and (now := self._last_words()) != before:
             before = now
-            time.sleep(_STILL_S)
+            leaving.wait(_STILL_S)
 
     def close(self) -> None:
         """Withdraw the run's file and close the store."""

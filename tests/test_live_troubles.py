@@ -73,11 +73,12 @@ def test_a_rank_that_fails_is_named_with_its_exception_and_line(
     assert "in _raise" in finding.summary
 
 
-def test_data_that_ends_early_on_the_rank_with_the_store_is_no_hang(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("rank", [0, 1])  # 0 has the store
+def test_data_that_ends_early_on_one_rank_is_no_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int
 ) -> None:
-    finding, snapshot = told_of(monkeypatch, tmp_path, "end:rank=0", "uneven_inputs")
-    assert (finding.severity, finding.ranks) == ("critical", (0,))
+    finding, snapshot = told_of(monkeypatch, tmp_path, f"end:rank={rank}", "uneven_inputs")
+    assert (finding.severity, finding.ranks) == ("critical", (rank,))
     assert lasting(snapshot, "hang") is None
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +77,16 @@ def _start_method() -> str:
 def _enter(rank: int, run: Callable[[Config], int], config: Config) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
     os.environ.update(WORLD_SIZE=str(config.nproc), LOCAL_WORLD_SIZE=str(config.nproc))
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     sys.exit(run(config))
+
+
+def _end_with_launcher() -> None:
+    """A rank is the server's child: that its launcher has been killed it must find out itself."""
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        launcher.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def pick_device(backend: str) -> torch.device:

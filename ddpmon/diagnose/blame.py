@@ -58,9 +58,9 @@ def blame(
         )
         return Finding(named.kind, "info", summary, since_step=since[0], since_is_bound=since[1], evidence=numbers)
     phase, cause, cost = phase_of(numbers), cause_of(numbers), numbers["cost_pct"]
-    because = f", {cause}" if cause else ""
-    if (hidden := numbers.get("hidden_ms", 0.0)) > 0:
-        because += f", of which {ms(hidden)} are hidden behind the transfer"
+    hidden = numbers.get("hidden_ms", 0.0)
+    because = f", of which {ms(hidden)} are hidden behind the transfer" if hidden > 0 else ""
+    because += f", {cause}" if cause else ""
     return Finding(
         kind=named.kind,
         severity=case.severity(cost),

@@ -44,7 +44,7 @@ _MEASURE = {
 }
 _ASKED = 64
 _NEAR_STEPS, _NEAR_MS = 20, 10_000.0
-_AFTER_MS = 5_000.0
+_AFTER_STEPS, _AFTER_MS = 3, 5_000.0
 _STOPPED_PCT = 2.0
 
 
@@ -86,7 +86,7 @@ class Lateness:
     def began_with(self, clash: Clash) -> bool:
         """Whether both may have begun together, the reason hardly after its effect; a host is heard once a second."""
         since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
-        after = max(_NEAR_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
+        after = max(_AFTER_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
         if clash.since is None or since is None:
             return since is None or self.finding.since_is_bound or since <= near
         if clash.bound:

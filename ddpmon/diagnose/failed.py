@@ -57,7 +57,7 @@ def _left(run: Run, echo: RankFrame) -> list[int]:
     """Ranks that had ended without an exception just where another could not go on."""
     steps, last = run.standing.step, step_of(echo)
     left: list[int] = np.flatnonzero(run.standing.finished & (steps <= last) & (steps >= last - QUEUED)).tolist()
-    return left
+    return left if 2 * len(left) <= run.rank_count else []  # most have simply come to the end
 
 
 def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) -> Finding:

@@ -53,6 +53,7 @@ class Others:
             "excess_ms": excess["work"],
             "waits_less_ms": _waits_less(self.normal["wait"] - own["wait"], excess["work"]),
             **{f"excess_{phase}_ms": excess[phase] for phase in PHASES},
+            "phases_ms": float(np.mean([own[phase] - self.normal[phase] for phase in PHASES]) * len(PHASES)),
             "gc_ms": float(np.mean(own["gc"] - self.normal["gc"])),
             "samples_ratio": _ratio(own["samples"], self.normal["samples"]),
         }
@@ -88,7 +89,7 @@ def phase_of(numbers: Numbers) -> str:
 
 def phases_tell(numbers: Numbers) -> bool:
     """Whether the phases on record hold at least half of the excess: of a table they may be missing."""
-    return sum(numbers[f"excess_{phase}_ms"] for phase in PHASES) >= _CAUSE_SHARE * numbers["excess_ms"]
+    return numbers["phases_ms"] >= _CAUSE_SHARE * numbers["excess_ms"]
 
 
 def cause_of(numbers: Numbers) -> str | None:
@@ -111,7 +112,8 @@ def cost_of_steps(ledger: Ledger, rows: I64, suspects: I64, late: I64, over: I64
     """
     work = ledger.work[:, late]
     healthy = np.delete(work, suspects, axis=0)
-    normal = np.median(healthy if len(healthy) else work, axis=0)
+    peers = healthy if len(healthy) else work
+    normal = np.median(peers[:: -(-len(peers) // _SAMPLE)], axis=0)
     above = work[rows] - normal
     usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
     without = np.where((usual > 0) & (above > _HEAVY * usual), normal, work[rows] - usual).max(axis=0)

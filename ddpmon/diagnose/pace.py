@@ -74,9 +74,9 @@ class Pace:
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(ledger.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
-        calm = self._calm(ledger, place, _NETWORK, self._transfer)
+        calm = self._calm(ledger, place, _NETWORK, self._transfer) if self._transfer.low else step
         self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
-        calm = self._calm(ledger, place, _JOB, self._shown)
+        calm = step if whole else self._calm(ledger, place, _JOB, self._shown)
         self.cases.turn(_JOB, step, high=whole, low=not whole, calm=calm)
 
     def _calm(self, ledger: Ledger, place: int, key: int, shift: Shift) -> int:
@@ -114,7 +114,8 @@ class Pace:
         else:
             shift = self._slower(somebody=somebody) or self._together
             known = rise["typical"] + rise["transfer"]
-            waits = shift is self._duration and known < _FLAT * (shift.level - shift.normal)
+            half = _FLAT * (shift.level - shift.normal)
+            waits = shift is self._duration and known < half <= rise["spread"]
             tell = _longer_waits if waits else _job_slower
         since, bound = onset(ledger.steps, self._history(ledger, shift) / shift.normal)
         if bound and case.finding is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ddpmon.diagnose.finding import Finding, Severity
-from ddpmon.diagnose.scene import PATIENCE_S, Scene, in_named_phase
+from ddpmon.diagnose.scene import Scene, in_named_phase
 from ddpmon.diagnose.wording import clean, does, place, span, stack_text, who
 from ddpmon.run.model import Run
 from ddpmon.schema import RankFrame
@@ -67,7 +67,7 @@ def _is_over(scene: Scene) -> bool:
 
 def _moves(scene: Scene, frame: RankFrame) -> bool:
     """Whether the rank has entered its phase lately; before the first step phases may well take longer."""
-    return frame.phase_s < (PATIENCE_S if scene.held < 0 else min(PATIENCE_S, scene.seconds) / 2)
+    return frame.phase_s < (scene.patience_s if scene.held < 0 else min(scene.patience_s, scene.seconds) / 2)
 
 
 def _at_something(scene: Scene, rank: int) -> bool:

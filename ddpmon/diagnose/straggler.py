@@ -119,15 +119,18 @@ class Stragglers:
             return
         numbers["ratio"] = float(np.median(ratios[window]))
         at = cost_window(steps, since)
-        numbers["hidden_ms"] = 0.0 if bound else hidden_ms(ledger, since, at, numbers["excess_ms"])
-        lost = 1 - numbers["hidden_ms"] / numbers["excess_ms"]
+        hidden = 0.0 if bound else hidden_ms(ledger, since, at, numbers["excess_ms"])
+        numbers |= {"hidden_ms": hidden} if hidden > 0 else {}
+        lost = 1 - hidden / numbers["excess_ms"]
         numbers["cost_pct"] = lost * cost_pct(ledger, rows, suspects, at)
         who = (ledger.who[rows], ledger.hosts[ledger.host_of[rows[0]]])
         found = _finding(case, who, (since, bound), numbers)
         worst = _worst(ledger, rows, normal)
         beside = np.setdiff1d(suspects, rows)
         alone = lost * cost_pct(ledger, rows, rows, at) if beside.size else numbers["cost_pct"]
-        case.finding = replace(found, summary=found.summary + _aside(ledger, numbers, worst, beside, alone))
+        blamed = found.cost_pct is not None and found.kind != "uneven_work"
+        aside = _aside(ledger, numbers, worst, beside, alone) if blamed else ""
+        case.finding = replace(found, summary=found.summary + aside)
 
 
 def _worst(ledger: Ledger, rows: I64, normal: Others) -> tuple[int, float]:

@@ -120,6 +120,9 @@ def assemble(
     recorder = Recorder(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
         reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
+        undo += hook_loader(recorder)
+        undo += hook_collectives(recorder)
+        undo.append(hook_collector(recorder.collections))
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
@@ -163,9 +166,6 @@ def _watch(
     hooks.append(reducer_log.stop)
     hooks += hook_module(recorder, model, ddp)
     hooks += hook_optimizer(recorder, optimizer)
-    hooks += hook_loader(recorder)
-    hooks += hook_collectives(recorder)
-    hooks.append(hook_collector(recorder.collections))
     return reducer_log, timer is not None, notes
 
 

@@ -1,7 +1,7 @@
 """torch.distributed functions called from Python: the time blocked in them is `barrier` time.
 
-So is the time in `Work.wait`, where asynchronous calls are waited for, and functions that were imported by name before.
-DDP's own gradient reduction is issued and waited for in C++ and does not pass here.
+So is, on CPUs, the time in `Work.wait`: asynchronous calls are waited for there, and functions imported by name before
+wait there, too. DDP's own gradient reduction is issued and waited for in C++ and does not pass here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.step import Recorder
 
 # `_broadcast_coalesced` is how DDP spreads buffers (batch norm) at the start of forward.
@@ -56,8 +57,10 @@ def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
             wrapped = _timed(recorder, original, busy)
             setattr(dist, name, wrapped)
             undo.append(functools.partial(_restore, name, wrapped, original))
-    with suppress(Exception):  # without it those waits are work, and nothing worse
-        undo.append(_hook_wait(recorder, busy))
+    # On a GPU the host does not block there, and marks on the device would cost more than they tell.
+    if recorder.clock.name == CpuClock.name:
+        with suppress(Exception):  # without it those waits are work, and nothing worse
+            undo.append(_hook_wait(recorder, busy))
     return undo
 
 

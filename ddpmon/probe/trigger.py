@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any
 
@@ -177,9 +178,10 @@ def sink(ddp: DistributedDataParallel) -> Any:
     reduced = _reduced(ddp)
     if not reduced:
         return None
-    with torch.enable_grad():
+    with suppress(Exception), torch.enable_grad():  # a tensor of a kind of its own may have no such view
         view: Any = reduced[-1].view_as(reduced[-1])
-    return view.grad_fn.next_functions[0][0]
+        return view.grad_fn.next_functions[0][0]
+    return None
 
 
 def witness(model: torch.nn.Module, ddp: DistributedDataParallel) -> torch.nn.Parameter | None:

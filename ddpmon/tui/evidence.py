@@ -16,7 +16,7 @@ UNITS = {"ms": "ms", "us": "us", "s": "s", "pct": "%", "mhz": "MHz", "w": "W", "
 SHARES = ("share", "imbalance")
 WHAT = ("work", "step", "transfer")
 SAID = {"gc": "garbage collection", "typical": "typical work", "spread": "spread of the waits"}
-ELSEWHERE = ("cost_pct", "hit_steps", "one_step_in", "window_steps")
+ELSEWHERE = ("cost_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps")
 
 
 def evidence_words(evidence: Evidence) -> str:

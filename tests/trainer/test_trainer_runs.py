@@ -95,6 +95,16 @@ def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str, number
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    run = command(2, "--steps", "100000", "--log-every", "1", launcher="spawn")
+    with subprocess.Popen(run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("step 1 ")
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        assert psutil.wait_procs(family, timeout=60)[1] == []
+
+
 def test_a_rank_whose_data_ends_early_ends_as_ever(tmp_path: Path) -> None:
     out = train(tmp_path, 1, "--steps", "100", "--fault", "end:rank=0,from=3")
     assert "done: 3 steps" in out

@@ -111,7 +111,7 @@ class Stragglers:
             normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects))
         window = slice(len(steps) - WINDOW, len(steps))
         if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
-            since, bound = onset(steps, ratios[: len(steps)])
+            since, bound = _onset(steps, ratios, case.confirmed_at or 0)
         else:
             since, bound = case.finding.since_step or 0, case.finding.since_is_bound
         numbers = normal.compare(run, ledger.who[rows])
@@ -131,6 +131,15 @@ class Stragglers:
         blamed = found.cost_pct is not None and found.kind != "uneven_work"
         aside = _aside(ledger, numbers, worst, beside, alone) if blamed else ""
         case.finding = replace(found, summary=found.summary + aside)
+
+
+def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[int, bool]:
+    """Since when; one that has become worse since it was confirmed was there before."""
+    since, bound = onset(steps, ratios[: len(steps)])
+    if since <= confirmed_at:
+        return since, bound
+    count = int(np.searchsorted(steps, confirmed_at, side="right"))
+    return onset(steps[:count], ratios[:count])
 
 
 def _worst(ledger: Ledger, rows: I64, normal: Others) -> tuple[int, float]:

@@ -75,6 +75,15 @@ def test_two_stragglers_are_both_named_with_their_own_onsets() -> None:
     assert abs((found[5].since_step or 0) - ONSET - 60) <= 3
 
 
+@pytest.mark.parametrize("worse_at", [78, 82, 88, 95])
+def test_one_that_becomes_worse_soon_was_there_before(worse_at: int) -> None:
+    phases = healthy_phases(4, 200)
+    phases["backward"][2, 60:] += 50.0
+    phases["backward"][2, worse_at:] += 400.0
+    (finding,) = last_open(MadeJob(phases))
+    assert (finding.ranks, finding.since_step) == ((2,), 60)
+
+
 def test_it_is_cleared_when_it_is_over_and_kept_as_such() -> None:
     (finding,) = play(faulty("input", 40.0, until=160))[-1]
     assert finding.cleared_at_step is not None

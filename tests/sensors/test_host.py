@@ -43,7 +43,7 @@ def test_two_that_share_a_core_keep_it_busy_and_under_pressure() -> None:
         found = until(sensor.read, lambda figures: (figures.cpu_pct or 0) > 60 / (os.cpu_count() or 1), pause_s=0.5)
         assert found.cpu_pct is not None
         assert found.steal_pct is not None
-        assert found.cpu_pct + found.steal_pct <= 100
+        assert found.cpu_pct + found.steal_pct <= 100.001  # sums of rounded shares
         if not Path("/proc/pressure/cpu").exists():
             pytest.skip("this kernel does not tell of pressure")
         crowded = until(sensor.read, lambda figures: figures.pressure is not None and (figures.pressure.cpu or 0) > 30)

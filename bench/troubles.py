@@ -4,8 +4,8 @@
 
 A line a run: the seconds from the last step that the trainer told of (its log, looked at every 50 ms) to the first
 verdict that names the kind, the rank and, of a hang, the line of the program, then the verdict's sentence. At the end
-medians and worst cases. `skip`, `end` and `nan` happen after a step's or in the next step's course, so their seconds
-hold that step, too.
+medians and worst cases. `skip` and `nan` happen in
+the course of a step or behind it, so their seconds hold that step, too.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Clock(threading.Thread):
 
     def __init__(self, run: Training) -> None:
         super().__init__(daemon=True)
-        self.run_, self.step, self.seconds, self.over = run, 0, time.monotonic(), threading.Event()
+        self.training, self.step, self.seconds, self.over = run, 0, time.monotonic(), threading.Event()
 
     def run(self) -> None:
         """Look at the log until the run is over."""
         while not self.over.wait(0.05):
-            if (step := self.run_.step) != self.step:
+            if (step := self.training.step) != self.step:
                 self.step, self.seconds = step, time.monotonic()
 
 

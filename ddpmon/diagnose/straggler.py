@@ -23,7 +23,7 @@ _FOR_GOOD = 50  # windows in a row
 _ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
 _BY_DESIGN = 0.75
 _MORE = 0.05
-_STANDS_OUT, _MOST_OF_IT = 1.5, 0.8
+_STANDS_OUT, _MOST_OF_IT, _FEW = 1.5, 0.8, 16
 _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
 
 
@@ -127,7 +127,8 @@ class Stragglers:
         found = _finding(case, who, (since, bound), numbers)
         worst = _worst(ledger, rows, normal)
         beside = np.setdiff1d(suspects, rows)
-        alone = lost * cost_pct(ledger, rows, rows, at) if beside.size else numbers["cost_pct"]
+        few = 0 < beside.size <= _FEW  # more would tell nothing, and each costs a look at all ranks
+        alone = lost * cost_pct(ledger, rows, rows, at) if few else numbers["cost_pct"]
         blamed = found.cost_pct is not None and found.kind != "uneven_work"
         aside = _aside(ledger, numbers, worst, beside, alone) if blamed else ""
         case.finding = replace(found, summary=found.summary + aside)

@@ -11,8 +11,6 @@ from ddpmon.parts import NO_HOST
 # These speak of processes and of the monitor itself: a table, which lacks rows for reasons of its own, shows neither.
 _NOT_OF_A_TABLE = {"rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"}
 
-_Identity = tuple[str, tuple[int, ...], int | str | None]
-
 
 @dataclass(slots=True, eq=False)
 class _Episode:
@@ -22,11 +20,6 @@ class _Episode:
     worst: Severity
     over_at: int | None = None
     closed: bool = False
-
-    @property
-    def identity(self) -> _Identity:
-        """What stays the same of a trouble while the judge tells of it."""
-        return _identity(self.finding)
 
     def goes_on_with(self, finding: Finding) -> bool:
         """Whether `finding` may speak of the same trouble."""
@@ -85,7 +78,7 @@ class History:
         """End for good what has ended: if it began anew within the same tick, that is another episode."""
         for finding in ended:
             for episode in before:
-                if not episode.closed and episode.identity == _identity(finding):
+                if not episode.closed and _identity(episode.finding) == _identity(finding):
                     episode.over_at, episode.closed = finding.cleared_at_step, True
                     self._ended.add(_end_of(finding))
 
@@ -112,7 +105,8 @@ class History:
             self._episodes.append(_Episode(finding, finding.severity, finding.cleared_at_step))
 
 
-def _identity(finding: Finding) -> _Identity:
+def _identity(finding: Finding) -> tuple[object, ...]:
+    """What stays the same of a trouble while the judge tells of it."""
     return finding.kind, finding.ranks, finding.cause if finding.since_step is None else finding.since_step
 
 

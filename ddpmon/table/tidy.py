@@ -15,7 +15,7 @@ from ddpmon.table.read import Table
 _DISAGREE = 0.05
 _CROWDED = 64  # a rank number far beyond the number of ranks is a slip, and costs memory for every number below it
 _FEW_RANKS = 4096
-_AGAIN = 3
+_AGAIN = 3  # a loss scaler skips a step now and then; what comes back so often was not logged
 
 
 @dataclass(frozen=True, slots=True)

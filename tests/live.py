@@ -21,7 +21,7 @@ TINY = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32")
 
 
 class LiveRun:
-    """Ranks of the trainer under torchrun, in a session of their own.
+    """Ranks of the trainer, which starts them itself: torch is then imported once. They have a session of their own.
 
     Args:
         folder: where the discovery file and the log go.
@@ -31,11 +31,10 @@ class LiveRun:
 
     def __init__(self, folder: Path, ranks: int, *arguments: str) -> None:
         self.log = folder / "training.log"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*launcher, "-m", "trainer", *arguments],
+                [sys.executable, "-m", "trainer", f"--nproc={ranks}", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -26,7 +26,9 @@ class Report:
 
     @staticmethod
     def of(error: BaseException, step: int) -> Report:
-        """Take down `error`, which the rank met after `step`; reads no file."""
+        """Take down `error`, which the rank met after `step`, or what a `sys.exit` answered; reads no file."""
+        if isinstance(error, SystemExit) and error.__context__ is not None and not error.__suppress_context__:
+            error = error.__context__
         try:
             trace = TracebackException(type(error), error, error.__traceback__, limit=-_LINES, lookup_lines=False)
         except Exception:  # whatever a user's exception class does when it is looked at

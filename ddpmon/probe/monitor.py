@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
 from time import monotonic, perf_counter_ns
 from typing import Any
 
@@ -214,17 +216,21 @@ def _say_once(text: str) -> None:
 
 
 def _register_once() -> None:
-    if not _process.registered:
-        _process.registered = True
+    if _process.registered:
+        return
+    _process.registered = True
+    if multiprocessing.parent_process() is None:
         atexit.register(_at_exit)
-        os.register_at_fork(after_in_child=_in_child)
+    else:  # such a process may end without atexit, and its exceptions meet no hook
+        Finalize(None, _at_exit, exitpriority=0)
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _at_exit() -> None:
     """The process ends: last frames, and at most a second for them."""
     if _process.active is not None:
         if not hasattr(sys, "ps1"):  # somebody's hook may have taken the place of ours
-            _process.active._fail(getattr(sys, "last_value", None))
+            _process.active._fail(sys.exc_info()[1] or getattr(sys, "last_value", None))
         _process.active._end()
     until = monotonic() + EXIT_WAIT_S
     with suppress(BaseException):  # a second signal while waiting must not become a traceback of ours
@@ -242,3 +248,4 @@ def _in_child() -> None:
             assembly.recorder.thread = 0  # no thread of the child's is the training thread
         _process.active._assembly = None
         _process.active = None
+    _process.registered = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 from ddpmon.parts import Failure
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import two_ranks, until
-from tests.probe.probe_ranks import Played, Reader, play
+from tests.probe.probe_ranks import Played, Reader, play, private_runs, started
 from tests.probe.probe_stage import HELD
 
 SCENES = (
@@ -38,6 +39,27 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 def ended(played: Played) -> dict[str, RankFrame]:
     """Rank 1's last frame by scene."""
     return {scene: seen.ranks[1].frame for scene, seen in played.runs.items()}
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_child_of_multiprocessing_has_its_last_word(tmp_path: Path, method: str) -> None:
+    """Its interpreter may end without the usual hooks, and its exceptions never meet `sys.excepthook`."""
+    reader, command = Reader("children"), [sys.executable, "-m", "tests.probe.children", str(tmp_path), method]
+
+    def states() -> list[str]:
+        seen = reader.look(3)
+        return [rank.frame.state for rank in seen.ranks] if seen else []
+
+    with private_runs(tmp_path), started(command, tmp_path / "log", DDPMON="1"):
+        until(tmp_path, lambda: states() == ["running"] * 3)
+        (tmp_path / "on").touch()
+        until(tmp_path, lambda: states() == ["running", "finished", "failed"])
+        assert reader.store is not None
+        assert reader.seen is not None
+        reader.store.close()
+    told = reader.seen.ranks[2].frame.failure
+    assert told is not None
+    assert (told.kind, told.message) == ("ValueError", "a child's own")
 
 
 def failure(frame: RankFrame) -> Failure:

@@ -107,6 +107,10 @@ class MadeJob:
         self.ranks, self.steps = self.work.shape
         self.marked = np.broadcast_to(np.zeros(self.steps) if marked is None else marked, self.work.shape)
 
+    def seconds(self, steps: int) -> float:
+        """When so many steps are done, in seconds."""
+        return float((self.work + self.wait)[0, :steps].sum()) / 1000
+
     def columns(self, rank: int, first: int, last: int) -> StepColumns:
         """The records of steps first..last-1."""
         part = slice(first, last)
@@ -172,6 +176,7 @@ def play_hosts(
     info: Mapping[str, Any] | None = None,
     frame: Callable[[int, int], Mapping[str, Any]] = lambda _tick, _rank: {},
     steps_per_tick: int = 10,
+    timed: bool = False,
 ) -> list[tuple[Finding, ...]]:
     """Run a watcher over the job and its hosts' frames, a tick a second; returns the findings of every tick.
 
@@ -183,12 +188,13 @@ def play_hosts(
         info: what the run says of itself besides.
         frame: what a rank's frame says besides, by the tick and the rank.
         steps_per_tick: steps that a tick brings.
+        timed: a tick comes when its steps have taken their time.
     """
     where = nodes or [0] * job.ranks
     run, judge = Run(run_info(job.ranks, node_keys=sorted(set(where)), **(info or {}))), Judge()
     said = []
     for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
-        now = float(tick)
+        now = job.seconds(first + steps_per_tick) if timed else float(tick)
         for rank, node in enumerate(where):
             part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
             own = {"host": f"node{node}", "node": node, "process": process(tick, rank), **frame(tick, rank)}

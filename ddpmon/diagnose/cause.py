@@ -22,7 +22,7 @@ _ORDER = (
     "cpu_pinned",
     "cpu_oversubscribed",
 )  # of those that carry as much, the first
-_REMEMBERED = 32
+_REMEMBERED = 64
 _ALONE = {
     "throttled": (
         "cpu quota: a limit of its cgroup stops it",
@@ -38,6 +38,7 @@ _ALONE = {
     ),
 }
 Key = tuple[str, tuple[int, ...]]
+End = tuple[str, tuple[int, ...], int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,34 @@ class Cause:
     order: int = len(_ORDER)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was said of a lateness that lasts.
+
+    Attributes:
+        cause: the last that it had. lasts: whether it still had it when it was last described, as `of` tells.
+        times, without: in how many ticks it had one, and had none any more.
+    """
+
+    cause: Cause
+    of: Finding
+    lasts: bool
+    times: int
+    without: int
+
+    def holds_of(self, finding: Finding) -> bool:
+        """Whether it was the cause of `finding`, which is over, most of the time; not of one that began behind it."""
+        return self.times >= self.without and (self.of.since_step or 0) <= (finding.cleared_at_step or 0)
+
+
 class Machines:
     """The clashes of a run as findings, and the causes that they are of its lateness."""
 
     def __init__(self) -> None:
         self._clashes = Clashes()
-        self._causes: dict[Key, tuple[Cause, Finding]] = {}
+        self._causes: dict[Key, Told] = {}
+        self._lasting: set[Key] = set()
+        self._over: dict[End, Finding] = {}
 
     @property
     def cleared(self) -> list[Finding]:
@@ -73,23 +96,40 @@ class Machines:
         """`found`, which tells of the ranks' work, with causes; and the clashes behind it."""
         clashes = self._clashes.update(run, found)
         weighed = weigh(run, ledger, self._clashes.figures, found)
+        self._lasting = {(finding.kind, finding.ranks) for finding in found}
         causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
         told = [_joined(finding, causes.get(id(finding))) for finding in found]
         return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
 
     def recall(self, cleared: Sequence[Finding]) -> list[Finding]:
-        """Findings that are over, with the causes that they had."""
-        return [_recalled(finding, self._causes.get((finding.kind, finding.ranks))) for finding in cleared]
+        """Findings that are over, with the causes that they had; to be asked behind each `update`."""
+        told = [self._recalled(finding) for finding in cleared]
+        self._causes = {key: cause for key, cause in self._causes.items() if key in self._lasting}
+        return told
+
+    def _recalled(self, finding: Finding) -> Finding:
+        """As it was told when it was first seen to be over: what comes later is another's cause."""
+        end = (finding.kind, finding.ranks, finding.since_step, finding.cleared_at_step)
+        if end not in self._over:
+            known = self._causes.get((finding.kind, finding.ranks))
+            has = known is not None and not finding.cause and known.holds_of(finding)
+            self._over[end] = replace(_joined(finding, known.cause), advice="") if known and has else finding
+            while len(self._over) > _REMEMBERED:
+                del self._over[next(iter(self._over))]
+        return self._over[end]
 
     def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
-        key = (lateness.finding.kind, lateness.finding.ranks)
-        known, of = self._causes.pop(key, (None, None))
-        fades = known is not None and of is lateness.finding  # the last clear word on it stands
-        found = known if fades else _best(lateness, clashes)
+        finding = lateness.finding
+        key = (finding.kind, finding.ranks)
+        known = self._causes.get(key)
+        if known is not None and known.of is finding:
+            return known.cause if known.lasts else None  # it fades: the last clear word on it stands
+        found = _best(lateness, clashes)
+        times, without = (0, 0) if known is None else (known.times, known.without)
         if found is not None:
-            self._causes[key] = (found, lateness.finding)
-            while len(self._causes) > _REMEMBERED:
-                del self._causes[next(iter(self._causes))]
+            self._causes[key] = Told(found, finding, True, times + 1, without)
+        elif known is not None:
+            self._causes[key] = replace(known, of=finding, lasts=False, without=without + 1)
         return found
 
 
@@ -151,12 +191,6 @@ def _joined(finding: Finding, cause: Cause | None) -> Finding:
         evidence={**finding.evidence, **_evidence(cause)},
         advice=cause.advice,
     )
-
-
-def _recalled(finding: Finding, known: tuple[Cause, Finding] | None) -> Finding:
-    if known is None or finding.cause:
-        return finding
-    return replace(_joined(finding, known[0]), advice=finding.advice)
 
 
 def _evidence(cause: Cause) -> dict[str, float | int | str]:

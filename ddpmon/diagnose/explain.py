@@ -85,13 +85,16 @@ class Lateness:
 
     def began_with(self, clash: Clash) -> bool:
         """Whether both may have begun together, the reason hardly after its effect; a host is heard once a second."""
+        return self._began_at(clash, clash.since) or (clash.again is not None and self._began_at(clash, clash.again))
+
+    def _began_at(self, clash: Clash, began: int | None) -> bool:
         since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
         after = max(_AFTER_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
-        if clash.since is None or since is None:
+        if began is None or since is None:
             return since is None or self.finding.since_is_bound or since <= near
-        if clash.bound:
-            return self.finding.since_is_bound or since <= clash.since + near
-        return not self.finding.since_is_bound and -near <= clash.since - since <= after
+        if clash.bound and began == clash.since:
+            return self.finding.since_is_bound or since <= began + near
+        return not self.finding.since_is_bound and -near <= began - since <= after
 
     def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
         """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.
@@ -161,7 +164,7 @@ def _waits(
         if others.size and not whole:
             usual = median(figures.mean(name, others[:: _every(others)], since))
         if np.isnan(usual):
-            usual = median(figures.before(name, since)[ranks])
+            usual = median(figures.usual(name, since)[ranks])
         if name == "throttled" and np.isnan(usual):
             usual = 0.0  # those without a quota do not tell
         share = (own - usual) / 100 * times

@@ -246,6 +246,43 @@ def test_the_whole_job_against_its_own_past(wait: float, strength: str | None) -
     assert (found.cause is None) == (strength is None)
 
 
+@pytest.mark.parametrize(
+    ("first", "pause", "other"),
+    [(18, 6, 9999), (18, 20, 9999), (60, 8, 8123), (60, 8, 9999)],  # ticks of ten steps; 9999 is another process
+)
+def test_each_slowdown_has_its_own_cause(first: int, pause: int, other: int) -> None:
+    begin, last = 15, 15 + first + pause
+    phases = healthy_phases(4, 10 * (last + 40))
+
+    def hit(tick: int) -> bool:
+        return begin <= tick < begin + first or last <= tick < last + 25
+
+    for table in phases.values():
+        table[:, np.repeat([hit(tick) for tick in range(last + 40)], 10)] *= 1.4
+
+    def process(tick: int, _rank: int) -> ProcessFigures:
+        return ProcessFigures(runqueue_pct=36.0 if hit(tick) else 8.0, cpus="0-3")
+
+    def host(tick: int, _node: int) -> HostFigures:
+        hog = HostProcess(Process(8123 if tick < last else other, [7000], "bob", "x"), 190.0, "0-3")
+        return figures(*[hog] * hit(tick), cpu_count=4)
+
+    said = play_hosts(MadeJob(phases), host, process=process, timed=True)
+    (live,) = (each for each in open_findings(said[last + 20]) if each.kind == "job_slower")
+    assert (live.severity, live.evidence["cause_pid"]) == ("critical", other)
+    (clash,) = (each for each in open_findings(said[last + 20]) if each.kind == "cpu_contention")
+    assert (clash.severity, clash.evidence["pid"]) == ("critical", other)
+    for tick in (last + 20, -1):
+        over = [each for each in said[tick] if each.kind == "job_slower" and each.cleared_at_step is not None]
+        assert [each.evidence["cause_pid"] for each in over] == [other, 8123][-len(over) :]
+        assert abs((over[-1].cleared_at_step or 0) - 10 * (begin + first)) <= 1
+    if other != 8123:
+        clashes = [each for each in said[-1] if each.kind == "cpu_contention"]
+        assert [(each.evidence["pid"], each.cleared_at_step) for each in clashes if each.since_step == 159] == [
+            (8123, 10 * (begin + first) + 9)
+        ]
+
+
 def collected(gc_ms: float) -> MadeJob:
     phases = healthy_phases(4, 200)
     phases["forward"][2, ONSET:] += EXTRA

@@ -21,7 +21,8 @@ class Clash:
     Attributes:
         sign: what the last frame that showed it had to say.
         host: where.
-        since: the step of its ranks then, None before their first.
+        since: the step of its ranks then, None before their first. again: that of its last return, if it was gone.
+        gone: the first step without it, while it is not shown.
         bound: the first look at its host showed it already.
         told: how it was last described.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
@@ -32,6 +33,8 @@ class Clash:
     host: str
     since: int | None
     bound: bool
+    again: int | None = None
+    gone: int = 0
     told: Finding | None = None
     shown: int = 0
     missed: int = 0
@@ -40,14 +43,16 @@ class Clash:
     without: int = 0
     confirmed: bool = False
 
-    def take(self, sign: Sign | None, reading: int | None) -> None:
+    def take(self, sign: Sign | None, reading: int | None, step: int) -> None:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
         begins = reading is None or reading != self.reading
         if sign is not None:
+            self.again = step if self.missed >= LOOKS else self.again
             self.shown += begins or not self.seen
             self.sign, self.seen, self.missed, self.without = sign, True, 0, 0
             self.confirmed |= self.shown >= sign.looks
         else:
+            self.gone = self.gone if self.missed else step
             self.missed += 1
             if begins and (reading is None or not self.seen):
                 self.shown, self.without = 0, self.without + 1
@@ -58,9 +63,11 @@ class Clash:
         """Whether enough has been read without it."""
         return self.without > 0 if not self.confirmed else self.without >= LOOKS and self.missed >= CLEAR_LOOKS
 
-    def lapses(self, reading: int | None) -> bool:
-        """Whether what a new reading shows is another one, since this was no more than a flicker."""
-        return not (self.confirmed or self.seen) and reading != self.reading
+    def lapses(self, sign: Sign, reading: int | None) -> bool:
+        """Whether what a new reading shows is another one: this was no more than a flicker, or somebody else's doing."""
+        if self.confirmed:
+            return self.missed >= LOOKS and sign.evidence.get("pid") != self.sign.evidence.get("pid")
+        return not self.seen and reading != self.reading
 
     def finding(self) -> Finding:
         """The clash by itself, as bad as the threat that it is."""
@@ -104,20 +111,21 @@ class Lifetimes:
         shown = {(sign.kind, sign.about): sign for sign in signs}
         for key, sign in shown.items():
             clash, reading = known.get(key), host.reading(sign.source)
-            if clash is None or clash.lapses(reading):
+            if clash is None or clash.lapses(sign, reading):
+                self._end(clash)
                 clash = known[key] = Clash(sign, host.name, step if step >= 0 else None, first)
-            clash.take(sign, reading)
+            clash.take(sign, reading, step)
         for key in [key for key in known if key not in shown]:
             clash = known[key]
-            clash.take(None, host.reading(clash.sign.source))
+            clash.take(None, host.reading(clash.sign.source), step)
             if clash.is_over():
-                self._end(known.pop(key), step)
+                self._end(known.pop(key))
         if not known:
             del self._hosts[node]
 
-    def _end(self, clash: Clash, step: int) -> None:
-        if clash.confirmed and clash.told is not None:
-            self.cleared.append(over(clash.told, max(0, step)))
+    def _end(self, clash: Clash | None) -> None:
+        if clash is not None and clash.confirmed and clash.told is not None:
+            self.cleared.append(over(clash.told, max(0, clash.gone, clash.since or 0)))
             del self.cleared[:-_REMEMBERED]
 
     def forget(self, node: int) -> None:

@@ -14,7 +14,6 @@ from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.wording import does, named, who
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
-from ddpmon.run.medians import row_medians
 
 _WAITS_PCT, _MORE_PCT, _CLEAR_PCT = 5.0, 5.0, 10.0
 _LEAST_PCT = 5.0  # of a core, each
@@ -53,7 +52,7 @@ class Strangers:
     def learn(self, view: View) -> None:
         """Take the ranks' usual wait anew, from the last minutes."""
         if view.figures.at_long:
-            self._usual = row_medians(view.figures.long("queue").T.astype(np.float64))
+            self._usual = view.figures.usual("queue")
 
     def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
         waits = host.figures(rank).runqueue_pct or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -38,7 +39,16 @@ def gather(place: Place, mine: Facts, wait_s: float = WAIT_S) -> tuple[list[Fact
     except Exception as error:
         raise UnreachableError(_sentence(place, error)) from None
     missing = [host for host in range(place.hosts) if host not in found]
-    return [found[host] for host in sorted(found)], missing
+    return _told_apart(found), missing
+
+
+def _told_apart(found: dict[int, Facts]) -> list[Facts]:
+    """The hosts in order of number, which stands with the names of those that are called alike."""
+    alike = Counter(facts.host for facts in found.values())
+    return [
+        msgspec.structs.replace(facts, host=f"{facts.host} (host {number})") if alike[facts.host] > 1 else facts
+        for number, facts in sorted(found.items())
+    ]
 
 
 def _meet(place: Place, wait_s: float) -> Any:

@@ -40,7 +40,7 @@ def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
     sample = _sampled({number: use for number, use in _wanted(place, port).items() if _is_taken(number)})
     gpus = _visible(sample.gpus)
     return Facts(
-        host=socket.gethostname()[:256],
+        host=(os.environ.get("DDPMON_HOSTNAME") or socket.gethostname())[:256],
         ranks=ranks or place.ranks or len(gpus) or None,
         threads=_threads(),
         hosts=place.hosts,

@@ -61,6 +61,7 @@ def table_object(verdict: TableVerdict) -> Object:
         "source": verdict.source,
         "ranks": verdict.ranks,
         "steps": verdict.steps,
+        "enough": verdict.enough,
         "notes": list(verdict.notes),
         "findings": [
             {**finding_object(finding), "cleared_at_step": finding.cleared_at_step} for finding in verdict.findings

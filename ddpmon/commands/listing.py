@@ -16,7 +16,7 @@ from ddpmon.commands.look import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
-from ddpmon.store.connect import connect, list_runs, parse_target
+from ddpmon.store.connect import Target, connect, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover
 
 SCHEMA_VERSION = 1
@@ -95,7 +95,15 @@ def runs_of(url: str) -> list[Listed]:
         TargetError: the address makes no sense.
         StoreUnavailable: the store cannot be reached.
     """
-    target = parse_target(url)
+    return runs_in(parse_target(url))
+
+
+def runs_in(target: Target) -> list[Listed]:
+    """The runs that a store holds, newest first.
+
+    Raises:
+        StoreUnavailable: the store cannot be reached.
+    """
     store = connect(target)
     try:
         ids = [target.run_id] if target.run_id else list_runs(store)[: -RUNS_SHOWN - 1 : -1]

@@ -11,7 +11,7 @@ from ddpmon.diagnose.wording import ms, pct
 
 ADVICE = {
     "input": "look at this rank's data: storage, shard size, DataLoader workers and what they compute",
-    "forward": "look at this rank's host and device: clocks, other processes, longer sequences",
+    "forward": "look at this rank's device and CPU: clocks, other processes, longer sequences",
     "backward": "look at this rank's device: clocks, other processes, longer sequences",
     "optimizer": "look at this rank's optimizer: memory pressure, state on the wrong device",
     "other": "look at what this rank alone does between the phases: logging, checkpoints, host code",

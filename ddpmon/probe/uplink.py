@@ -22,7 +22,7 @@ from ddpmon.probe.earlier import forget, frame_keys, listed, listing
 from ddpmon.probe.identity import Identity, run_id, store_address
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
-from ddpmon.store.discovery import Announcement, announce, discover, withdraw
+from ddpmon.store.discovery import Announcement, announce, anybody_finds, discover, withdraw
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
@@ -229,8 +229,8 @@ class Uplink:
         self._url, self._announced_at = url, time.time()
         self._file = self._write_file()
         there = f"ddpmon watch {shlex.quote(url)}"
-        how = "ddpmon watch" if self._file is not None else there
-        elsewhere = f" (from another host: {there})" if self._file and not _is_local(url) else ""
+        how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
+        elsewhere = f" (from another host: {there})" if how != there and not _is_local(url) else ""
         say(f"to see this run live: {how}{elsewhere}{hint}")
 
     def _write_file(self) -> Path | None:

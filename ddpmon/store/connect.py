@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
 _FORM = "a TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
 
 
@@ -161,7 +163,14 @@ def _not_a_url(text: str) -> str:
     if text and _exists(text):
         what = "is a folder, not a ddpmon recording" if Path(text).is_dir() else "is not a ddpmon recording"
         return f"{text!r} {what}: {_FORM}"
-    return f"{text!r} is neither an address nor an existing file: {_FORM}"
+    if lacks_scheme(text):
+        return f"{text!r} lacks its scheme, tcp://{text}: {_FORM}"
+    return f"{text!r} is no address: {_FORM}"
+
+
+def lacks_scheme(text: str) -> bool:
+    """Whether it is a host and a port without `tcp://` before them."""
+    return _HOST_AND_PORT.fullmatch(text) is not None
 
 
 def _exists(text: str) -> bool:

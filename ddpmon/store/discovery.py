@@ -60,6 +60,12 @@ def announce(announcement: Announcement) -> Path | None:
     return None
 
 
+def anybody_finds(path: Path) -> bool:
+    """Whether this user's other shells look where `announce` wrote: a job's own TMPDIR is not theirs."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return path.parent in (Path(runtime) / "ddpmon", Path("/tmp") / f"ddpmon-{os.geteuid()}")
+
+
 def private_folder() -> Path | None:
     """The folder of this user's files on this host, made if need be; None when none can be used. Never raises."""
     for folder in _folders():

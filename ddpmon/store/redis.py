@@ -55,7 +55,8 @@ class RedisStore:
         self._gone = False  # and nothing read
         self._redis: Any = load_redis()
         self._connection: Any = _connection(self._redis, address, timeout_s)
-        with self._in_words(f"no store at {self.address}"):
+        tls = " (rediss:// is for a port with TLS, redis:// for one without)" if address.tls else ""
+        with self._in_words(f"no store at {self.address}", tls):
             self._connection.connect()
 
     def put(self, key: str, value: bytes) -> None:
@@ -201,8 +202,8 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer")
 
     @contextmanager
-    def _in_words(self, trouble: str) -> Iterator[None]:
-        """Whatever goes wrong is one sentence, and this connection is not used again."""
+    def _in_words(self, trouble: str, hint: str = "") -> Iterator[None]:
+        """Whatever goes wrong is one sentence, and this connection is not used again; `hint` is for silence."""
         errors = self._redis.exceptions
         try:
             yield
@@ -210,7 +211,7 @@ class RedisStore:
             raise
         except (errors.TimeoutError, TimeoutError):
             self._broken = self._gone = True
-            raise StoreSilent(f"the store at {self.address} does not answer") from None
+            raise StoreSilent(f"the store at {self.address} does not answer{hint}") from None
         except errors.AuthenticationError as error:
             self._broken = self._gone = True
             raise StoreUnavailable(f"the store at {self.address} does not let us in: {self._line(error)}") from None

@@ -16,6 +16,7 @@ FIRST_PORT = 29480
 _PORTS_TO_TRY = 100
 _CHUNK = 1024  # keys a multi_get
 _KNOCK_S = 2.5
+_REDIS_PORTS = (6379, 6380)
 _NONCE = b"dmon"
 _GREETING = struct.pack("<BIB", 0, 0x3C85F7CE, 13) + _NONCE  # every client of a TCPStore says who it is, and pings
 
@@ -175,6 +176,7 @@ def knock(host: str, port: int, timeout_s: float) -> None:
     if answer is None:
         raise StoreSilent(
             f"somebody listens at {host}:{port} and does not answer: a store that is stopped or cut off, or no store"
+            f"{' (a Redis server is redis://)' if port in _REDIS_PORTS else ''}"
         )
     if not _NONCE.startswith(answer[: len(_NONCE)]):
         raise StoreUnavailable(f"{host}:{port} answers, but not as a ddpmon store: {_quoted(answer)}")

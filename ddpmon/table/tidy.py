@@ -13,6 +13,7 @@ from ddpmon.table.lines import TableError, listed
 from ddpmon.table.read import Table
 
 _DISAGREE = 0.05
+_SHORT_MS = 1.0  # no step with a reduction is as short
 _CROWDED = 64  # a rank number far beyond the number of ranks is a slip, and costs memory for every number below it
 _FEW_RANKS = 4096
 _AGAIN = 3  # a loss scaler skips a step now and then; what comes back so often was not logged
@@ -58,6 +59,8 @@ def tidy(table: Table) -> tuple[Records, list[str]]:
         raise TableError(
             f"no row of {table.source} can be: durations are above 0, and waits no longer than they, in ms"
         )
+    if np.median(values["duration"][known]) < _SHORT_MS:
+        notes.append("steps take less than 1 ms: durations are in ms, are these in seconds?")
     known &= ~_rare(step, rank, known, notes)
     kept = {name: column[known] for name, column in values.items() if np.isfinite(column).any()}
     broken = _broken(rank, kept.get("loss"), table.broken_loss[chosen], known)

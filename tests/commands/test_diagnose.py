@@ -69,7 +69,7 @@ def test_a_script_reads_the_same_as_one_object(table: str) -> None:
     done = diagnose(table, "--json")
     assert len(done.stdout.splitlines()) == 1
     said = json.loads(done.stdout)
-    assert [*said] == ["schema_version", "source", "ranks", "steps", "notes", "findings"]
+    assert [*said] == ["schema_version", "source", "ranks", "steps", "enough", "notes", "findings"]
     assert (said["schema_version"], said["source"], said["ranks"], said["steps"]) == (1, table, 4, 200)
     (finding,) = judged(text_of(ROWS)).findings
     assert said["findings"] == [{**finding_object(finding), "cleared_at_step": None}]

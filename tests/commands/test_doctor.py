@@ -77,6 +77,7 @@ def test_all_hosts_of_a_launch_are_in_one_table(tmp_path: Path) -> None:
     found = json.loads(said[0][0])
     assert len(found["hosts"]) == 2, said
     assert [host["ranks"] for host in found["hosts"]] == [2, 2]
+    assert [host["host"].endswith(f" (host {number})") for number, host in enumerate(found["hosts"])] == [True, True]
     assert any(check["name"] == "versions" and check["level"] == "ok" for check in found["checks"])
     assert said[1][0] == "", "only the first host prints"
 

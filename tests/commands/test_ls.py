@@ -159,6 +159,9 @@ def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
     assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
     assert status("nosuch", True, None) == 3
     assert "'nosuch' is neither an address nor a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
+    for wrong, said in (("host:29480", "an address is tcp://host:29480"), ("", "TARGET is empty")):
+        assert status(wrong, True, None) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("urls")
@@ -172,7 +175,9 @@ def test_a_beginning_of_several_names_is_usage_and_lists_them(capsys: Printed) -
 
 @needs_redis
 @pytest.mark.usefixtures("empty")
-def test_the_runs_in_redis_are_listed_and_no_password_is_printed(tmp_path: Path, capsys: Printed) -> None:
+def test_the_runs_in_redis_are_listed_and_no_password_is_printed(
+    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with redis_server(tmp_path / "redis", "requirepass secret") as server:
         url = server.url(":secret@")
         address = parse_target(url).redis
@@ -182,7 +187,17 @@ def test_the_runs_in_redis_are_listed_and_no_password_is_printed(tmp_path: Path,
             MadeRun(store, run_id).speak()
         store.close()
         assert ls(url, None, True, False) == 0
-    said = capsys.readouterr()
+        said = capsys.readouterr()
+        monkeypatch.setenv("DDPMON_STORE", url)
+        assert ls(None, None, True, False) == 0, "the variable names the store"
+        again = json.loads(capsys.readouterr().out)["runs"]
+        assert [run["watch"] for run in again] == ["ddpmon watch bert-1", "ddpmon watch gpt-1"]
+        for name in ("bert-1", "be"):
+            assert status(name, True, None) == 0
+            assert json.loads(capsys.readouterr().out)["run"]["id"] == "bert-1"
+        assert status("nosuch", True, None) == 3
+    assert ls(None, None, True, False) == 3, "its server has gone"
+    assert "secret" not in capsys.readouterr().err
     runs = {run["id"]: run for run in json.loads(said.out)["runs"]}
     assert {run_id: (run["state"], run["world_size"], run["trouble"]) for run_id, run in runs.items()} == {
         "gpt-1": ("running", 4, ""),

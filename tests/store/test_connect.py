@@ -53,11 +53,11 @@ def test_a_target_is_understood(text: str, target: Target) -> None:
         ("tcp://h:port", "is no address"),
         ("tcp://h:-1", "is no address"),
         ("tcp://[::1:29480", "is no address"),
-        ("nowhere", "neither an address nor an existing file"),
-        ("localhost:29480", "neither an address nor an existing file"),
-        ("", "neither an address nor an existing file"),
-        ("a\0b", "neither an address nor an existing file"),
-        ("x" * 5000, "neither an address nor an existing file"),
+        ("nowhere", "'nowhere' is no address: "),
+        ("localhost:29480", "lacks its scheme, tcp://localhost:29480: "),
+        ("", "'' is no address: "),
+        ("a\0b", "is no address: "),
+        ("x" * 5000, "is no address: "),
     ],
 )
 def test_a_target_that_is_not_understood_is_one_sentence_with_the_right_form(

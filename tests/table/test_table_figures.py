@@ -142,3 +142,10 @@ def test_figures_that_cannot_be_are_left_out_and_counted() -> None:
     verdict = judged(text_of([rows[0], *zeros]))
     assert any(note.startswith("200 rows with impossible figures left out") for note in verdict.notes)
     assert verdict.steps == 150
+
+
+@pytest.mark.parametrize(("times", "asked"), [(1.0, False), (0.001, True)])
+def test_seconds_are_asked_about(times: float, asked: bool) -> None:
+    phases = {name: times * table for name, table in healthy_phases(4, 100).items()}
+    verdict = judged(text_of(rows_of(MadeJob(phases, times * 2.0), ("duration", "exposed"))))
+    assert any("are these in seconds?" in note for note in verdict.notes) == asked

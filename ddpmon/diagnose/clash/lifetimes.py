@@ -64,7 +64,7 @@ class Clash:
         return self.without > 0 if not self.confirmed else self.without >= LOOKS and self.missed >= CLEAR_LOOKS
 
     def lapses(self, sign: Sign, reading: int | None) -> bool:
-        """Whether what a new reading shows is another one: this was no more than a flicker, or somebody else's doing."""
+        """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
         if self.confirmed:
             return self.missed >= LOOKS and sign.evidence.get("pid") != self.sign.evidence.get("pid")
         return not self.seen and reading != self.reading

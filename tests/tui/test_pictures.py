@@ -9,6 +9,7 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import ProcessFigures
+from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
 from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.detail import detail_lines
@@ -253,6 +254,16 @@ def test_the_detail_says_who_what_and_with_what() -> None:
     other = "\n".join(text_of(detail_lines(made, 2, 120, 40)))
     assert "nothing was found about this rank" in other
     assert "reading rank 2" in other
+
+
+@pytest.mark.parametrize("phase", ["input", "optimizer"])
+def test_the_blamed_phase_is_named_where_not_all_have_room(phase: str) -> None:
+    made = picture(Made(straggler=5, focus=5, phase=phase))
+    for height, whole in ((18, False), (40, True)):
+        text = "\n".join(text_of(detail_lines(made, 5, 80, height)))
+        named = [name for name in ("wait", *PHASES) if f" {name:<9} " in text]
+        assert (len(named) == 6) == whole, named
+        assert phase in named
 
 
 def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:

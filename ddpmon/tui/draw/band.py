@@ -30,10 +30,10 @@ def band_lines(
     if len(detail.step) == 0 or rows < 2 or columns < 4:
         return fit_all([*lines, [Segment("  no step of this rank on record", look.dim)]], width, height)
     stack, others, total = _folded(detail, columns)
-    scale = _scale(stack, others)
+    scale, parts = _scale(stack, others), _parts(rows, detail, hot)
     for row in range(rows):
         band = _row(row, rows, stack, others, scale, look, hot)
-        lines.append(_label(row, rows, scale, look) + band + _legend(row, rows, detail, look, hot))
+        lines.append(_label(row, rows, scale, look) + band + _legend(row, parts, detail, look, hot))
     lines.append(step_axis(detail, total, columns, look, since))
     return fit_all(lines, width, height)
 
@@ -82,14 +82,24 @@ def _label(row: int, rows: int, scale: float, look: Look) -> Line:
     return [Segment(f"{text[:5]:>5}", look.dim), Segment(f"{look.glyphs.bar} ", look.faint)]
 
 
-def _legend(row: int, rows: int, detail: RankDetail, look: Look, hot: int | None) -> Line:
-    """At the right of the band, in its order: the parts and their latest milliseconds."""
-    spare = rows - len(PHASES) - 1
-    part = len(PHASES) - (row - max(spare, 0))
-    if not 0 <= part <= WAIT:
-        return []
+def _latest(part: int, detail: RankDetail) -> float:
+    """Milliseconds of a part, over the last 20 steps."""
     values = detail.wait if part == WAIT else detail.phases.get(PHASES[part], detail.wait[:0])
-    recent = median_of(values[-20:].astype(np.float64))
+    return median_of(values[-20:].astype(np.float64))
+
+
+def _parts(rows: int, detail: RankDetail, hot: int | None) -> list[int | None]:
+    """[rows] the part that each row of the legend names, in the band's order: where not all fit, the longest."""
+    dear = sorted(range(WAIT + 1), key=lambda part: (part == hot, np.nan_to_num(_latest(part, detail))), reverse=True)
+    named = sorted(dear[:rows], reverse=True)
+    return [*([None] * (rows - len(named))), *named]
+
+
+def _legend(row: int, parts: list[int | None], detail: RankDetail, look: Look, hot: int | None) -> Line:
+    """At the right of the band: a part and its latest milliseconds."""
+    if (part := parts[row]) is None:
+        return []
+    recent = _latest(part, detail)
     name = "wait" if part == WAIT else PHASES[part]
     glyph = look.glyphs.dot if part == WAIT else look.glyphs.swatch if look.smooth else look.glyphs.phases[part]
     tone = look.dim if part == WAIT else look.accent if part == hot else ink(look.phases[part])

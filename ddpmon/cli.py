@@ -15,11 +15,14 @@ from ddpmon.commands.plain import leave
 
 C = TypeVar("C", bound=Enum)
 TARGET_HELP = (
-    "tcp://HOST:PORT or redis://HOST of the run's store, or the name or id (or its beginning) of a run on this host. "
-    "Without it: the only run there is."
+    "tcp://HOST:PORT or redis://HOST of the run's store, or the name or id (or its beginning) of a run on this host "
+    "or in the store of DDPMON_STORE. Without it: the only run there is."
 )
 SSH_HELP = "Look on this host, through the system's ssh: finds the run there and tunnels to it."
-STORE_HELP = "tcp://HOST:PORT or redis://HOST of a store, whose runs are listed. Without it: the runs on this host."
+STORE_HELP = (
+    "tcp://HOST:PORT or redis://HOST of a store, whose runs are listed. "
+    "Without it: the runs on this host, and in the store of DDPMON_STORE."
+)
 SLURM_HELP = "Look on the nodes of this Slurm job."
 
 

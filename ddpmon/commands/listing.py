@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ddpmon.commands.look import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
-from ddpmon.store.connect import Target, connect, list_runs, parse_target
+from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover
 
 SCHEMA_VERSION = 1
@@ -24,6 +25,7 @@ AT_ONCE = 16
 KNOCK_S = 3.0
 MAX_BYTES = 4 << 20
 RUNS_SHOWN = 256
+_ID = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # what `probe.identity.run_id` puts behind a run's name
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -110,6 +112,21 @@ def runs_in(target: Target) -> list[Listed]:
     finally:
         store.close()
     return [Listed(id=run_id, url=target.url) for run_id in ids if is_run_id(run_id)]
+
+
+def runs_of_environment(known: Sequence[Listed]) -> tuple[list[Listed], str]:
+    """The runs in the store of DDPMON_STORE, which outlive their processes, without those that are `known`; a trouble.
+
+    A run is called as its id begins: that is its name made safe for a key.
+    """
+    try:
+        engine = engine_of_environment()
+        found = [] if engine is None else runs_in(engine)
+    except (TargetError, StoreUnavailable) as error:
+        return [], str(error)
+    ids = {run.id for run in known}
+    named = [msgspec.structs.replace(run, name=_ID.sub("", run.id)) for run in found if run.id not in ids]
+    return named[: RUNS_SHOWN - len(ids)], ""
 
 
 def looked_at(runs: Sequence[Listed], store: str | None = None) -> list[Listed]:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddpmon.commands.elsewhere import runs_over_ssh
-from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_in, runs_of
+from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
 from ddpmon.commands.plain import complain, plain
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.connect import engine_of_environment
 from ddpmon.store.redis_url import redacted
 
 OK, USAGE, NO_RUN = 0, 2, 3
@@ -49,18 +48,19 @@ def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
         )
     if ssh is not None:
         return runs_over_ssh(ssh, *(["--brief"] if brief else []))
-    runs = [*runs_here(), *_in_engine()] if target is None else runs_of(target)
+    if target is not None:
+        runs = runs_of(target)
+    else:
+        runs = runs_here()
+        runs += [] if brief else _elsewhere(runs)  # who asks briefly asks for what is on this host
     return runs if brief else looked_at(runs, target)
 
 
-def _in_engine() -> list[Listed]:
-    """The runs in the store of DDPMON_STORE, which outlive their processes; says so if it cannot be reached."""
-    engine, here = engine_of_environment(), {run.id for run in runs_here()}
-    try:
-        return [] if engine is None else [run for run in runs_in(engine) if run.id not in here]
-    except StoreUnavailable as error:
-        complain(str(error))
-        return []
+def _elsewhere(known: Sequence[Listed]) -> list[Listed]:
+    runs, trouble = runs_of_environment(known)
+    if trouble:
+        complain(trouble)
+    return runs
 
 
 def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:

@@ -10,11 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ddpmon.commands.elsewhere import runs_over_ssh
-from ddpmon.commands.listing import Listed, runs_here, runs_in
+from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
 from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.connect import Target, engine_of_environment, lacks_scheme, parse_target
+from ddpmon.store.connect import Target, lacks_scheme, parse_target
 
 _KNOCK_S = 3.0
 
@@ -67,27 +67,24 @@ def here(target: str | None) -> str | None:
     exact = any(target in (run.id, run.name) for run in runs)
     if not exact and _is_file(target):
         return target
-    found = _only(_fitting(runs, target), "this host") or _in_engine(target)
+    more, trouble = ([], "") if exact else runs_of_environment(runs)
+    found = _only(_fitting([*runs, *more], target), "this host")
     if found is None:
-        if lacks_scheme(target):
-            raise TargetError(f"no run on this host is called {target!r}: an address is tcp://{target}")
-        if _is_folder(target):
-            raise TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
-        if target.endswith(".ddpmon"):
-            raise TargetError(f"{target!r} is no file, and no run on this host is called so: `ddpmon ls` lists runs")
-        raise StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
+        raise _unknown(target, trouble)
     return found.target
 
 
-def _in_engine(wanted: str) -> Listed | None:
-    """The run of this name or id in the store of DDPMON_STORE, where runs outlive their processes.
-
-    Raises:
-        TargetError: several fit, or the variable makes no sense.
-        StoreUnavailable: the store cannot be reached.
-    """
-    engine = engine_of_environment()
-    return None if engine is None else _only(_fitting(runs_in(engine), wanted), engine.url)
+def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
+    """Why TARGET is no run: what it looks like, or the trouble with the store where it might be."""
+    if _is_folder(target):
+        return TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
+    if target.endswith(".ddpmon"):
+        return TargetError(f"{target!r} is no file, and no run on this host is called so: `ddpmon ls` lists runs")
+    if lacks_scheme(target):
+        return TargetError(f"no run on this host is called {target!r}: an address is tcp://{target}")
+    if trouble:
+        return StoreUnavailable(f"no run on this host is called {target!r}, and beyond it: {trouble}")
+    return StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
 
 
 @contextmanager
@@ -149,7 +146,7 @@ def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | Non
 
 def _described(run: Listed) -> str:
     """A run in a store has not been asked for its name."""
-    return run.url if run.name is None else f"{run.name}, {run.world_size} ranks, {run.url}"
+    return run.url if run.world_size is None else f"{run.name}, {run.world_size} ranks, {run.url}"
 
 
 @contextmanager

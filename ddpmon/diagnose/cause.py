@@ -22,7 +22,6 @@ _ORDER = (
     "cpu_pinned",
     "cpu_oversubscribed",
 )  # of those that carry as much, the first
-_REMEMBERED = 64
 _ALONE = {
     "throttled": (
         "cpu quota: a limit of its cgroup stops it",
@@ -38,7 +37,7 @@ _ALONE = {
     ),
 }
 Key = tuple[str, tuple[int, ...]]
-End = tuple[str, tuple[int, ...], int | None, int | None]
+End = tuple[str, tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +63,19 @@ class Told:
 
     Attributes:
         cause: the last that it had. lasts: whether it still had it when it was last described, as `of` tells.
-        times, without: in how many ticks it had one, and had none any more.
+        times, without: in how many ticks it had one, and had none.
     """
 
-    cause: Cause
+    cause: Cause | None
     of: Finding
     lasts: bool
     times: int
     without: int
 
-    def holds_of(self, finding: Finding) -> bool:
-        """Whether it was the cause of `finding`, which is over, most of the time; not of one that began behind it."""
-        return self.times >= self.without and (self.of.since_step or 0) <= (finding.cleared_at_step or 0)
+    def cause_of(self, finding: Finding) -> Cause | None:
+        """What it had most of the time, if it is `finding`, which is over, and not one that began behind that."""
+        same = (self.of.since_step or 0) <= (finding.cleared_at_step or 0)
+        return self.cause if same and self.times >= self.without and not finding.cause else None
 
 
 class Machines:
@@ -84,53 +84,57 @@ class Machines:
     def __init__(self) -> None:
         self._clashes = Clashes()
         self._causes: dict[Key, Told] = {}
-        self._lasting: set[Key] = set()
         self._over: dict[End, Finding] = {}
+
+    @property
+    def over(self) -> list[Finding]:
+        """The lateness that is over, as it was told when it was first seen to be."""
+        return [*self._over.values()]
 
     @property
     def cleared(self) -> list[Finding]:
         """The last clashes that are over."""
         return self._clashes.lifetimes.cleared
 
-    def update(self, run: Run, ledger: Ledger, found: Sequence[Finding]) -> list[Finding]:
-        """`found`, which tells of the ranks' work, with causes; and the clashes behind it."""
+    def update(self, run: Run, ledger: Ledger, found: Sequence[Finding], cleared: Sequence[Finding]) -> list[Finding]:
+        """`found`, which tells of the ranks' work, with causes; and the clashes behind it.
+
+        Args:
+            run: the run.
+            ledger: its steps.
+            found: what lasts.
+            cleared: what is over, each as long as it is to be shown.
+        """
         clashes = self._clashes.update(run, found)
+        self._over = {_end(finding): self._over.get(_end(finding)) or self._recalled(finding) for finding in cleared}
         weighed = weigh(run, ledger, self._clashes.figures, found)
-        self._lasting = {(finding.kind, finding.ranks) for finding in found}
         causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
+        lasting = {(finding.kind, finding.ranks) for finding in found}
+        self._causes = {key: told for key, told in self._causes.items() if key in lasting}
         told = [_joined(finding, causes.get(id(finding))) for finding in found]
         return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
 
-    def recall(self, cleared: Sequence[Finding]) -> list[Finding]:
-        """Findings that are over, with the causes that they had; to be asked behind each `update`."""
-        told = [self._recalled(finding) for finding in cleared]
-        self._causes = {key: cause for key, cause in self._causes.items() if key in self._lasting}
-        return told
-
     def _recalled(self, finding: Finding) -> Finding:
-        """As it was told when it was first seen to be over: what comes later is another's cause."""
-        end = (finding.kind, finding.ranks, finding.since_step, finding.cleared_at_step)
-        if end not in self._over:
-            known = self._causes.get((finding.kind, finding.ranks))
-            has = known is not None and not finding.cause and known.holds_of(finding)
-            self._over[end] = replace(_joined(finding, known.cause), advice="") if known and has else finding
-            while len(self._over) > _REMEMBERED:
-                del self._over[next(iter(self._over))]
-        return self._over[end]
+        """A finding that is newly over, with its cause; the next of its kind and ranks has one of its own."""
+        known = self._causes.pop((finding.kind, finding.ranks), None)
+        cause = None if known is None else known.cause_of(finding)
+        return finding if cause is None else replace(_joined(finding, cause), advice="")
 
     def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
         finding = lateness.finding
         key = (finding.kind, finding.ranks)
-        known = self._causes.get(key)
-        if known is not None and known.of is finding:
+        known = self._causes.get(key) or Told(None, finding, False, 0, 0)
+        if key in self._causes and known.of is finding:
             return known.cause if known.lasts else None  # it fades: the last clear word on it stands
         found = _best(lateness, clashes)
-        times, without = (0, 0) if known is None else (known.times, known.without)
-        if found is not None:
-            self._causes[key] = Told(found, finding, True, times + 1, without)
-        elif known is not None:
-            self._causes[key] = replace(known, of=finding, lasts=False, without=without + 1)
+        has = found is not None
+        self._causes[key] = Told(found or known.cause, finding, has, known.times + has, known.without + (not has))
         return found
+
+
+def _end(finding: Finding) -> End:
+    """What tells a finding that is over from others: when it was, and why, stand in its sentence."""
+    return finding.kind, finding.ranks, finding.summary
 
 
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:

@@ -161,10 +161,12 @@ def _waits(
     since, shares, stopped = finding.since_step or 0, {}, False
     for name in ("queue", "throttled"):
         own, usual = median(figures.mean(name, ranks, since)), np.nan
+        if np.isnan(own):
+            continue
         if others.size and not whole:
             usual = median(figures.mean(name, others[:: _every(others)], since))
         if np.isnan(usual):
-            usual = median(figures.usual(name, since)[ranks])
+            usual = median(figures.usual(name, ranks, since))
         if name == "throttled" and np.isnan(usual):
             usual = 0.0  # those without a quota do not tell
         share = (own - usual) / 100 * times

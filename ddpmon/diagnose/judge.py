@@ -73,14 +73,18 @@ class Judge:
         found += self._together.update(run, ledger, explained=any(each.severity != "info" for each in found))
         found += self._uneven.update(ledger, explained=bool(found))
         found += self._pace.update(run, ledger, found)
-        found = self._machines.update(run, ledger, found)
+        found = self._machines.update(run, ledger, found, self._slow_no_more())
         return [*found, *self._advice.update(run, ledger)]
 
-    def _cleared(self) -> list[Finding]:
+    def _slow_no_more(self) -> list[Finding]:
+        """The lateness and slowness that is over."""
         cleared = [*self._stragglers.cleared]
         for rule in (self._costly, self._together, self._uneven, self._pace):
             cleared += rule.cases.cleared
-        cleared = [*self._machines.recall(cleared), *self._machines.cleared]
+        return cleared
+
+    def _cleared(self) -> list[Finding]:
+        cleared = [*self._machines.over, *self._machines.cleared]
         return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
 
 

@@ -26,9 +26,8 @@ class Report:
 
     @staticmethod
     def of(error: BaseException, step: int) -> Report:
-        """Take down `error`, which the rank met after `step`, or what a `sys.exit` answered; reads no file."""
-        if isinstance(error, SystemExit) and error.__context__ is not None and not error.__suppress_context__:
-            error = error.__context__
+        """Take down `error`, which the rank met after `step`, or what a `sys.exit(1)` answers; reads no file."""
+        error = _answered(error) or error
         try:
             trace = TracebackException(type(error), error, error.__traceback__, limit=-_LINES, lookup_lines=False)
         except Exception:  # whatever a user's exception class does when it is looked at
@@ -44,6 +43,13 @@ class Report:
         except Exception:
             lines.append("the rest of the traceback could not be read")
         return Failure(self.kind, self.message, self.step, [plain(line, _WIDTH) for line in lines[-_LINES:]])
+
+
+def _answered(error: BaseException) -> BaseException | None:
+    """What was caught where `sys.exit` was called with a number."""
+    if not isinstance(error, SystemExit) or isinstance(error.code, str):
+        return None
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def is_failure(error: BaseException | None) -> bool:

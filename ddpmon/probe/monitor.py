@@ -222,15 +222,25 @@ def _register_once() -> None:
     if multiprocessing.parent_process() is None:
         atexit.register(_at_exit)
     else:  # such a process may end without atexit, and its exceptions meet no hook
-        Finalize(None, _at_exit, exitpriority=0)
+        Finalize(None, _at_end_of_child, (sys.exc_info()[1],), exitpriority=0)
     os.register_at_fork(after_in_child=_in_child)
 
 
 def _at_exit() -> None:
-    """The process ends: last frames, and at most a second for them."""
+    """The interpreter ends; somebody's hook for exceptions may have taken the place of ours."""
+    _speak_last(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
+
+
+def _at_end_of_child(handled: BaseException | None) -> None:
+    """A child of multiprocessing ends; `handled` is what it was born with, if its parent forked it in an `except`."""
+    error = sys.exc_info()[1]
+    _speak_last(None if error is handled else error)
+
+
+def _speak_last(error: BaseException | None) -> None:
+    """The process ends, with `error`: last frames, and at most a second for them."""
     if _process.active is not None:
-        if not hasattr(sys, "ps1"):  # somebody's hook may have taken the place of ours
-            _process.active._fail(sys.exc_info()[1] or getattr(sys, "last_value", None))
+        _process.active._fail(error)
         _process.active._end()
     until = monotonic() + EXIT_WAIT_S
     with suppress(BaseException):  # a second signal while waiting must not become a traceback of ours

@@ -283,6 +283,26 @@ def test_each_slowdown_has_its_own_cause(first: int, pause: int, other: int) -> 
         ]
 
 
+def test_an_end_and_the_next_onset_in_one_tick_keep_their_causes_apart() -> None:
+    phases = healthy_phases(4, 350)
+    phases["forward"][2, 100:175] += EXTRA
+    phases["forward"][2, 200:275] += EXTRA
+
+    def hit(tick: int) -> bool:
+        return tick in (4, 5, 6, 8, 9, 10)  # of 25 steps each
+
+    def host(tick: int, _node: int) -> HostFigures:
+        return figures(*[HostProcess(Process(8123 if tick < 8 else 9999), 190.0, "2")] * hit(tick))
+
+    def process(tick: int, rank: int) -> ProcessFigures:
+        return ProcessFigures(runqueue_pct=FULL if hit(tick) and rank == 2 else 1.0, cpus=str(rank))
+
+    said = play_hosts(MadeJob(phases), host, process=process, steps_per_tick=25)
+    assert not any(each.kind == "straggler" and each.cleared_at_step is not None for each in said[7])
+    causes = [(each.since_step, each.evidence["cause_pid"]) for each in said[8] if each.kind == "straggler"]
+    assert causes == [(200, 9999), (100, 8123)]
+
+
 def collected(gc_ms: float) -> MadeJob:
     phases = healthy_phases(4, 200)
     phases["forward"][2, ONSET:] += EXTRA

@@ -30,6 +30,9 @@ def work(rank: int, port: int) -> None:
 
 if __name__ == "__main__":
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    ranks = start_processes(work, (store.port,), 3, join=False, start_method=sys.argv[2])
+    try:
+        raise KeyError("what a forked child is born with")
+    except KeyError:
+        ranks = start_processes(work, (store.port,), 3, join=False, start_method=sys.argv[2])
     for process in ranks.processes:
         process.join()

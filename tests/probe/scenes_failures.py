@@ -91,6 +91,28 @@ def exits() -> None:
 
 
 @scene
+def exits_because() -> None:
+    def give_up() -> NoReturn:
+        try:
+            low()
+        except ValueError as error:
+            raise SystemExit(1) from error
+
+    ending(give_up)
+
+
+@scene
+def exits_with_words() -> None:
+    def give_up() -> NoReturn:
+        try:
+            low()
+        except ValueError:
+            sys.exit("no data")
+
+    ending(give_up)
+
+
+@scene
 def exits_well() -> None:
     ending(lambda: sys.exit(0))
 

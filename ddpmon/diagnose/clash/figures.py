@@ -16,6 +16,7 @@ COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kill
 RECENT = 10
 _LONG, _EVERY, _ASKED = 48, 10, 64
 _APART_S = 0.9  # ranks publish every second, and a watcher may look more often
+_ALL = slice(None)
 _UNKNOWN = ProcessFigures()
 Floats = NDArray[np.float64]
 
@@ -98,19 +99,20 @@ class Figures:
         after = np.where(steps > since, values, np.nan)
         return _means(np.where(np.isnan(after).all(axis=0), values, after))
 
-    def usual(self, name: str, until: float = np.inf) -> Floats:
-        """[world] medians of the rounds that were over at step `until`, NaN where there is none on record.
+    def usual(self, name: str, who: NDArray[np.int64] | slice = _ALL, until: float = np.inf) -> Floats:
+        """[who] medians of the rounds that were over at step `until`, NaN where there is none on record.
 
         Of these the quarter whose steps were fastest: a trouble that has been is no measure for the next.
         """
-        steps, some = self.long("step"), slice(None, None, max(1, len(self._rows) // _ASKED))
+        steps = self.long("step")[:, who]
+        some = slice(None, None, max(1, steps.shape[1] // _ASKED))
         before = steps <= until
         with np.errstate(invalid="ignore", divide="ignore"):
-            pace = row_medians(np.diff(self.long("at")[:, some], axis=0) / np.diff(steps[:, some], axis=0))
+            pace = row_medians(np.diff(self.long("at")[:, who][:, some], axis=0) / np.diff(steps[:, some], axis=0))
         pace = np.where(before.any(axis=1), np.concatenate([pace[:1], pace]) if len(pace) else 0.0, np.nan)
         known = np.sort(pace[np.isfinite(pace)])
         rows = before & (pace <= known[len(known) // 4])[:, None] if len(known) else before
-        values = np.where(np.where(rows.any(axis=0), rows, before), self.long(name), np.float32(np.nan))
+        values = np.where(np.where(rows.any(axis=0), rows, before), self.long(name)[:, who], np.float32(np.nan))
         return row_medians(values.T.astype(np.float64))
 
     @property

@@ -47,7 +47,7 @@ class Clash:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
         begins = reading is None or reading != self.reading
         if sign is not None:
-            self.again = step if self.missed >= LOOKS else self.again
+            self.again = step if self.without >= LOOKS else self.again
             self.shown += begins or not self.seen
             self.sign, self.seen, self.missed, self.without = sign, True, 0, 0
             self.confirmed |= self.shown >= sign.looks
@@ -66,7 +66,7 @@ class Clash:
     def lapses(self, sign: Sign, reading: int | None) -> bool:
         """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
         if self.confirmed:
-            return self.missed >= LOOKS and sign.evidence.get("pid") != self.sign.evidence.get("pid")
+            return self.without >= LOOKS and _culprits(self.sign).isdisjoint(_culprits(sign))
         return not self.seen and reading != self.reading
 
     def finding(self) -> Finding:
@@ -83,6 +83,11 @@ class Clash:
             evidence=sign.evidence,
             advice=sign.advice,
         )
+
+
+def _culprits(sign: Sign) -> set[str]:
+    """The processes whose doing it is, as far as it names any."""
+    return {*str(sign.evidence.get("pids", sign.evidence.get("pid", ""))).split(", ")}
 
 
 class Lifetimes:

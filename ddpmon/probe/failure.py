@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from traceback import TracebackException
 from types import TracebackType
 
@@ -13,6 +14,16 @@ from ddpmon.parts import Failure
 from ddpmon.probe.text import plain
 
 _LINES, _WIDTH = 32, 1024
+_HEARD_S = 1.5
+
+
+class _Newest:
+    """When this process reported an exception last, on its monotonic clock."""
+
+    at = float("-inf")
+
+
+_newest = _Newest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,8 @@ class Report:
     def of(error: BaseException, step: int) -> Report:
         """Take down `error`, which the rank met after `step`, or what a `sys.exit(1)` answers; reads no file."""
         error = _answered(error) or error
+        if isinstance(error, Exception):
+            _newest.at = monotonic()
         try:
             trace = TracebackException(type(error), error, error.__traceback__, limit=-_LINES, lookup_lines=False)
         except Exception:  # whatever a user's exception class does when it is looked at
@@ -43,6 +56,15 @@ class Report:
         except Exception:
             lines.append("the rest of the traceback could not be read")
         return Failure(self.kind, self.message, self.step, [plain(line, _WIDTH) for line in lines[-_LINES:]])
+
+
+def unheard_s() -> float:
+    """How many seconds this process should stay for the newest report's sake.
+
+    When a rank ends of an exception its launcher ends the others, and with rank 0 the store, while watchers read once a
+    second. Who interrupts a rank knows why it ends: only exceptions count.
+    """
+    return max(0.0, _newest.at + _HEARD_S - monotonic())
 
 
 def _answered(error: BaseException) -> BaseException | None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.assembly import Assembly, assemble
 from ddpmon.probe.engine import speaks_for_its_host
-from ddpmon.probe.failure import is_failure
+from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.text import plain
 from ddpmon.probe.uplink import say
@@ -238,7 +238,7 @@ def _at_end_of_child(handled: BaseException | None) -> None:
 
 
 def _speak_last(error: BaseException | None) -> None:
-    """The process ends, with `error`: last frames, and at most a second for them."""
+    """The process ends, with `error`: last frames, a second for them at most, and longer for a failure to be read."""
     if _process.active is not None:
         _process.active._fail(error)
         _process.active._end()
@@ -249,6 +249,7 @@ def _speak_last(error: BaseException | None) -> None:
             publisher.leaving.set()
         for publisher in publishers:
             publisher.join(max(0.0, until - monotonic()))
+        sleep(unheard_s())
 
 
 def _in_child() -> None:

@@ -23,7 +23,7 @@ _SHARE = 0.8
 _LEAST_PCT = 2.0
 _FLAT = 0.5
 _HIGH = 0.75  # of the values since the onset so many are below those of the rise, or fewer
-_PASSING_MS = 10_000.0  # of the job's time: what is not slow for longer is information
+_PASSING_MS = 3000.0  # what has not cost more than that since it began is information
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _NAMES_SOMEBODY = ("straggler", "intermittent_straggler", "slow_node", "uneven_work")
 
@@ -123,7 +123,8 @@ class Pace:
         found = replace(tell(shift, since, rise, now, several=several), since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
-        passing = (int(ledger.steps[place]) + 1 - since) * now["duration"] < _PASSING_MS
+        lasted = (int(ledger.steps[place]) + 1 - since) * now["duration"]
+        passing = lasted * (found.cost_pct or 0.0) / 100 < _PASSING_MS
         harmless = by_cores or passing
         case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
 

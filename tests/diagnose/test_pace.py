@@ -32,6 +32,12 @@ def test_slow_seconds_are_information() -> None:
     assert (finding.kind, finding.severity) == ("job_slower", "info")
 
 
+@pytest.mark.parametrize(("steps", "severity"), [(320, "info"), (520, "warning")])
+def test_a_little_slower_is_worth_a_warning_once_it_has_lasted(steps: int, severity: str) -> None:
+    (finding,) = open_findings(play(MadeJob(all_slower(1.12, 4, steps)))[-1])
+    assert (finding.kind, finding.severity) == ("job_slower", severity)
+
+
 def test_it_names_the_phase_that_grew_on_all() -> None:
     phases = healthy_phases(4, 320)
     phases["input"][:, ONSET:] += 40.0

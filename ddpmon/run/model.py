@@ -31,6 +31,7 @@ _RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
 _ALL_POINTS = 1 << 18
 _RANKS_EVERY_SECOND = 1024  # of so many ranks the resources are taken down with every frame, of more less often
 _HISTORIES_AT_ONCE = 256
+_PEERS = 64  # ranks that tell how long a step of the job takes
 RESOURCES = 7  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
 
 
@@ -38,13 +39,12 @@ RESOURCES = 7  # figures at one moment, packed as float64: of many ranks they wo
 class RankState:
     """The newest frame of one rank, when it came (monotonic seconds), and its resources over time.
 
-    `marked` is the newest step whose named phases have been taken in, `life` how often the rank has started anew.
+    `marked` is the newest step whose named phases have been taken in.
     """
 
     frame: RankFrame
     heard_at: float
     marked: int = -1
-    life: int = 0
     resources: deque[bytes] = field(default_factory=deque)
 
 
@@ -108,6 +108,7 @@ class Run:
         state = self.states.get(frame.rank)
         if state is None:
             state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
+            self.standing.life[frame.rank] = 0
         elif _is_another_process(state.frame, frame):
             if self.doubles.refuse(state.frame, state.heard_at, frame, heard_at):
                 return False
@@ -131,9 +132,10 @@ class Run:
         self.rings.clear(rank)
         self._buckets.pop(rank, None)
         self.restarts += 1
-        state.marked, state.life = -1, state.life + 1
-        if state.life > self._life:
-            self._life, self.marks = state.life, Marks()
+        state.marked = -1
+        self.standing.life[rank] += 1
+        if self.standing.life[rank] > self._life:
+            self._life, self.marks = int(self.standing.life[rank]), Marks()
 
     def add_history(self, frames: Iterable[HistoryFrame]) -> None:
         """Take in what the ranks remember; called once, when this watcher attaches.
@@ -265,12 +267,14 @@ class Run:
         """[world] the ranks that have started anew while most have not (or the reverse), and are elsewhere by 10 s."""
         if not self.restarts:
             return np.zeros(self.info.world_size, np.bool_)
-        lives = np.array([-1 if state is None else state.life for state in self.ranks])
-        steps = self.standing.step
-        known = Counter(lives[lives >= 0].tolist())
-        most = lives == max(known, key=lambda life: (known[life], life))
-        gone_s = np.abs(steps - np.median(steps[most])) * median(self.rings.column["duration"][most]) / 1e3
-        found: NDArray[np.bool_] = (lives >= 0) & ~most & ~(gone_s <= LOST_S)
+        lives, steps = self.standing.life, self.standing.step
+        counts = np.bincount(lives[lives >= 0])
+        most = lives == np.flatnonzero(counts == counts.max())[-1]
+        found: NDArray[np.bool_] = (lives >= 0) & ~most
+        if found.any():
+            peers = np.flatnonzero(most)
+            step_ms = median(self.rings.column["duration"][peers[:: -(-len(peers) // _PEERS)]])
+            found &= ~(np.abs(steps - np.median(steps[peers])) * step_ms / 1e3 <= LOST_S)
         return found
 
     def finished_steps(self, count: int, ranks: NDArray[np.bool_] | None = None) -> I64:

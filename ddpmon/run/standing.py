@@ -28,12 +28,14 @@ class Standing:
         host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
         bad_loss: those of the ranks that have one.
         node, local_rank, pid: -1 before the first.
+        life: how often the rank has started anew, -1 before the first; the run counts it.
     """
 
     def __init__(self, world_size: int) -> None:
         self.heard_at: Floats = np.full(world_size, np.nan)
         self.step: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.seq: NDArray[np.int64] = np.full(world_size, -1, np.int64)
+        self.life: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.phase_s: Floats = np.zeros(world_size)
         self.step_s: Floats = np.full(world_size, np.nan)
         self.cost_us: Floats = np.full(world_size, np.nan)

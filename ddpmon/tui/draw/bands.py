@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -46,9 +47,14 @@ class Bands:
 
 def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:
     """The rows for the ranks `chosen` in `room` lines; `hosts` are all ranks' host names, "" where unknown."""
-    folding = fold(len(chosen), room, halves=halves)
+    return _shared(tuple(chosen.tolist()), tuple(hosts), room, halves)
+
+
+@lru_cache(maxsize=2)  # ranks do not move: of thousands, finding their nodes anew twice a tick would weigh
+def _shared(ranks: tuple[int, ...], hosts: tuple[str, ...], room: int, halves: bool) -> Bands:
+    chosen, folding = np.array(ranks, np.int64), fold(len(ranks), room, halves=halves)
     if folding.size > 1:
-        names = [hosts[rank] for rank in chosen.tolist()] if len(hosts) else []
+        names = [hosts[rank] for rank in ranks] if hosts else []
         if len(set(names)) > 1 and all(names):
             return _by_node(chosen, names, room, halves=halves)
     starts = np.arange(folding.bands) * folding.size

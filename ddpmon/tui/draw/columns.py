@@ -35,8 +35,8 @@ class Column:
 
 def _gpu(field: str, factor: float = 1.0) -> Values:
     def values(ranks: Ranks) -> Floats:
-        read = [getattr(gpu, field) if gpu is not None else None for gpu in ranks.gpu]
-        return np.array([np.nan if value is None else value * factor for value in read])
+        read = [None if gpu is None else getattr(gpu, field) for gpu in ranks.gpu]
+        return np.array(read, np.float64) * factor  # None is NaN
 
     return values
 

@@ -105,8 +105,10 @@ def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
     work, part = heat.work[:, starts[0] :], slice(int(starts[0]), None)
     if not np.array_equal(bands.order, np.arange(len(work))):
         work = work[bands.order]
-    for at, axis_, size in ((bands.starts, 0, 2 if bands.folded else 1), (starts - starts[0], 1, stride)):
-        work = work if size == 1 else np.fmax.reduceat(work, at, axis=axis_)
+    if bands.folded:  # over whole rows at a time: many times as fast as reduceat along this axis
+        work = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(work, bands.starts[1:])])
+    if stride > 1:
+        work = np.fmax.reduceat(work, starts - starts[0], axis=1)
     low, high = _range(work[:, _usual_columns(heat, part, starts - starts[0])])
     clipped = bool(np.nanmax(work, initial=0.0) > CLIPPED * high)
     steps = tuple(heat.step[starts].tolist())

@@ -83,10 +83,10 @@ def watch(url: str) -> None:
         load_torch()
     torch_bytes = psutil.Process().memory_info().rss - before
     from ddpmon import observe
+    from ddpmon.commands.watch import show_source
     from ddpmon.diagnose.judge import Judge
     from ddpmon.run.model import Run
     from ddpmon.store.patience import PatientStore
-    from ddpmon.tui.app import WatchApp
 
     parts = Parts()
     parts.timed(PatientStore, "get_many", "read")
@@ -102,7 +102,7 @@ def watch(url: str) -> None:
             parts.tick()
             return super().tick()
 
-    WatchApp(Counting(url), interval=1.0).run()
+    show_source(Counting(url), interval=1.0)
     steady = parts.ticks[int(_SETTLED_S) :]
     names = (*PARTS, "all")
     report = {
@@ -169,7 +169,7 @@ def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[ps
         while process.poll() is None:
             _reading(screen, 0.2)
         report.seek(0)
-        said: dict[str, Any] = json.loads(report.read().splitlines()[0])
+        said: dict[str, Any] = json.loads(report.read().splitlines()[-1])
     os.close(screen)
     os.close(far)
     memory = host.memory_info().rss, sum(each.memory_info().rss for each in publishers)

@@ -17,7 +17,7 @@ Pid = Annotated[int, Meta(ge=0, le=1 << 32)]
 Cpus = Text  # as the kernel lists them: "0-3,8"
 
 
-class Process(Struct, frozen=True):
+class Process(Struct, frozen=True, gc=False):
     """Somebody's process, as far as it is visible. `parents` are its ancestors' numbers, the nearest first."""
 
     pid: Pid
@@ -27,7 +27,7 @@ class Process(Struct, frozen=True):
     started_at: Number | None = None
 
 
-class GpuProcess(Struct, frozen=True):
+class GpuProcess(Struct, frozen=True, gc=False):
     """A process on a GPU: the device memory that it holds in bytes, and its share of the SMs' time."""
 
     process: Process
@@ -36,7 +36,7 @@ class GpuProcess(Struct, frozen=True):
     kind: Literal["compute", "graphics", "mps"] = "compute"
 
 
-class GpuFigures(Struct, frozen=True):
+class GpuFigures(Struct, frozen=True, gc=False):
     """One GPU (or MIG instance) as NVML sees it.
 
     Attributes:
@@ -93,7 +93,7 @@ CLOCK_REASONS = (
 )  # bits 0 to 8 of nvmlClocksEventReasons (nvml.h)
 
 
-class ProcessFigures(Struct, frozen=True):
+class ProcessFigures(Struct, frozen=True, gc=False):
     """One rank's own process.
 
     Attributes:
@@ -137,7 +137,7 @@ class ProcessFigures(Struct, frozen=True):
     unread: Reasons = {}
 
 
-class HostProcess(Struct, frozen=True):
+class HostProcess(Struct, frozen=True, gc=False):
     """A process that uses much CPU: percent of one core, where it may run, resident bytes."""
 
     process: Process
@@ -147,7 +147,7 @@ class HostProcess(Struct, frozen=True):
     nice: int | None = None
 
 
-class Pressure(Struct, frozen=True):
+class Pressure(Struct, frozen=True, gc=False):
     """Pressure stall information: percent of the time that some, or all, tasks waited for a resource."""
 
     cpu: Number | None = None
@@ -157,7 +157,7 @@ class Pressure(Struct, frozen=True):
     io_full: Number | None = None
 
 
-class Disk(Struct, frozen=True):
+class Disk(Struct, frozen=True, gc=False):
     """A file system that matters to the run. `uses` tells for what, such as "checkpoints"; `wait_ms` is a request's.
 
     `reads` counts its readings.
@@ -174,7 +174,7 @@ class Disk(Struct, frozen=True):
     reads: Count | None = None
 
 
-class Nic(Struct, frozen=True):
+class Nic(Struct, frozen=True, gc=False):
     """A network interface that is up; errors and drops count both ways since the sampler began."""
 
     name: Text
@@ -185,7 +185,7 @@ class Nic(Struct, frozen=True):
     drops: Count | None = None
 
 
-class TakenPort(Struct, frozen=True):
+class TakenPort(Struct, frozen=True, gc=False):
     """A port that the run wanted and somebody else held: what for, and by whom.
 
     `held` tells whether somebody listens there still; who came and went before anybody could look is nobody known.
@@ -197,7 +197,7 @@ class TakenPort(Struct, frozen=True):
     held: bool = True
 
 
-class HostFigures(Struct, frozen=True):
+class HostFigures(Struct, frozen=True, gc=False):
     """One host.
 
     Attributes:

@@ -17,7 +17,7 @@ StepNumber = Annotated[int, Meta(ge=-1, le=1 << 48)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 
 
-class StackFrame(Struct, frozen=True):
+class StackFrame(Struct, frozen=True, gc=False):
     """One line of a Python stack; `own` tells the user's code from the standard library's and installed packages'."""
 
     file: Line
@@ -27,14 +27,14 @@ class StackFrame(Struct, frozen=True):
     own: bool = True
 
 
-class Stack(Struct, frozen=True):
+class Stack(Struct, frozen=True, gc=False):
     """One thread's Python stack, most recent call last."""
 
     thread: Text
     frames: Annotated[list[StackFrame], Meta(max_length=64)]
 
 
-class Flight(Struct, frozen=True):
+class Flight(Struct, frozen=True, gc=False):
     """The flight recorder's summary of one process group: collectives counted by the backend's sequence number.
 
     Attributes:
@@ -49,7 +49,7 @@ class Flight(Struct, frozen=True):
     operation: Text = ""
 
 
-class Stall(Struct, frozen=True):
+class Stall(Struct, frozen=True, gc=False):
     """What a rank without progress is in: captured by its watchdog, the training thread's stack first."""
 
     seconds: Number
@@ -57,7 +57,7 @@ class Stall(Struct, frozen=True):
     flights: Annotated[list[Flight], Meta(max_length=8)] = []
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, gc=False):
     """The exception that ended a rank.
 
     `step` is the last one that it had finished, `traceback` holds the last lines, most recent call last.
@@ -69,7 +69,7 @@ class Failure(Struct, frozen=True):
     traceback: Annotated[list[Line], Meta(max_length=32)] = []
 
 
-class BadLoss(Struct, frozen=True):
+class BadLoss(Struct, frozen=True, gc=False):
     """Losses of this rank that were not finite: how many, the first step and the last, and what the first one was."""
 
     first_step: StepNumber
@@ -78,7 +78,7 @@ class BadLoss(Struct, frozen=True):
     value: Literal["nan", "inf", "-inf"]
 
 
-class Loader(Struct, frozen=True):
+class Loader(Struct, frozen=True, gc=False):
     """The DataLoader read last on the training thread: its workers, batches of this pass, whether it has ended."""
 
     workers: Count
@@ -86,7 +86,7 @@ class Loader(Struct, frozen=True):
     ended: bool
 
 
-class Settings(Struct, frozen=True):
+class Settings(Struct, frozen=True, gc=False):
     """How DDP was set up: what tuning advice rests on. None is unknown."""
 
     gradient_as_bucket_view: bool | None = None

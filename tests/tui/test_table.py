@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.draw.bars import bar, common_scale
+from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, sheet
 from ddpmon.tui.draw.order import matching, ordered
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
@@ -70,6 +70,15 @@ def test_eighths_of_a_cell_show_what_whole_cells_cannot() -> None:
     assert one == "█████     "
     assert other == "█████▍".ljust(10).replace("▍", "▎") or other == "█████▍".ljust(10)
     assert one != other
+
+
+def test_a_narrow_table_says_what_the_shades_mean_before_where_the_scale_ends() -> None:
+    said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
+    assert all(len(text) == width for width, text in said.items())
+    assert [word in said[30] for word in ("fwd", "oth", "wait", "680")] == [True, True, True, False]
+    assert "fwd" in said[40]
+    assert said[40].endswith("  680 ms")
+    assert said[12].strip() == "680 ms"
 
 
 def test_the_blamed_phase_is_in_the_accent() -> None:

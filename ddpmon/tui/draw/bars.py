@@ -81,7 +81,7 @@ def _colour(part: int, look: Look, hot: int | None) -> str | None:
 
 
 def legend(look: Look, width: int, scale_text: str) -> Line:
-    """What the shades mean and where the scale ends, as a column heading over the bars."""
+    """What the shades mean, as a column heading over the bars, and where the scale ends if there is room for both."""
     for names in NAMES:
         line: Line = []
         for index, name in enumerate(names):
@@ -90,6 +90,8 @@ def legend(look: Look, width: int, scale_text: str) -> Line:
         taken = sum(segment.cell_length for segment in line)
         if taken + len(scale_text) + 2 <= width:
             return [*line, Segment(scale_text.rjust(width - taken), look.dim)]
+    if taken <= width:
+        return [*line, Segment(" " * (width - taken))]
     return [Segment(scale_text.rjust(width)[:width], look.dim)]
 
 

@@ -50,11 +50,15 @@ class Flight(Struct, frozen=True, gc=False):
 
 
 class Stall(Struct, frozen=True, gc=False):
-    """What a rank without progress is in: captured by its watchdog, the training thread's stack first."""
+    """What a rank without progress is in: captured by its watchdog, the training thread's stack first.
+
+    `moves` is whether that thread was nearly always somewhere else when it was looked at in the last seconds.
+    """
 
     seconds: Number
     stacks: Annotated[list[Stack], Meta(max_length=8)] = []
     flights: Annotated[list[Flight], Meta(max_length=8)] = []
+    moves: bool = False
 
 
 class Failure(Struct, frozen=True, gc=False):

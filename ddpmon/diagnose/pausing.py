@@ -13,14 +13,16 @@ from ddpmon.schema import RankFrame
 
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
+_WRITES = 1e6  # bytes a second: a checkpoint, and no log
 
 
 def find_pause(run: Run, scene: Scene) -> Finding | None:
     """The pause that explains why no step finishes; it turns into a `hang` when it takes too long.
 
     It is one if the ranks that do not wait are in a phase that the user named; or if they are visibly at something
-    (they go from phase to phase: an evaluation that nobody named); or if nobody waits and they are between the phases
-    of a step; or if the others have finished, and these are still at something.
+    (they go from phase to phase: an evaluation that nobody named); or if they are between the phases of a step, and
+    nobody waits, or they visibly get on (they are somewhere else every second, or they write to a disk: a checkpoint
+    that nobody named); or if the others have finished, and these are still at something.
     """
     busy = scene.busy()
     if not busy or scene.silent:
@@ -71,10 +73,19 @@ def _moves(scene: Scene, frame: RankFrame) -> bool:
 
 
 def _at_something(scene: Scene, rank: int) -> bool:
-    """Whether the rank moves from phase to phase, or does what belongs to no phase while nobody waits for it."""
+    """Whether the rank moves from phase to phase, or does what belongs to no phase and gets on or is not waited for."""
     frame = scene.going[rank]
-    between = frame.phase == "other" and not scene.waiting()
+    between = frame.phase == "other" and (not scene.waiting() or _gets_on(frame))
     return in_named_phase(frame) or _moves(scene, frame) or between
+
+
+def _gets_on(frame: RankFrame) -> bool:
+    return (frame.stall is not None and frame.stall.moves) or _written(frame) >= _WRITES
+
+
+def _written(frame: RankFrame) -> float:
+    """Bytes a second that the rank's process writes to disks, 0 where unknown."""
+    return (frame.process.write_bytes_s if frame.process is not None else None) or 0.0
 
 
 def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named: bool, over: bool = False) -> Finding:
@@ -82,7 +93,7 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
     seconds = max(frame.phase_s for frame in frames) if named else scene.seconds
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
     waiting = scene.waiting()
-    doing = f"in {phase}" if named else f"busy without finishing a step (now {phase})"
+    doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames[0])})"
     rest = f"{does(waiting, 'wait')}" if waiting else "the others have finished" if over else "nobody waits for another"
     evidence: dict[str, float | int | str] = {"seconds": seconds, "waiting": len(waiting), "name": phase}
     stack = stack_text(frames[0].stall)
@@ -98,6 +109,11 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
         evidence=evidence | ({"stack": stack} if stack else {}),
         advice="" if severity == "info" and named else _advice(busy, named),
     )
+
+
+def _writing(frame: RankFrame) -> str:
+    written = _written(frame)
+    return f", writing {written / 1e6:,.0f} MB a second" if written >= _WRITES else ""
 
 
 def _advice(busy: Sequence[int], named: bool) -> str:

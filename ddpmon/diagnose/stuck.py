@@ -40,7 +40,14 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     if _explained(scene, ages):
         return []
     found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
-    return [] if found.kind == "hang" and not found.ranks and _is_half_told(scene) else [found]
+    too_soon = found.kind == "hang" and not _has_spoken(scene, found.ranks) and _is_half_told(scene)
+    return [] if too_soon else [found]
+
+
+def _has_spoken(scene: Scene, ranks: Sequence[int]) -> bool:
+    """Whether somebody is named; and whoever is between the phases has told if it gets on: it may save."""
+    between = (scene.going[rank] for rank in ranks if rank in scene.going and scene.going[rank].phase == "other")
+    return bool(ranks) and all(frame.stall is not None for frame in between)
 
 
 def _is_half_told(scene: Scene) -> bool:

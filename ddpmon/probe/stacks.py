@@ -47,6 +47,15 @@ def capture(training: int) -> list[Stack]:
     return [Stack(plain(names.get(number, f"thread {number}")), _unwind(frames[number])) for number in order]
 
 
+def position(thread: int) -> int:
+    """A number for where `thread` is, line by line through its stack: another one wherever else it is."""
+    frame, at = sys._current_frames().get(thread), []
+    while frame is not None:
+        at.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return hash(tuple(at))
+
+
 def _unwind(frame: FrameType | None) -> list[StackFrame]:
     """The innermost frames, most recent call last."""
     found: list[StackFrame] = []

@@ -19,6 +19,8 @@ from ddpmon.probe.step import Recorder
 PATIENCE_S = 10.0
 FIRST_STEP_S = 60.0  # loading, compiling and the first rendezvous of the ranks take their time
 _REFRESH_S = 5.0
+_POSITIONS = 6  # taken once a turn, from half of the patience on
+_FEWEST, _MOVES = 4, 3  # of so many, so many have to differ, and more than half: a loop has two or three lines
 _SOURCES_WAIT_S = 0.2
 
 
@@ -38,6 +40,7 @@ class Watchdog:
         self._step = recorder.last_step
         self._progress = self._unpaused = monotonic()
         self._next = 0.0
+        self._positions: deque[int] = deque(maxlen=_POSITIONS)
         self._stacks: list[Stack] = []
         self._flights: list[Flight] = []
         self._sources = _Sources()
@@ -54,6 +57,10 @@ class Watchdog:
             self._step, self._progress = self._recorder.last_step, now
         if self._recorder.paused:
             self._unpaused = now
+        if now - self._progress <= self.patience_s / 2:
+            self._positions.clear()
+        else:
+            self._positions.append(stacks.position(self._recorder.thread))
         if now - self._progress <= self.patience_s:
             self._stacks, self._flights, self._next = [], [], 0.0
         elif now >= self._next:
@@ -78,7 +85,13 @@ class Watchdog:
         if not self._stacks:
             return None
         known = stacks.with_sources(self._stacks, self._sources.known)
-        return Stall(seconds=monotonic() - self._progress, stacks=known, flights=self._flights)
+        silence = monotonic() - self._progress
+        return Stall(seconds=silence, stacks=known, flights=self._flights, moves=self._moves())
+
+    def _moves(self) -> bool:
+        """Whether the training thread is about something: a stuck one is in one place, or turns in a small loop."""
+        different = len(set(self._positions))
+        return len(self._positions) >= _FEWEST and different >= _MOVES and 2 * different > len(self._positions)
 
     def _capture(self) -> None:
         try:

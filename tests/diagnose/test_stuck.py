@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import columns, mark, rank_frame, run_info
@@ -212,6 +214,32 @@ def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
     saving = {"state": "stalled", "phase": "other", "phase_s": 30.0, "stall": stall(30.0)}
     assert only(judge(saving, saving)).severity == "info"
+
+
+def test_a_rank_that_gets_on_while_others_wait_evaluates_or_saves_until_it_takes_too_long() -> None:
+    """Nobody named it, and it enters no phase: its stack moves, or it writes."""
+    evaluates = stuck("other") | {"stall": replace(stall(15.0, frames=SLEEP), moves=True)}
+    saves = stuck("other") | {"process": ProcessFigures(write_bytes_s=250e6)}
+    for rank in (evaluates, saves):
+        finding = only(judge(rank, waiter(), waiter()))
+        assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
+        assert "data.py:88 in __getitem__" in finding.summary
+    assert "writing 250 MB a second" in finding.summary
+    long = evaluates | {"phase_s": 70.0, "stall": replace(evaluates["stall"], seconds=70.0)}
+    finding = only(judge(long, waiter(), waiter()))
+    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "warning", (0,))
+    in_a_phase = evaluates | {"phase": "forward"}
+    assert only(judge(in_a_phase, waiter(), waiter())).severity == "critical"
+    logs = stuck("other") | {"process": ProcessFigures(write_bytes_s=9e3)}
+    assert only(judge(logs, waiter(), waiter())).severity == "critical"
+
+
+def test_a_rank_between_the_phases_is_not_named_before_it_has_told_whether_it_gets_on() -> None:
+    untold = {"state": "running", "phase": "other", "phase_s": 9.9}
+    soon = waiter(stall=stall(10.2))
+    assert judge(untold, soon, soon) == []
+    assert only(judge(untold, waiter(stall=stall(16.0)), soon)).ranks == (0,)
+    assert only(judge(untold | {"phase": "forward"}, soon, soon)).ranks == (0,)
 
 
 @pytest.mark.parametrize("step", [-1, 120])

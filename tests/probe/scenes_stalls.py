@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pprint
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,18 @@ def stuck_twice() -> None:
         train(ddp, steps=3)
         with monitor.phase("eval"):
             readable()
+        train(ddp)
+
+
+@scene
+def at_something() -> None:
+    """Work that belongs to no phase, in Python, such as scoring what an evaluation without a name has made."""
+    ddp = toy()
+    table = {str(number): [number, {str(each): each for each in range(9)}] for number in range(400)}
+    with watched(ddp):
+        train(ddp)
+        while not (folder() / "done").exists():
+            pprint.pformat(table)
         train(ddp)
 
 

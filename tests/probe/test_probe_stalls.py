@@ -117,6 +117,7 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
 
         later = frame_once(lambda frame: frame.seq >= stuck.seq + 3)
         assert stall_of(later).seconds > first.seconds
+        assert not stall_of(later).moves
         (tmp_path / "on").touch()
         frame_once(lambda frame: frame.step > stuck.step and frame.stall is None and frame.state == "running")
         evaluating = frame_once(lambda frame: frame.phase == "eval" and frame.stall is not None)
@@ -125,3 +126,11 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         (tmp_path / "done").touch()
         frame_once(lambda frame: frame.step > evaluating.step and frame.stall is None)
         assert evaluating.notes == []
+
+
+def test_a_rank_that_is_at_something_says_that_it_moves(tmp_path: Path) -> None:
+    command = torchrun("scenes_stalls", 1, str(tmp_path), "at_something")
+    with private_runs(tmp_path), started(command, tmp_path / "log.x"):
+        (busy,) = wait_for_frames(tmp_path, "at_something", 1, lambda frame: frame.stall is not None)
+        assert (busy.state, busy.phase, stall_of(busy).moves) == ("stalled", "other", True)
+        (tmp_path / "done").touch()

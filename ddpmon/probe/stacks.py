@@ -18,6 +18,7 @@ from ddpmon.parts import Stack, StackFrame
 from ddpmon.probe.text import plain
 
 Place = tuple[str, int]  # file and line
+Position = tuple[int, int]
 
 _MAX_STACKS, _MAX_FRAMES = 8, 64
 _FILE, _FUNCTION, _SOURCE = 256, 128, 160  # characters: the fullest stacks must fit into a frame
@@ -47,13 +48,13 @@ def capture(training: int) -> list[Stack]:
     return [Stack(plain(names.get(number, f"thread {number}")), _unwind(frames[number])) for number in order]
 
 
-def position(thread: int) -> int:
-    """A number for where `thread` is, line by line through its stack: another one wherever else it is."""
-    frame, at = sys._current_frames().get(thread), []
+def position(thread: int) -> Position:
+    """Where `thread` is: numbers for the functions that it is in, and for the instruction in each."""
+    frame, within = sys._current_frames().get(thread), []
     while frame is not None:
-        at.append((frame.f_code, frame.f_lineno))
+        within.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return hash(tuple(at))
+    return hash(tuple(code for code, _ in within)), hash(tuple(at for _, at in within))
 
 
 def _unwind(frame: FrameType | None) -> list[StackFrame]:

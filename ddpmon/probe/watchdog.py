@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections import deque
-from time import monotonic
+from collections import Counter, deque
+from time import monotonic, sleep
 
 from ddpmon.parts import Flight, Stack, Stall
 from ddpmon.probe import stacks
@@ -19,8 +19,9 @@ from ddpmon.probe.step import Recorder
 PATIENCE_S = 10.0
 FIRST_STEP_S = 60.0  # loading, compiling and the first rendezvous of the ranks take their time
 _REFRESH_S = 5.0
-_POSITIONS = 6  # taken once a turn, from half of the patience on
-_FEWEST, _MOVES = 4, 3  # of so many, so many have to differ, and more than half: a loop has two or three lines
+_BURST, _BURST_EVERY_S = 6, 0.02  # positions taken in a turn, from half of the patience on
+_POSITIONS, _FEWEST = 30, 18
+_SAME = 0.9  # of the positions: who polls sleeps nearly all the time
 _SOURCES_WAIT_S = 0.2
 
 
@@ -40,7 +41,7 @@ class Watchdog:
         self._step = recorder.last_step
         self._progress = self._unpaused = monotonic()
         self._next = 0.0
-        self._positions: deque[int] = deque(maxlen=_POSITIONS)
+        self._positions: deque[stacks.Position] = deque(maxlen=_POSITIONS)
         self._stacks: list[Stack] = []
         self._flights: list[Flight] = []
         self._sources = _Sources()
@@ -60,7 +61,7 @@ class Watchdog:
         if now - self._progress <= self.patience_s / 2:
             self._positions.clear()
         else:
-            self._positions.append(stacks.position(self._recorder.thread))
+            self._follow()
         if now - self._progress <= self.patience_s:
             self._stacks, self._flights, self._next = [], [], 0.0
         elif now >= self._next:
@@ -89,9 +90,17 @@ class Watchdog:
         return Stall(seconds=silence, stacks=known, flights=self._flights, moves=self._moves())
 
     def _moves(self) -> bool:
-        """Whether the training thread is about something: a stuck one is in one place, or turns in a small loop."""
-        different = len(set(self._positions))
-        return len(self._positions) >= _FEWEST and different >= _MOVES and 2 * different > len(self._positions)
+        """Whether the training thread gets about: a stuck one is in one place, or turns in a loop of one function."""
+        positions = Counter(self._positions)
+        if len(self._positions) < _FEWEST or len({functions for functions, _ in positions}) < 2:
+            return False
+        return max(positions.values()) <= _SAME * len(self._positions)
+
+    def _follow(self) -> None:
+        for again in range(_BURST):
+            if again:
+                sleep(_BURST_EVERY_S)
+            self._positions.append(stacks.position(self._recorder.thread))
 
     def _capture(self) -> None:
         try:

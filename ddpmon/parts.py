@@ -52,13 +52,15 @@ class Flight(Struct, frozen=True, gc=False):
 class Stall(Struct, frozen=True, gc=False):
     """What a rank without progress is in: captured by its watchdog, the training thread's stack first.
 
-    `moves` is whether that thread was nearly always somewhere else when it was looked at in the last seconds.
+    `moves` is whether that thread got about in the last seconds: it computes, and not in one place only, or it sleeps
+    in many. `write_bytes_s` is what the process has written to disks a second in the last ten.
     """
 
     seconds: Number
     stacks: Annotated[list[Stack], Meta(max_length=8)] = []
     flights: Annotated[list[Flight], Meta(max_length=8)] = []
     moves: bool = False
+    write_bytes_s: Number = 0.0
 
 
 class Failure(Struct, frozen=True, gc=False):

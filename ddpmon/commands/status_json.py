@@ -120,6 +120,8 @@ def _stall(stall: Stall | None) -> Object | None:
     stack = main_stack(stall)
     return {
         "seconds": _number(stall.seconds),
+        "moves": stall.moves,
+        "write_bytes_s": _number(stall.write_bytes_s),
         "stack": [] if stack is None else [frame_text(frame) for frame in stack.frames],
         "collective": collectives(stall) or None,
     }

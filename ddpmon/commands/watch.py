@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddpmon.tui.source import Source
 
 OK, USAGE, NO_RUN = 0, 2, 3
-_GARBAGE = 20_000, 10, 20  # thousands of frames a second are no cycles: at Python's own 700, a quarter of the CPU time
+_GC_THRESHOLDS = 20_000, 10, 20  # thousands of frames a second hold no cycles; the usual ones took a quarter of the CPU
 
 
 def watch(
@@ -54,8 +54,12 @@ def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False)
 
     # The app's reader thread closes the source once it can: waiting for that could outlast the user's patience.
     app = WatchApp(source, interval=interval, ascii_only=ascii_only)
-    gc.set_threshold(*_GARBAGE)
-    app.run()
+    usual = gc.get_threshold()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        app.run()
+    finally:
+        gc.set_threshold(*usual)
     if not (app.has_seen_a_run or app.return_code):
         complain(app.summary())
         return NO_RUN

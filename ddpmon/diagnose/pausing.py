@@ -13,7 +13,7 @@ from ddpmon.schema import RankFrame
 
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
-_WRITES = 1e6  # bytes a second: a checkpoint, and no log
+_WRITES = 8e6  # bytes a second: a checkpoint, and no log
 
 
 def find_pause(run: Run, scene: Scene) -> Finding | None:
@@ -21,8 +21,8 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
 
     It is one if the ranks that do not wait are in a phase that the user named; or if they are visibly at something
     (they go from phase to phase: an evaluation that nobody named); or if they are between the phases of a step, and
-    nobody waits, or they visibly get on (they are somewhere else every second, or they write to a disk: a checkpoint
-    that nobody named); or if the others have finished, and these are still at something.
+    nobody waits, or they visibly get on (their stacks move, or they write to a disk: a checkpoint that nobody named);
+    or if the others have finished, and these are still at something.
     """
     busy = scene.busy()
     if not busy or scene.silent:
@@ -33,7 +33,7 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
     if scene.held < 0:
         return None
     over = _is_over(scene)
-    if over or all(_at_something(scene, rank) for rank in busy):
+    if over or all(is_at_something(scene, rank) for rank in busy):
         return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=over)
     return None
 
@@ -72,7 +72,7 @@ def _moves(scene: Scene, frame: RankFrame) -> bool:
     return frame.phase_s < (scene.patience_s if scene.held < 0 else min(scene.patience_s, scene.seconds) / 2)
 
 
-def _at_something(scene: Scene, rank: int) -> bool:
+def is_at_something(scene: Scene, rank: int) -> bool:
     """Whether the rank moves from phase to phase, or does what belongs to no phase and gets on or is not waited for."""
     frame = scene.going[rank]
     between = frame.phase == "other" and (not scene.waiting() or _gets_on(frame))
@@ -80,12 +80,12 @@ def _at_something(scene: Scene, rank: int) -> bool:
 
 
 def _gets_on(frame: RankFrame) -> bool:
-    return (frame.stall is not None and frame.stall.moves) or _written(frame) >= _WRITES
+    return frame.stall is not None and (frame.stall.moves or _written(frame) >= _WRITES)
 
 
 def _written(frame: RankFrame) -> float:
     """Bytes a second that the rank's process writes to disks, 0 where unknown."""
-    return (frame.process.write_bytes_s if frame.process is not None else None) or 0.0
+    return frame.stall.write_bytes_s if frame.stall is not None else 0.0
 
 
 def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named: bool, over: bool = False) -> Finding:
@@ -93,10 +93,8 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
     seconds = max(frame.phase_s for frame in frames) if named else scene.seconds
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
     waiting = scene.waiting()
-    doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames[0])})"
+    doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames)})"
     rest = f"{does(waiting, 'wait')}" if waiting else "the others have finished" if over else "nobody waits for another"
-    evidence: dict[str, float | int | str] = {"seconds": seconds, "waiting": len(waiting), "name": phase}
-    stack = stack_text(frames[0].stall)
     where = place(frames[0].stall)
     return Finding(
         kind="pause" if severity == "info" else "hang",
@@ -106,20 +104,33 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
         phase="other" if waiting else None,
         since_step=scene.held + 1,
-        evidence=evidence | ({"stack": stack} if stack else {}),
-        advice="" if severity == "info" and named else _advice(busy, named),
+        evidence={"seconds": seconds, "waiting": len(waiting), "name": phase} | _signs(frames),
+        advice=_advice(frames[0], busy, named=named, late=severity != "info"),
     )
 
 
-def _writing(frame: RankFrame) -> str:
-    written = _written(frame)
+def _signs(frames: Sequence[RankFrame]) -> dict[str, float | str]:
+    """By what the ranks are seen to get on, and the first one's stack."""
+    signs: dict[str, float | str] = {}
+    if any(frame.stall is not None and frame.stall.moves for frame in frames):
+        signs["stack_moves"] = "yes"
+    if (written := max(map(_written, frames))) >= _WRITES:
+        signs["writes_gb_s"] = written / 1e9
+    stack = stack_text(frames[0].stall)
+    return signs | ({"stack": stack} if stack else {})
+
+
+def _writing(frames: Sequence[RankFrame]) -> str:
+    written = max(map(_written, frames))
     return f", writing {written / 1e6:,.0f} MB a second" if written >= _WRITES else ""
 
 
-def _advice(busy: Sequence[int], named: bool) -> str:
+def _advice(frame: RankFrame, busy: Sequence[int], *, named: bool, late: bool) -> str:
     if named:
-        return f"it takes far longer than it used to: look at what {who(busy)} writes to or reads from"
-    return "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+        return f"it takes far longer than it used to: look at what {who(busy)} writes to or reads from" if late else ""
+    named_next = "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+    look = f"look at process {frame.pid} on {clean(frame.host, 60)}: its stack says where it is; "
+    return f"{look if late else ''}{named_next}"
 
 
 def _severity(run: Run, name: str, seconds: float) -> Severity:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
-from ddpmon.diagnose.pausing import find_apart, find_pause
-from ddpmon.diagnose.scene import Scene, in_named_phase, look
+from ddpmon.diagnose.pausing import find_apart, find_pause, is_at_something
+from ddpmon.diagnose.scene import Scene, look
 from ddpmon.diagnose.standstill import (
     nobody,
     odd_phase,
@@ -40,20 +40,19 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     if _explained(scene, ages):
         return []
     found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
-    too_soon = found.kind == "hang" and not _has_spoken(scene, found.ranks) and _is_half_told(scene)
-    return [] if too_soon else [found]
+    return [] if found.kind == "hang" and _is_too_soon(scene, found.ranks) else [found]
 
 
-def _has_spoken(scene: Scene, ranks: Sequence[int]) -> bool:
-    """Whether somebody is named; and whoever is between the phases has told if it gets on: it may save."""
-    between = (scene.going[rank] for rank in ranks if rank in scene.going and scene.going[rank].phase == "other")
-    return bool(ranks) and all(frame.stall is not None for frame in between)
+def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
+    """Whether ranks have yet to tell where they stand, which they do within a moment.
 
-
-def _is_half_told(scene: Scene) -> bool:
-    """Whether some ranks have told where they stand and others have not yet: the culprit may be one of these."""
+    The culprit may be one of these; and one that is between the phases may save, or evaluate.
+    """
+    if scene.seconds >= scene.patience_s + _SOON_S:
+        return False
     told = [frame.stall is not None for frame in scene.going.values()]
-    return scene.seconds < scene.patience_s + _SOON_S and any(told) and not all(told)
+    between = [scene.going[rank] for rank in ranks if rank in scene.going and scene.going[rank].phase == "other"]
+    return any(frame.stall is None for frame in between) or (not ranks and any(told) and not all(told))
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
@@ -75,7 +74,7 @@ def _hang(run: Run, scene: Scene) -> Finding:
         return _finding(run, scene, odd.ranks, path_sentence(scene, odd), odd.operation)
     waiting, busy = scene.waiting(), scene.busy()
     if waiting and busy:
-        busy = [rank for rank in busy if not in_named_phase(scene.going[rank])] or busy
+        busy = [rank for rank in busy if not is_at_something(scene, rank)] or busy
         return _finding(run, scene, busy, f"{standing(scene, busy)} for {span(scene.seconds)}; {waiters(scene)}")
     odd = odd or odd_phase(scene)
     if odd is not None:

@@ -49,10 +49,10 @@ def capture(training: int) -> list[Stack]:
 
 
 def position(thread: int) -> Position:
-    """Where `thread` is: numbers for the functions that it is in, and for the instruction in each."""
+    """Where `thread` is: numbers for the newest functions that it is in, and for the instruction in each."""
     frame, within = sys._current_frames().get(thread), []
-    while frame is not None:
-        within.append((frame.f_code, frame.f_lasti))
+    while frame is not None and len(within) < _MAX_FRAMES:
+        within.append((id(frame.f_code), frame.f_lasti))
         frame = frame.f_back
     return hash(tuple(code for code, _ in within)), hash(tuple(at for _, at in within))
 

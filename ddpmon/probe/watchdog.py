@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections import Counter, deque
-from time import monotonic, sleep
+from collections import deque
+from time import monotonic
 
 from ddpmon.parts import Flight, Stack, Stall
 from ddpmon.probe import stacks
 from ddpmon.probe.flight import flights
+from ddpmon.probe.motion import Motion
 from ddpmon.probe.step import Recorder
 
 PATIENCE_S = 10.0
 FIRST_STEP_S = 60.0  # loading, compiling and the first rendezvous of the ranks take their time
 _REFRESH_S = 5.0
-_BURST, _BURST_EVERY_S = 6, 0.02  # positions taken in a turn, from half of the patience on
-_POSITIONS, _FEWEST = 30, 18
-_SAME = 0.9  # of the positions: who polls sleeps nearly all the time
 _SOURCES_WAIT_S = 0.2
 
 
@@ -41,7 +39,7 @@ class Watchdog:
         self._step = recorder.last_step
         self._progress = self._unpaused = monotonic()
         self._next = 0.0
-        self._positions: deque[stacks.Position] = deque(maxlen=_POSITIONS)
+        self._motion = Motion()
         self._stacks: list[Stack] = []
         self._flights: list[Flight] = []
         self._sources = _Sources()
@@ -59,9 +57,11 @@ class Watchdog:
         if self._recorder.paused:
             self._unpaused = now
         if now - self._progress <= self.patience_s / 2:
-            self._positions.clear()
+            self._motion.clear()
         else:
-            self._follow()
+            self._motion.look(self._recorder.thread)
+            self._note(self._motion.note)
+        now = monotonic()  # looking took its time
         if now - self._progress <= self.patience_s:
             self._stacks, self._flights, self._next = [], [], 0.0
         elif now >= self._next:
@@ -86,21 +86,13 @@ class Watchdog:
         if not self._stacks:
             return None
         known = stacks.with_sources(self._stacks, self._sources.known)
-        silence = monotonic() - self._progress
-        return Stall(seconds=silence, stacks=known, flights=self._flights, moves=self._moves())
-
-    def _moves(self) -> bool:
-        """Whether the training thread gets about: a stuck one is in one place, or turns in a loop of one function."""
-        positions = Counter(self._positions)
-        if len(self._positions) < _FEWEST or len({functions for functions, _ in positions}) < 2:
-            return False
-        return max(positions.values()) <= _SAME * len(self._positions)
-
-    def _follow(self) -> None:
-        for again in range(_BURST):
-            if again:
-                sleep(_BURST_EVERY_S)
-            self._positions.append(stacks.position(self._recorder.thread))
+        return Stall(
+            seconds=monotonic() - self._progress,
+            stacks=known,
+            flights=self._flights,
+            moves=self._motion.moves,
+            write_bytes_s=self._motion.write_bytes_s,
+        )
 
     def _capture(self) -> None:
         try:
@@ -114,7 +106,7 @@ class Watchdog:
             self._note(f"no flight recorder: {type(error).__name__}: {error}")
 
     def _note(self, text: str) -> None:
-        if text[:256] not in self.notes:
+        if text and text[:256] not in self.notes:
             self.notes.append(text[:256])
 
 

@@ -273,9 +273,15 @@ class Run:
         found: NDArray[np.bool_] = (lives >= 0) & ~most
         if found.any():
             peers = np.flatnonzero(most)
-            step_ms = median(self.rings.column["duration"][peers[:: -(-len(peers) // _PEERS)]])
+            step_ms = self._usual_step_ms(peers)
             found &= ~(np.abs(steps - np.median(steps[peers])) * step_ms / 1e3 <= LOST_S)
         return found
+
+    def _usual_step_ms(self, ranks: I64) -> float:
+        """Of some of these ranks if they tell, else of all."""
+        durations = self.rings.column["duration"]
+        some = float(median(durations[ranks[:: -(-len(ranks) // _PEERS)]]))
+        return float(median(durations[ranks])) if np.isnan(some) else some
 
     def finished_steps(self, count: int, ranks: NDArray[np.bool_] | None = None) -> I64:
         """The newest steps (ascending, at most `count`) that every one of `ranks` has a record of.

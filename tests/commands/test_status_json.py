@@ -253,6 +253,8 @@ def test_a_rank_that_is_stuck_and_one_that_has_failed() -> None:
     stuck, failed = parsed(snapshot(ranks=two_ranks(stall=(STALL, None), failure=(None, FAILURE))))["ranks"]
     assert stuck["stall"] == {
         "seconds": 14.2,
+        "moves": False,
+        "write_bytes_s": 0.0,
         "stack": ["/gpt/train.py:41 in main: loss = step(batch)", "/gpt/data.py:7 in read"],
         "collective": "last entered gloo:all_reduce #41, last completed #40",
     }
@@ -267,7 +269,13 @@ def test_a_rank_that_is_stuck_and_one_that_has_failed() -> None:
 
 def test_a_stall_of_which_nothing_could_be_read() -> None:
     status = parsed(snapshot(ranks=two_ranks(stall=(Stall(11.0), None))))
-    assert status["ranks"][0]["stall"] == {"seconds": 11.0, "stack": [], "collective": None}
+    assert status["ranks"][0]["stall"] == {
+        "seconds": 11.0,
+        "moves": False,
+        "write_bytes_s": 0.0,
+        "stack": [],
+        "collective": None,
+    }
 
 
 def test_unknown_is_null_in_every_rank_field() -> None:

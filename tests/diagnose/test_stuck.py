@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stuck import find_stuck
-from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import columns, mark, rank_frame, run_info
@@ -219,25 +218,40 @@ def test_an_evaluation_that_nobody_named_is_no_hang() -> None:
 def test_a_rank_that_gets_on_while_others_wait_evaluates_or_saves_until_it_takes_too_long() -> None:
     """Nobody named it, and it enters no phase: its stack moves, or it writes."""
     evaluates = stuck("other") | {"stall": replace(stall(15.0, frames=SLEEP), moves=True)}
-    saves = stuck("other") | {"process": ProcessFigures(write_bytes_s=250e6)}
+    saves = stuck("other") | {"stall": replace(stall(15.0, frames=SLEEP), write_bytes_s=250e6)}
     for rank in (evaluates, saves):
         finding = only(judge(rank, waiter(), waiter()))
         assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
         assert "data.py:88 in __getitem__" in finding.summary
     assert "writing 250 MB a second" in finding.summary
+    assert finding.evidence["writes_gb_s"] == 0.25
     long = evaluates | {"phase_s": 70.0, "stall": replace(evaluates["stall"], seconds=70.0)}
     finding = only(judge(long, waiter(), waiter()))
     assert (finding.kind, finding.severity, finding.ranks) == ("hang", "warning", (0,))
+    assert finding.evidence["stack_moves"] == "yes"
+    assert "look at process" in finding.advice
     in_a_phase = evaluates | {"phase": "forward"}
     assert only(judge(in_a_phase, waiter(), waiter())).severity == "critical"
-    logs = stuck("other") | {"process": ProcessFigures(write_bytes_s=9e3)}
+    logs = stuck("other") | {"stall": replace(stall(15.0, frames=SLEEP), write_bytes_s=1e6)}
     assert only(judge(logs, waiter(), waiter())).severity == "critical"
+
+
+def test_who_gets_on_is_not_blamed_beside_who_is_stuck() -> None:
+    saves = stuck("other") | {"stall": replace(stall(15.0), write_bytes_s=250e6)}
+    evaluates = stuck("other") | {"stall": replace(stall(15.0), moves=True)}
+    goes_on = {"state": "stalled", "phase": "input", "phase_s": 0.2, "stall": stall(15.0)}
+    for innocent in (saves, evaluates, goes_on):
+        for phase in ("other", "input"):
+            finding = only(judge(innocent, stuck(phase), waiter(), waiter()))
+            assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (1,))
+            assert "data.py:88 in __getitem__" in finding.summary
 
 
 def test_a_rank_between_the_phases_is_not_named_before_it_has_told_whether_it_gets_on() -> None:
     untold = {"state": "running", "phase": "other", "phase_s": 9.9}
     soon = waiter(stall=stall(10.2))
     assert judge(untold, soon, soon) == []
+    assert judge(untold, waiter(stall=None, phase_s=10.2), waiter(stall=None, phase_s=10.2)) == []
     assert only(judge(untold, waiter(stall=stall(16.0)), soon)).ranks == (0,)
     assert only(judge(untold | {"phase": "forward"}, soon, soon)).ranks == (0,)
 

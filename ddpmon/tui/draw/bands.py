@@ -34,6 +34,9 @@ class Bands:
     size: int
     halves: bool
 
+    def __post_init__(self) -> None:
+        self.order.flags.writeable = self.starts.flags.writeable = False  # drawings share them
+
     def ranks(self, band: int) -> Ints:
         """The ranks of a band."""
         end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
@@ -50,7 +53,7 @@ def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) ->
     return _shared(tuple(chosen.tolist()), tuple(hosts), room, halves)
 
 
-@lru_cache(maxsize=2)  # ranks do not move: of thousands, finding their nodes anew twice a tick would weigh
+@lru_cache(maxsize=2)  # ranks seldom move: of thousands, finding their nodes anew twice a tick would weigh
 def _shared(ranks: tuple[int, ...], hosts: tuple[str, ...], room: int, halves: bool) -> Bands:
     chosen, folding = np.array(ranks, np.int64), fold(len(ranks), room, halves=halves)
     if folding.size > 1:

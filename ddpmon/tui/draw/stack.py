@@ -34,7 +34,7 @@ def stall_lines(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
     if room < 2:
         return []
     flight = [_flight(said, width, look)] if said and room >= 3 else []
-    when = f"{'at something' if stall.moves else 'stuck'} for {age(stall.seconds, look.unknown)}"
+    when = f"no step for {age(stall.seconds, look.unknown)}"
     if stack is None:
         nothing: Line = [Segment("  its stack could not be read", look.dim)]
         return [title(when, "", width, look), nothing, *flight]

@@ -1,0 +1,125 @@
+"""Whether a thread gets on that finishes no step, told from real threads that compute, poll, hang and write."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpmon.probe.motion import Motion
+from ddpmon.sensors.disks import FolderSensor
+
+LOOKS, APART_S = 6, 0.3
+
+
+def evaluate(stop: threading.Event) -> None:
+    """Nearly all the time is spent in one call, as a model's layers are."""
+    layer, batch = torch.nn.Linear(512, 512), torch.randn(512, 512)
+    while not stop.is_set():
+        with torch.no_grad():
+            layer(batch).argmax(dim=1)
+
+
+def score(stop: threading.Event) -> None:
+    def points(number: int) -> int:
+        return sum(int(digit) for digit in str(number)) + (points(number // 10) if number else 0)
+
+    while not stop.is_set():
+        for number in range(1000):
+            points(number)
+
+
+def wait(stop: threading.Event) -> None:
+    stop.wait()
+
+
+def spin(stop: threading.Event) -> None:
+    """An endless loop, in which nothing is called."""
+    number = 0
+    while number < 1 << 62:
+        number = (number + 1) % 1000
+        if not number and stop._flag:  # type: ignore[attr-defined]
+            return
+
+
+def poll(stop: threading.Event) -> None:
+    """Somebody's lock, looked at ten times a second: the look takes its time."""
+
+    def is_there() -> bool:
+        until = time.perf_counter() + 0.02
+        while time.perf_counter() < until:
+            pass
+        return stop.is_set()
+
+    while not is_there():
+        time.sleep(0.1)
+
+
+@contextmanager
+def at_work(work: Callable[[threading.Event], None]) -> Iterator[int]:
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield thread.ident or 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def looked_at(thread: int) -> Motion:
+    motion = Motion()
+    for _ in range(LOOKS):
+        motion.look(thread)
+        time.sleep(APART_S)
+    return motion
+
+
+@pytest.mark.parametrize("work", [evaluate, score])
+def test_a_thread_that_computes_in_several_places_moves(work: Callable[[threading.Event], None]) -> None:
+    with at_work(work) as thread:
+        motion = looked_at(thread)
+        assert motion.moves
+        motion.clear()
+        assert not motion.moves
+    assert motion.note == ""
+
+
+@pytest.mark.parametrize("work", [wait, spin, poll])
+def test_a_thread_that_waits_spins_or_polls_does_not(work: Callable[[threading.Event], None]) -> None:
+    with at_work(work) as thread:
+        motion = looked_at(thread)
+    assert not motion.moves
+    assert motion.note == ""
+
+
+def test_what_the_process_writes_is_told_by_the_second(tmp_path: Path) -> None:
+    if not Path("/proc/self/io").exists() or FolderSensor("test", str(tmp_path)).read().device is None:
+        pytest.skip("needs a kernel that accounts for it, and a disk under the temporary folder")
+    motion = Motion()
+    motion.look(threading.get_ident())
+    assert motion.write_bytes_s == 0.0
+    with (tmp_path / "checkpoint.bin").open("wb") as file:
+        file.write(bytes(32 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    motion.look(threading.get_ident())
+    assert motion.write_bytes_s > 1e6
+
+
+def test_a_thread_that_has_gone_is_no_trouble() -> None:
+    motion = looked_at(1 << 40)
+    assert (motion.moves, motion.write_bytes_s >= 0, motion.note) == (False, True, "")
+
+
+def test_what_goes_wrong_is_noted_and_no_more() -> None:
+    motion = Motion()
+    motion.look([])  # type: ignore[arg-type]
+    assert "unhashable" in motion.note
+    assert not motion.moves

@@ -96,6 +96,7 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
     doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames)})"
     rest = f"{does(waiting, 'wait')}" if waiting else "the others have finished" if over else "nobody waits for another"
     where = place(frames[0].stall)
+    evidence: dict[str, float | int | str] = {"seconds": seconds, "waiting": len(waiting), "name": phase}
     return Finding(
         kind="pause" if severity == "info" else "hang",
         severity=severity,
@@ -104,14 +105,14 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
         phase="other" if waiting else None,
         since_step=scene.held + 1,
-        evidence={"seconds": seconds, "waiting": len(waiting), "name": phase} | _signs(frames),
+        evidence=evidence | _signs(frames),
         advice=_advice(frames[0], busy, named=named, late=severity != "info"),
     )
 
 
-def _signs(frames: Sequence[RankFrame]) -> dict[str, float | str]:
+def _signs(frames: Sequence[RankFrame]) -> dict[str, float | int | str]:
     """By what the ranks are seen to get on, and the first one's stack."""
-    signs: dict[str, float | str] = {}
+    signs: dict[str, float | int | str] = {}
     if any(frame.stall is not None and frame.stall.moves for frame in frames):
         signs["stack_moves"] = "yes"
     if (written := max(map(_written, frames))) >= _WRITES:

@@ -50,7 +50,8 @@ def capture(training: int) -> list[Stack]:
 
 def position(thread: int) -> Position:
     """Where `thread` is: numbers for the newest functions that it is in, and for the instruction in each."""
-    frame, within = sys._current_frames().get(thread), []
+    frame = sys._current_frames().get(thread)
+    within: list[tuple[int, int]] = []
     while frame is not None and len(within) < _MAX_FRAMES:
         within.append((id(frame.f_code), frame.f_lasti))
         frame = frame.f_back

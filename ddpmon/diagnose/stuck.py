@@ -26,6 +26,7 @@ from ddpmon.schema import PHASES
 
 _FIRST_STEP_S = 300.0
 _SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
+_JUST_CAME_S = 6.0  # into its phase: stack and collectives that a rank tells of are up to 5 s old
 
 
 def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -44,15 +45,19 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
 
 
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
-    """Whether ranks have yet to tell where they stand, which they do within a moment.
+    """Whether the job may be about to go on, or ranks have yet to tell where they stand, as they do within a moment.
 
-    The culprit may be one of these; and one that is between the phases may save, or evaluate.
+    Who has just come to its phase, such as back from an evaluation, is not stuck there. The culprit may be one that has
+    not told; and one that is between the phases may save, or evaluate.
     """
+    blamed = [scene.going[rank] for rank in ranks or scene.waiting() if rank in scene.going]
+    if any(frame.phase_s < _JUST_CAME_S for frame in blamed):
+        return True
     if scene.seconds >= scene.patience_s + _SOON_S:
         return False
     told = [frame.stall is not None for frame in scene.going.values()]
-    between = [scene.going[rank] for rank in ranks if rank in scene.going and scene.going[rank].phase == "other"]
-    return any(frame.stall is None for frame in between) or (not ranks and any(told) and not all(told))
+    untold = any(frame.stall is None for frame in blamed if ranks and frame.phase == "other")
+    return untold or (not ranks and any(told) and not all(told))
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:

@@ -1,8 +1,9 @@
 """Whether a training thread that finishes no step gets on all the same: where it is, its CPU time, what is written.
 
 Python's own view of another thread is biased: it is had where that thread lets the interpreter go, mostly in its
-heaviest call. So a thread that computes counts as moving once it was seen in two places, one that mostly sleeps only if
-it sleeps in many: who polls sleeps in one.
+heaviest call. So a thread that computes gets on if it was seen in several functions, or always in one call: that one is
+made again and again, or takes long. In a loop that never ends it is seen here and there in one function. A thread that
+mostly sleeps gets on only if it sleeps in many places: who polls sleeps in one. And a GPU is waited for by computing.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import threading
 from collections import Counter, deque
 from time import monotonic, sleep
 
+import torch
+
 from ddpmon.probe import stacks
 from ddpmon.sensors.reading import read_file, read_table
 
 _BURST, _BURST_EVERY_S = 10, 0.01  # positions a turn
-_POSITIONS, _FEWEST = 60, 30
+_POSITIONS, _FEWEST = 80, 30
 _COMPUTES = 0.5  # of the time on a CPU, or ready for one
 _SAME_PLACE = 0.5  # of the positions, of a thread that mostly sleeps
+_ONE_CALL = 0.95  # of the positions, of a thread that computes
 _HOLD_S = 10.0  # a checkpoint is written by fits and starts
 
 
@@ -80,10 +84,14 @@ class Motion:
             self._written.append((now, written))
 
     def _is_moving(self) -> bool:
-        positions = Counter(self._positions)
-        if len(self._positions) < _FEWEST or len({functions for functions, _ in positions}) < 2:
+        if len(self._positions) < _FEWEST:
             return False
-        return self._computes() or max(positions.values()) <= _SAME_PLACE * len(self._positions)
+        functions = {position.functions for position in self._positions}
+        often, times = Counter(self._positions).most_common(1)[0]
+        if not self._computes():
+            return len(functions) > 1 and times <= _SAME_PLACE * len(self._positions)
+        in_one_call = times >= _ONE_CALL * len(self._positions) and not often.turns
+        return len(functions) > 1 or (in_one_call and not torch.cuda.is_initialized())
 
     def _computes(self) -> bool:
         if len(self._busy) < 2:

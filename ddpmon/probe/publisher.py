@@ -71,7 +71,7 @@ class Publisher(threading.Thread):
             if not self._uplink.connected and not self._uplink.connect():
                 return self._back_off()
             due = monotonic() >= self._next_history or self._draft.outgrown
-            self._publish(self._draft.state(), history=due)
+            self._publish(None, history=due)
         except StoreUnavailable:
             self.dropped_frames += 1
             self._uplink.drop()
@@ -84,9 +84,9 @@ class Publisher(threading.Thread):
         pause, self._pause_s = self._pause_s, min(_LONGEST_PAUSE_S, self._pause_s * 2)
         return pause
 
-    def _publish(self, state: str, *, history: bool) -> None:
+    def _publish(self, final: str | None, *, history: bool) -> None:
         self._draft.collect()
-        self._uplink.put_rank(self._draft.rank_frame(state, self.dropped_frames))
+        self._uplink.put_rank(self._draft.rank_frame(final or self._draft.state(), self.dropped_frames))
         if history:
             self._next_history = monotonic() + _HISTORY_EVERY_S
             self._uplink.put_history(self._draft.history_frame())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import linecache
+import opcode
 import sys
 import sysconfig
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -18,7 +20,6 @@ from ddpmon.parts import Stack, StackFrame
 from ddpmon.probe.text import plain
 
 Place = tuple[str, int]  # file and line
-Position = tuple[int, int]
 
 _MAX_STACKS, _MAX_FRAMES = 8, 64
 _FILE, _FUNCTION, _SOURCE = 256, 128, 160  # characters: the fullest stacks must fit into a frame
@@ -48,14 +49,26 @@ def capture(training: int) -> list[Stack]:
     return [Stack(plain(names.get(number, f"thread {number}")), _unwind(frames[number])) for number in order]
 
 
+class Position(NamedTuple):
+    """Where a thread is: numbers for its newest functions and for the instruction in each.
+
+    `turns` is whether it is at the turn of a loop of its own, and not within what it called.
+    """
+
+    functions: int
+    instructions: int
+    turns: bool
+
+
 def position(thread: int) -> Position:
-    """Where `thread` is: numbers for the newest functions that it is in, and for the instruction in each."""
-    frame = sys._current_frames().get(thread)
+    """Where `thread` is."""
+    frame = newest = sys._current_frames().get(thread)
     within: list[tuple[int, int]] = []
     while frame is not None and len(within) < _MAX_FRAMES:
         within.append((id(frame.f_code), frame.f_lasti))
         frame = frame.f_back
-    return hash(tuple(code for code, _ in within)), hash(tuple(at for _, at in within))
+    turns = newest is not None and "JUMP" in opcode.opname[newest.f_code.co_code[max(newest.f_lasti, 0)]]
+    return Position(hash(tuple(code for code, _ in within)), hash(tuple(at for _, at in within)), turns)
 
 
 def _unwind(frame: FrameType | None) -> list[StackFrame]:

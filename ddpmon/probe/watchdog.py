@@ -56,7 +56,7 @@ class Watchdog:
             self._step, self._progress = self._recorder.last_step, now
         if self._recorder.paused:
             self._unpaused = now
-        if now - self._progress <= self.patience_s / 2:
+        if now - self._progress <= self.patience_s / 4:
             self._motion.clear()
         else:
             self._motion.look(self._recorder.thread)
@@ -83,11 +83,12 @@ class Watchdog:
     @property
     def stall(self) -> Stall | None:
         """What the rank is in, as captured last; None while steps finish."""
-        if not self._stacks:
+        silence = monotonic() - self._progress
+        if not self._stacks or silence <= self.patience_s:
             return None
         known = stacks.with_sources(self._stacks, self._sources.known)
         return Stall(
-            seconds=monotonic() - self._progress,
+            seconds=silence,
             stacks=known,
             flights=self._flights,
             moves=self._motion.moves,

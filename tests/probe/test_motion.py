@@ -26,6 +26,13 @@ def evaluate(stop: threading.Event) -> None:
             layer(batch).argmax(dim=1)
 
 
+def decompose(stop: threading.Event) -> None:
+    """One call after the other, in one line."""
+    matrix = torch.randn(300, 300)
+    while not stop.is_set():
+        torch.linalg.svd(matrix)
+
+
 def score(stop: threading.Event) -> None:
     def points(number: int) -> int:
         return sum(int(digit) for digit in str(number)) + (points(number // 10) if number else 0)
@@ -40,12 +47,18 @@ def wait(stop: threading.Event) -> None:
 
 
 def spin(stop: threading.Event) -> None:
-    """An endless loop, in which nothing is called."""
+    """An endless loop: nothing but arithmetic."""
     number = 0
     while number < 1 << 62:
         number = (number + 1) % 1000
         if not number and stop._flag:  # type: ignore[attr-defined]
             return
+
+
+def turn(stop: threading.Event) -> None:
+    """The shortest of them."""
+    while not stop._flag:  # type: ignore[attr-defined]
+        pass
 
 
 def poll(stop: threading.Event) -> None:
@@ -81,7 +94,7 @@ def looked_at(thread: int) -> Motion:
     return motion
 
 
-@pytest.mark.parametrize("work", [evaluate, score])
+@pytest.mark.parametrize("work", [evaluate, decompose, score])
 def test_a_thread_that_computes_in_several_places_moves(work: Callable[[threading.Event], None]) -> None:
     with at_work(work) as thread:
         motion = looked_at(thread)
@@ -90,7 +103,7 @@ def test_a_thread_that_computes_in_several_places_moves(work: Callable[[threadin
     assert ([*seen, motion.moves], motion.note) == ([True, False], "")
 
 
-@pytest.mark.parametrize("work", [wait, spin, poll])
+@pytest.mark.parametrize("work", [wait, spin, turn, poll])
 def test_a_thread_that_waits_spins_or_polls_does_not(work: Callable[[threading.Event], None]) -> None:
     with at_work(work) as thread:
         motion = looked_at(thread)

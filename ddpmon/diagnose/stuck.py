@@ -47,17 +47,14 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
     """Whether the job may be about to go on, or ranks have yet to tell where they stand, as they do within a moment.
 
-    Who has just come to its phase, such as back from an evaluation, is not stuck there. The culprit may be one that has
-    not told; and one that is between the phases may save, or evaluate.
+    Who has just come to its phase, such as back from an evaluation, is not stuck there. Who is named has told: a rank
+    between the phases may save, or evaluate. Where nobody is, the culprit may be one that has not told.
     """
     blamed = [scene.going[rank] for rank in ranks or scene.waiting() if rank in scene.going]
     if any(frame.phase_s < _JUST_CAME_S for frame in blamed):
         return True
-    if scene.seconds >= scene.patience_s + _SOON_S:
-        return False
-    told = [frame.stall is not None for frame in scene.going.values()]
-    untold = any(frame.stall is None for frame in blamed if ranks and frame.phase == "other")
-    return untold or (not ranks and any(told) and not all(told))
+    told = all(frame.stall is not None for frame in (blamed if ranks else scene.going.values()))
+    return scene.seconds < scene.patience_s + _SOON_S and not told
 
 
 def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:

@@ -255,13 +255,13 @@ def test_who_has_just_come_back_is_not_stuck_whatever_its_older_stack_and_collec
     assert only(judge(back | {"phase_s": 6.5}, ahead, ahead)).ranks == (0,)
 
 
-def test_a_rank_between_the_phases_is_not_named_before_it_has_told_whether_it_gets_on() -> None:
-    untold = {"state": "running", "phase": "other", "phase_s": 9.9}
+@pytest.mark.parametrize("phase", ["other", "forward"])
+def test_a_rank_is_not_named_before_it_has_told_where_it_is_and_whether_it_gets_on(phase: str) -> None:
+    untold = {"state": "running", "phase": phase, "phase_s": 9.9}
     soon = waiter(stall=stall(10.2))
     assert judge(untold, soon, soon) == []
     assert judge(untold, waiter(stall=None, phase_s=10.2), waiter(stall=None, phase_s=10.2)) == []
     assert only(judge(untold, waiter(stall=stall(16.0)), soon)).ranks == (0,)
-    assert only(judge(untold | {"phase": "forward"}, soon, soon)).ranks == (0,)
 
 
 @pytest.mark.parametrize("step", [-1, 120])

@@ -26,6 +26,7 @@ from ddpmon.probe.uplink import say
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 EXIT_WAIT_S = 0.95
+_CLOSING_S = 0.15  # for the store, once watchers had the time to read why a rank failed
 
 
 class Monitor:
@@ -242,7 +243,7 @@ def _speak_last(error: BaseException | None) -> None:
     if _process.active is not None:
         _process.active._fail(error)
         _process.active._end()
-    until = monotonic() + EXIT_WAIT_S
+    until = monotonic() + max(EXIT_WAIT_S, unheard_s() + _CLOSING_S)
     with suppress(BaseException):  # a second signal while waiting must not become a traceback of ours
         publishers = [thread for thread in threading.enumerate() if isinstance(thread, Publisher)]
         for publisher in publishers:

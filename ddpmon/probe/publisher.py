@@ -12,6 +12,7 @@ import threading
 from time import monotonic
 
 from ddpmon.probe.draft import Draft
+from ddpmon.probe.failure import unheard_s
 from ddpmon.probe.uplink import Uplink, say
 from ddpmon.store.base import StoreUnavailable
 
@@ -54,7 +55,7 @@ class Publisher(threading.Thread):
             # A rank that fails at once has not met the others yet; its word is worth one attempt.
             if self._uplink.connected or (self._final_state == "failed" and self._uplink.connect()):
                 self._publish(self._final_state, history=True)
-                self._uplink.linger(LINGER_S, self.leaving)
+                self._uplink.linger(max(LINGER_S, unheard_s()), self.leaving)
         except StoreUnavailable:
             pass
         except Exception as error:

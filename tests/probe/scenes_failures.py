@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NoReturn
 
 import ddpmon
+from ddpmon.probe import failure
 from tests.probe.probe_ranks import Reader
 from tests.probe.probe_stage import (
     dist_rank,
@@ -170,6 +171,16 @@ def nobody_catches() -> None:
     train(ddp)
     (folder() / f"ready.{dist_rank()}").touch()
     wait_for("on" if dist_rank() else "never")
+    deep()
+
+
+@scene
+def fails_with_the_store() -> None:
+    """Rank 0, which has the store; it has more time than usual, so that a slow machine proves the same."""
+    failure._HEARD_S = 8.0
+    ddp = toy()
+    ddpmon.attach(ddp, name=playing())
+    train(ddp)
     deep()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,7 @@ pytest.importorskip("torch")
 from ddpmon.parts import Failure
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import two_ranks, until
-from tests.probe.probe_ranks import Played, Reader, play, private_runs, started
+from tests.probe.probe_ranks import Played, Reader, play, private_runs, started, torchrun
 from tests.probe.probe_stage import HELD
 
 SCENES = (
@@ -136,3 +137,18 @@ def test_what_nobody_catches_is_told_and_the_users_hooks_run(tmp_path: Path) -> 
     for hook in ("before", "behind"):
         assert played.notes("nobody_catches", 1)[hook] == ["ValueError", True, True]
     assert "ValueError: the loss is" in (tmp_path / "log.1").read_text(errors="replace")
+
+
+def test_the_store_stays_while_watchers_have_the_time_to_read_why_rank_0_failed(tmp_path: Path) -> None:
+    def states() -> list[str]:
+        reader = Reader("fails_with_the_store")
+        seen = reader.look(1)
+        if reader.store is not None:
+            reader.store.close()
+        return [rank.frame.state for rank in seen.ranks] if seen else []
+
+    command = torchrun("scenes_failures", 1, str(tmp_path), "fails_with_the_store")
+    with private_runs(tmp_path), started(command, tmp_path / "log"):
+        until(tmp_path, lambda: states() == ["failed"])
+        time.sleep(2.5)
+        assert states() == ["failed"]

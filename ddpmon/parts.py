@@ -52,8 +52,8 @@ class Flight(Struct, frozen=True, gc=False):
 class Stall(Struct, frozen=True, gc=False):
     """What a rank without progress is in: captured by its watchdog, the training thread's stack first.
 
-    `moves` is whether that thread got about in the last seconds: it computes, and not in one place only, or it sleeps
-    in many. `write_bytes_s` is what the process has written to disks a second in the last ten.
+    `moves` is whether that thread got on in the last seconds: it computes, and in no loop of its own, or it sleeps in
+    many places. `write_bytes_s` is what the process has written to disks a second in the last ten.
     """
 
     seconds: Number

@@ -32,10 +32,18 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
         return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=True)
     if scene.held < 0:
         return None
-    over = _is_over(scene)
-    if over or all(is_at_something(scene, rank) for rank in busy):
-        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=over)
-    return None
+    if _is_over(scene):
+        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=True)
+    return _unnamed(run, scene, busy)
+
+
+def _unnamed(run: Run, scene: Scene, busy: Sequence[int]) -> Finding | None:
+    """That some get on: for the first minute, if others are between the phases and may wait for them by hand."""
+    on = [rank for rank in busy if is_at_something(scene, rank)]
+    if not on or any(scene.going[rank].phase != "other" for rank in busy if rank not in on):
+        return None
+    found = _describe(run, scene, on, clean(scene.going[on[0]].phase, 40), named=False)
+    return found if len(on) == len(busy) or found.severity == "info" else None
 
 
 def find_apart(scene: Scene) -> Finding | None:
@@ -106,7 +114,7 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named:
         phase="other" if waiting else None,
         since_step=scene.held + 1,
         evidence=evidence | _signs(frames),
-        advice=_advice(frames[0], busy, named=named, late=severity != "info"),
+        advice=_advice(frames[0] if waiting else None, busy, named=named, late=severity != "info"),
     )
 
 
@@ -126,12 +134,13 @@ def _writing(frames: Sequence[RankFrame]) -> str:
     return f", writing {written / 1e6:,.0f} MB a second" if written >= _WRITES else ""
 
 
-def _advice(frame: RankFrame, busy: Sequence[int], *, named: bool, late: bool) -> str:
+def _advice(blamed: RankFrame | None, busy: Sequence[int], *, named: bool, late: bool) -> str:
     if named:
         return f"it takes far longer than it used to: look at what {who(busy)} writes to or reads from" if late else ""
-    named_next = "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
-    look = f"look at process {frame.pid} on {clean(frame.host, 60)}: its stack says where it is; "
-    return f"{look if late else ''}{named_next}"
+    wrap = "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+    if blamed is None or not late:
+        return wrap
+    return f"look at process {blamed.pid} on {clean(blamed.host, 60)}: its stack says where it is; {wrap}"
 
 
 def _severity(run: Run, name: str, seconds: float) -> Severity:

@@ -27,6 +27,7 @@ from ddpmon.schema import PHASES
 _FIRST_STEP_S = 300.0
 _SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
 _JUST_CAME_S = 6.0  # into its phase: stack and collectives that a rank tells of are up to 5 s old
+_GOES_ON_S = 60.0  # for so long: who comes and comes again does not go on
 
 
 def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -40,8 +41,11 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         return find_left_behind(run, ages)
     if _explained(scene, ages):
         return []
-    found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene) or _hang(run, scene)
-    return [] if found.kind == "hang" and _is_too_soon(scene, found.ranks) else [found]
+    found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene)
+    if found is None:
+        found = _hang(run, scene)
+        return [] if _is_too_soon(scene, found.ranks) else [found]
+    return [found]
 
 
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
@@ -51,7 +55,7 @@ def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
     between the phases may save, or evaluate. Where nobody is, the culprit may be one that has not told.
     """
     blamed = [scene.going[rank] for rank in ranks or scene.waiting() if rank in scene.going]
-    if any(frame.phase_s < _JUST_CAME_S for frame in blamed):
+    if scene.seconds < _GOES_ON_S and any(frame.phase_s < _JUST_CAME_S for frame in blamed):
         return True
     told = all(frame.stall is not None for frame in (blamed if ranks else scene.going.values()))
     return scene.seconds < scene.patience_s + _SOON_S and not told

@@ -1,15 +1,17 @@
 """Whether a training thread that finishes no step gets on all the same: where it is, its CPU time, what is written.
 
 Python's own view of another thread is biased: it is had where that thread lets the interpreter go, mostly in its
-heaviest call. So a thread that computes gets on if it was seen in several functions, or always in one call: that one is
-made again and again, or takes long. In a loop that never ends it is seen here and there in one function. A thread that
-mostly sleeps gets on only if it sleeps in many places: who polls sleeps in one. And a GPU is waited for by computing.
+heaviest call. So a thread that computes gets on if it was seen in several functions, or nearly always in calls: these
+are made again and again, or take long. In a loop of its own that never ends it is seen at the turn, too (unless the
+loop calls, which looks like work). A thread that mostly sleeps gets on only if it sleeps in many places: who polls
+sleeps in one. And a GPU is waited for by computing, in one call.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from time import monotonic, sleep
 
 import torch
@@ -21,7 +23,7 @@ _BURST, _BURST_EVERY_S = 10, 0.01  # positions a turn
 _POSITIONS, _FEWEST = 80, 30
 _COMPUTES = 0.5  # of the time on a CPU, or ready for one
 _SAME_PLACE = 0.5  # of the positions, of a thread that mostly sleeps
-_ONE_CALL = 0.95  # of the positions, of a thread that computes
+_SEEN = 0.05  # of the positions: one alone may be anything, such as garbage collection
 _HOLD_S = 10.0  # a checkpoint is written by fits and starts
 
 
@@ -36,7 +38,7 @@ class Motion:
         self.note = ""
         self._positions: deque[stacks.Position] = deque(maxlen=_POSITIONS)
         self._busy: deque[tuple[float, float]] = deque(maxlen=_POSITIONS // _BURST + 1)
-        self._written: deque[tuple[float, int]] = deque(maxlen=int(_HOLD_S) + 1)
+        self._written: deque[tuple[float, int]] = deque(maxlen=64)
         self._moved = float("-inf")
 
     def clear(self) -> None:
@@ -47,15 +49,15 @@ class Motion:
             self._written.clear()
             self._moved = float("-inf")
 
-    def look(self, thread: int) -> None:
-        """Look at the training thread, which Python calls `thread`; takes 0.1 s, never raises."""
+    def look(self, thread: int, wait: Callable[[float], object] = sleep) -> None:
+        """Look at the training thread, which Python calls `thread`, `wait`ing 0.1 s in between; never raises."""
         try:
-            self._follow(thread)
+            self._follow(thread, wait)
             self._account(thread)
+            if self._is_moving():
+                self._moved = monotonic()
         except Exception as error:
             self.note = f"whether it gets on is unknown: {type(error).__name__}: {error}"
-        if self._is_moving():
-            self._moved = monotonic()
 
     @property
     def moves(self) -> bool:
@@ -70,11 +72,14 @@ class Motion:
         (since, before), (now, written) = self._written[0], self._written[-1]
         return (written - before) / max(now - since, 1e-3)
 
-    def _follow(self, thread: int) -> None:
+    def _follow(self, thread: int, wait: Callable[[float], object]) -> None:
         for again in range(_BURST):
             if again:
-                sleep(_BURST_EVERY_S)
-            self._positions.append(stacks.position(thread))
+                wait(_BURST_EVERY_S)
+            if (position := stacks.position(thread)) is None:
+                self._positions.clear()
+            else:
+                self._positions.append(position)
 
     def _account(self, thread: int) -> None:
         now = monotonic()
@@ -82,16 +87,23 @@ class Motion:
             self._busy.append((now, busy))
         if (written := _written()) is not None:
             self._written.append((now, written))
+        while len(self._written) > 2 and now - self._written[1][0] >= _HOLD_S:
+            self._written.popleft()
 
     def _is_moving(self) -> bool:
         if len(self._positions) < _FEWEST:
             return False
-        functions = {position.functions for position in self._positions}
-        often, times = Counter(self._positions).most_common(1)[0]
+        places = Counter(self._positions)
         if not self._computes():
-            return len(functions) > 1 and times <= _SAME_PLACE * len(self._positions)
-        in_one_call = times >= _ONE_CALL * len(self._positions) and not often.turns
-        return len(functions) > 1 or (in_one_call and not torch.cuda.is_initialized())
+            several = len({place.functions for place in places}) > 1
+            return several and max(places.values()) <= _SAME_PLACE * len(self._positions)
+        few = _SEEN * len(self._positions)
+        functions = Counter(place.functions for place in self._positions)
+        if len(self._positions) - max(functions.values()) >= few:
+            return True
+        at_turns = sum(place.turns for place in self._positions)
+        in_several = sum(times >= few for times in places.values()) > 1
+        return at_turns < few and (in_several or not torch.cuda.is_initialized())
 
     def _computes(self) -> bool:
         if len(self._busy) < 2:
@@ -102,9 +114,9 @@ class Motion:
 
 def _busy_s(thread: int) -> float | None:
     """Seconds that the thread has been on a CPU, or ready for one; None where the kernel does not say."""
-    kernels = next((each.native_id for each in threading.enumerate() if each.ident == thread), None)
+    native = next((each.native_id for each in threading.enumerate() if each.ident == thread), None)
     try:
-        on_cpu, waited = read_file(f"/proc/self/task/{kernels}/schedstat").split()[:2]
+        on_cpu, waited = read_file(f"/proc/self/task/{native}/schedstat").split()[:2]
     except (OSError, ValueError):
         return None
     return (int(on_cpu) + int(waited)) / 1e9

@@ -67,7 +67,7 @@ class Publisher(threading.Thread):
         """One attempt to connect or to publish; returns the seconds until the next."""
         began = monotonic()
         self._draft.collect()
-        self._draft.watchdog.look()  # before the store, which may take its time
+        self._draft.watchdog.look(self._stopping.wait)  # before the store, which may take its time
         try:
             if not self._uplink.connected and not self._uplink.connect():
                 return self._back_off()

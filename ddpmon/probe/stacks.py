@@ -52,7 +52,7 @@ def capture(training: int) -> list[Stack]:
 class Position(NamedTuple):
     """Where a thread is: numbers for its newest functions and for the instruction in each.
 
-    `turns` is whether it is at the turn of a loop of its own, and not within what it called.
+    `turns` is whether it is at a jump, as at the turn of a loop of its own, and not within what it called.
     """
 
     functions: int
@@ -60,14 +60,16 @@ class Position(NamedTuple):
     turns: bool
 
 
-def position(thread: int) -> Position:
-    """Where `thread` is."""
+def position(thread: int) -> Position | None:
+    """Where `thread` is; None once it has ended."""
     frame = newest = sys._current_frames().get(thread)
+    if newest is None:
+        return None
     within: list[tuple[int, int]] = []
     while frame is not None and len(within) < _MAX_FRAMES:
         within.append((id(frame.f_code), frame.f_lasti))
         frame = frame.f_back
-    turns = newest is not None and "JUMP" in opcode.opname[newest.f_code.co_code[max(newest.f_lasti, 0)]]
+    turns = "JUMP" in opcode.opname[newest.f_code.co_code[max(newest.f_lasti, 0)]]
     return Position(hash(tuple(code for code, _ in within)), hash(tuple(at for _, at in within)), turns)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 
 from ddpmon.parts import Flight, Stack, Stall
@@ -49,8 +50,8 @@ class Watchdog:
         self._durations.append(duration_ms)
         self._progress = monotonic()
 
-    def look(self) -> None:
-        """Called once a turn of the publisher, before it enters the store."""
+    def look(self, wait: Callable[[float], object]) -> None:
+        """Called once a turn of the publisher, before it enters the store; `wait` is how it sleeps."""
         now = monotonic()
         if self._recorder.last_step != self._step:  # finished, but not handed over before the next forward
             self._step, self._progress = self._recorder.last_step, now
@@ -59,7 +60,7 @@ class Watchdog:
         if now - self._progress <= self.patience_s / 4:
             self._motion.clear()
         else:
-            self._motion.look(self._recorder.thread)
+            self._motion.look(self._recorder.thread, wait)
             self._note(self._motion.note)
         now = monotonic()  # looking took its time
         if now - self._progress <= self.patience_s:

@@ -53,7 +53,7 @@ def test_a_child_of_multiprocessing_has_its_last_word(tmp_path: Path, method: st
         seen = reader.look(3)
         return [rank.frame.state for rank in seen.ranks] if seen else []
 
-    with private_runs(tmp_path), started(command, tmp_path / "log", DDPMON="1"):
+    with private_runs(tmp_path), started(command, tmp_path / "log.0", DDPMON="1"):
         until(tmp_path, lambda: len(states()) == 3)
         (tmp_path / "on").touch()
         until(tmp_path, lambda: states()[1:] == ["finished", "failed"])

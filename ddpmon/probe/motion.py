@@ -43,11 +43,10 @@ class Motion:
 
     def clear(self) -> None:
         """Steps finish: forget what was seen."""
-        if self._positions:
-            self._positions.clear()
-            self._busy.clear()
-            self._written.clear()
-            self._moved = float("-inf")
+        self._positions.clear()
+        self._busy.clear()
+        self._written.clear()
+        self._moved = float("-inf")
 
     def look(self, thread: int, wait: Callable[[float], object] = sleep) -> None:
         """Look at the training thread, which Python calls `thread`, `wait`ing 0.1 s in between; never raises."""

@@ -29,11 +29,11 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
         return None
     named = [rank for rank in busy if in_named_phase(scene.going[rank])]
     if named and len(named) == len(busy):
-        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=True)
+        return _describe(run, scene, busy, named=True)
     if scene.held < 0:
         return None
     if _is_over(scene):
-        return _describe(run, scene, busy, clean(scene.going[busy[0]].phase, 40), named=False, over=True)
+        return _describe(run, scene, busy, named=False, over=True)
     return _unnamed(run, scene, busy)
 
 
@@ -42,7 +42,7 @@ def _unnamed(run: Run, scene: Scene, busy: Sequence[int]) -> Finding | None:
     on = [rank for rank in busy if is_at_something(scene, rank)]
     if not on or any(scene.going[rank].phase != "other" for rank in busy if rank not in on):
         return None
-    found = _describe(run, scene, on, clean(scene.going[on[0]].phase, 40), named=False)
+    found = _describe(run, scene, on, named=False)
     return found if len(on) == len(busy) or found.severity == "info" else None
 
 
@@ -96,8 +96,9 @@ def _written(frame: RankFrame) -> float:
     return frame.stall.write_bytes_s if frame.stall is not None else 0.0
 
 
-def _describe(run: Run, scene: Scene, busy: Sequence[int], phase: str, *, named: bool, over: bool = False) -> Finding:
+def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over: bool = False) -> Finding:
     frames = [scene.going[rank] for rank in busy]
+    phase = clean(frames[0].phase, 40)
     seconds = max(frame.phase_s for frame in frames) if named else scene.seconds
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
     waiting = scene.waiting()

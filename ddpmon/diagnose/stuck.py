@@ -42,10 +42,10 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     if _explained(scene, ages):
         return []
     found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene)
-    if found is None:
-        found = _hang(run, scene)
-        return [] if _is_too_soon(scene, found.ranks) else [found]
-    return [found]
+    if found is not None:
+        return [found]
+    hang = _hang(run, scene)
+    return [] if _is_too_soon(scene, hang.ranks) else [hang]
 
 
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:

@@ -92,17 +92,23 @@ class Motion:
     def _is_moving(self) -> bool:
         if len(self._positions) < _FEWEST:
             return False
-        places = Counter(self._positions)
-        if not self._computes():
-            several = len({place.functions for place in places}) > 1
-            return several and max(places.values()) <= _SAME_PLACE * len(self._positions)
-        few = _SEEN * len(self._positions)
+        return self._works() if self._computes() else self._gets_about()
+
+    def _works(self) -> bool:
+        """Of a thread that computes: whether it is in several functions, or in calls and hardly ever at a turn."""
+        few, places = _SEEN * len(self._positions), Counter(self._positions)
         functions = Counter(place.functions for place in self._positions)
         if len(self._positions) - max(functions.values()) >= few:
             return True
         at_turns = sum(place.turns for place in self._positions)
         in_several = sum(times >= few for times in places.values()) > 1
         return at_turns < few and (in_several or not torch.cuda.is_initialized())
+
+    def _gets_about(self) -> bool:
+        """Of a thread that mostly sleeps: whether it does in many places."""
+        functions = {place.functions for place in self._positions}
+        most = max(Counter(self._positions).values())
+        return len(functions) > 1 and most <= _SAME_PLACE * len(self._positions)
 
     def _computes(self) -> bool:
         if len(self._busy) < 2:

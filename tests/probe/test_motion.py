@@ -62,7 +62,7 @@ def turn(stop: threading.Event) -> None:
 
 
 def poll(stop: threading.Event) -> None:
-    """Somebody's lock, looked at ten times a second: the look takes its time."""
+    """Somebody's lock, looked at eight times a second: the look takes its time."""
 
     def is_there() -> bool:
         until = time.perf_counter() + 0.02
@@ -71,7 +71,7 @@ def poll(stop: threading.Event) -> None:
         return stop.is_set()
 
     while not is_there():
-        time.sleep(0.3)
+        time.sleep(0.1)
 
 
 def look_up(stop: threading.Event) -> None:
@@ -112,7 +112,7 @@ def looked_at(thread: int) -> Motion:
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs a kernel that accounts for threads")
 @pytest.mark.parametrize("work", [evaluate, decompose, look_up, score])
-def test_a_thread_that_computes_in_several_places_moves(work: Callable[[threading.Event], None]) -> None:
+def test_a_thread_that_computes_moves(work: Callable[[threading.Event], None]) -> None:
     with at_work(work) as thread:
         motion = looked_at(thread)
     seen = [motion.moves]

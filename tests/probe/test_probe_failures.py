@@ -148,7 +148,7 @@ def test_the_store_stays_while_watchers_have_the_time_to_read_why_rank_0_failed(
         return [rank.frame.state for rank in seen.ranks] if seen else []
 
     command = torchrun("scenes_failures", 1, str(tmp_path), "fails_with_the_store")
-    with private_runs(tmp_path), started(command, tmp_path / "log"):
+    with private_runs(tmp_path), started(command, tmp_path / "log.0"):
         until(tmp_path, lambda: states() == ["failed"])
         time.sleep(2.5)
         assert states() == ["failed"]

@@ -65,7 +65,7 @@ def test_a_clean_end_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with live_run(monkeypatch, tmp_path, 2, "--steps=60", *TINY) as (run, observer):
         watch_until(observer, lambda s: step_of(s) >= 0, run=run)
         last = watch_until(observer, lambda s: s.link.state == "gone", run=run)
-        assert run.process.wait(timeout=60) == 0, run.log.read_text()
+        assert run.group.wait(timeout=60) == 0, run.log.read_text()
     assert last.run is not None
     assert last.run.state == "finished"
     assert [f for f in last.findings if f.kind == "rank_lost"] == []

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.probe.replay import MAX_SPANS
 from ddpmon.store.tcp import FIRST_PORT, bind
-from tests.probe.probe_ranks import STEPS, Played, play
+from tests.probe.probe_ranks import STEPS, Played, launched, play
 
 WATCHED = ("nonsense_is_logged", "forked_workers")
 ALSO = (
@@ -148,6 +148,8 @@ def test_the_discovery_files_are_gone_at_the_end(played: Played) -> None:
 
 
 def test_no_thread_holds_a_modules_lock_when_the_process_forks(tmp_path: Path) -> None:
-    notes = play(tmp_path, "scenes_threads", 1, watch=["nothing_is_imported"]).notes("nothing_is_imported")
+    notes = play(tmp_path, "scenes_threads", 1, watch=["nothing_is_imported"], launch=launched).notes(
+        "nothing_is_imported"
+    )
     assert notes["imported"] == []
     assert notes["seen"] > 0

@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import torch
 
-from tests.trainer.trainer_runs import command, dump, environment, train
+from tests.trainer.trainer_runs import alone, command, dump, environment, train
 from trainer.checkpoint import save
 from trainer.compare import differ
 
 
 def test_a_resumed_run_goes_on_exactly(tmp_path: Path) -> None:
     options = ("--accumulate", "2", "--checkpoint-every", "100")
-    whole = dump(tmp_path, "whole", 2, "--steps", "6", *options, launcher="spawn")
-    dump(tmp_path, "first", 2, "--steps", "3", "--checkpoint", "sub/run.pt", *options, launcher="spawn")
-    second = dump(tmp_path, "second", 2, "--steps", "6", "--checkpoint", "sub/run.pt", *options, launcher="spawn")
+    whole = dump(tmp_path, "whole", 2, "--steps", "6", *options)
+    dump(tmp_path, "first", 2, "--steps", "3", "--checkpoint", "sub/run.pt", *options)
+    second = dump(tmp_path, "second", 2, "--steps", "6", "--checkpoint", "sub/run.pt", *options)
     assert second["first_step"] == 3
     assert [len(losses) for losses in second["losses"]] == [3, 3]
     assert differ(whole, second) is None
@@ -32,7 +32,7 @@ def ranks_of(launcher: psutil.Process) -> dict[str, psutil.Process]:
 
 def test_a_killed_rank_is_restarted_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     steps = ("--steps", "30", "--checkpoint-every", "5")
-    whole = dump(tmp_path, "whole", 2, *steps, launcher="spawn")
+    whole = dump(tmp_path, "whole", 2, *steps)
     slow = ("--fault", "host:rank=0,ms=50", "--checkpoint", "run.pt", "--dump", "survived")
     run = command(2, *steps, *slow, restarts=1)
     with subprocess.Popen(run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
@@ -49,7 +49,7 @@ def test_a_killed_rank_is_restarted_and_the_run_ends_as_if_nothing_had_happened(
 
 
 def test_a_full_disk_costs_one_sentence_and_not_the_old_checkpoint(tmp_path: Path) -> None:
-    out = train(tmp_path, 1, "--steps", "2", "--checkpoint", "run.pt", launcher="none")
+    out = alone(tmp_path, "--steps", "2", "--checkpoint", "run.pt")
     before = (tmp_path / "run.pt").read_bytes()
     process = subprocess.run(
         command(1, "--steps", "4", "--checkpoint", "run.pt", "--checkpoint-every", "1", launcher="none"),
@@ -80,8 +80,8 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_every_rank(tmp_path: Path) -
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "other.pt", {"step": 3, "shape": {"layers": 9}})
-    out = train(tmp_path, 1, "--checkpoint", "other.pt", launcher="none", code=2)
+    out = alone(tmp_path, "--checkpoint", "other.pt", code=2)
     assert "another size" in out
     save(tmp_path / "foreign.pt", {"weights": torch.zeros(2)})
-    out = train(tmp_path, 1, "--checkpoint", "foreign.pt", launcher="none", code=2)
+    out = alone(tmp_path, "--checkpoint", "foreign.pt", code=2)
     assert "not a checkpoint of this trainer" in out

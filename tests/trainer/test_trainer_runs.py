@@ -4,23 +4,24 @@ import math
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.trainer.trainer_runs import command, dump, environment, train
+from tests.trainer.trainer_runs import alone, command, dump, environment, ranks, train
 
 
 def test_torchrun_and_spawn_compute_the_same(tmp_path: Path) -> None:
-    a = dump(tmp_path, "a", 2, "--steps", "5")
+    a = dump(tmp_path, "a", 2, "--steps", "5", launcher="torchrun")
     b = dump(tmp_path, "b", 2, "--steps", "5", "--workers", "1", launcher="spawn")
     assert a == b
     assert [len(losses) for losses in a["losses"]] == [5, 5]
 
 
 def test_one_process_learns_without_ddp(tmp_path: Path) -> None:
-    out = train(tmp_path, 1, "--steps", "150", "--lr", "0.01", "--eval-every", "75", launcher="none")
+    out = alone(tmp_path, "--steps", "150", "--lr", "0.01", "--eval-every", "75")
     done = re.search(r"^done: 150 steps, loss (\S+) -> (\S+), \S+ seconds$", out, re.MULTILINE)
     assert done
     assert float(done[2]) < float(done[1]) - 1
@@ -29,8 +30,8 @@ def test_one_process_learns_without_ddp(tmp_path: Path) -> None:
 
 
 def test_accumulation_makes_as_many_steps_of_more_samples(tmp_path: Path) -> None:
-    whole = dump(tmp_path, "whole", 2, "--steps", "4", launcher="spawn")
-    parts = dump(tmp_path, "parts", 2, "--steps", "4", "--batch", "1", "--accumulate", "2", launcher="spawn")
+    whole = dump(tmp_path, "whole", 2, "--steps", "4")
+    parts = dump(tmp_path, "parts", 2, "--steps", "4", "--batch", "1", "--accumulate", "2")
     assert [len(losses) for losses in parts["losses"]] == [4, 4]
     # Both see the same samples in a step, so losses agree but for rounding.
     for one, other in zip(whole["losses"], parts["losses"], strict=True):
@@ -40,7 +41,7 @@ def test_accumulation_makes_as_many_steps_of_more_samples(tmp_path: Path) -> Non
 @pytest.mark.parametrize("hook", ["fp16", "powersgd"])
 def test_communication_hooks_compress(tmp_path: Path, hook: str) -> None:
     options = ("--steps", "6", "--bucket-cap-mb", "0.01", "--amp", "--eval-every", "3")
-    hooked = dump(tmp_path, hook, 2, *options, "--comm-hook", hook, launcher="spawn")
+    hooked = dump(tmp_path, hook, 2, *options, "--comm-hook", hook)
     assert len(hooked["parameters"]) == 64
     assert len(set(hooked["losses"][0])) == 6
 
@@ -49,8 +50,8 @@ def test_every_fault_at_once_changes_no_loss(tmp_path: Path) -> None:
     kinds = ("input", "forward", "backward", "host", "gc")
     faults = [word for kind in kinds for word in ("--fault", f"{kind}:rank=1,ms=5,from=1,every=2")]
     options = ("--steps", "4", "--accumulate", "2")
-    faulty = dump(tmp_path, "faulty", 2, *options, *faults, "--workers", "1", launcher="spawn")
-    assert faulty == dump(tmp_path, "plain", 2, *options, launcher="spawn")
+    faulty = dump(tmp_path, "faulty", 2, *options, *faults, "--workers", "1")
+    assert faulty == dump(tmp_path, "plain", 2, *options)
 
 
 def test_a_mistake_found_by_the_ranks_is_told_once(tmp_path: Path) -> None:
@@ -75,12 +76,22 @@ def test_a_signal_ends_the_run_with_a_short_message(tmp_path: Path, launcher: st
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    ("fault", "number"), [("hang_input", signal.SIGTERM), ("hang_forward", signal.SIGINT), ("skip", signal.SIGTERM)]
-)
+HUNG = ("--steps", "100000", "--log-every", "1", "--workers", "1")
+
+
+@pytest.mark.parametrize(("fault", "number"), [("hang_input", signal.SIGTERM), ("skip", signal.SIGTERM)])
 def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str, number: signal.Signals) -> None:
-    options = ("--steps", "100000", "--log-every", "1", "--workers", "1", "--fault", f"{fault}:rank=1,from=2")
-    run = command(2, *options, launcher="spawn")
+    log = tmp_path / "log"
+    with ranks(tmp_path, 2, log, *HUNG, "--fault", f"{fault}:rank=1,from=2") as group:
+        while log.read_text().count("step 2 ") == 0 and group.poll() is None:
+            time.sleep(0.02)
+        group.send_signal(number)
+        assert group.wait(timeout=60) == 130
+    assert "rank 1 stopped by" in log.read_text()
+
+
+def test_a_rank_that_hangs_ends_with_its_launcher(tmp_path: Path) -> None:
+    run = command(2, *HUNG, "--fault", "hang_forward:rank=1,from=2", launcher="spawn")
     with subprocess.Popen(
         run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -88,7 +99,7 @@ def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str, number
         assert process.stdout.readline().startswith("step 1 ")
         assert process.stdout.readline().startswith("step 2 ")
         family = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "rank 1 stopped by" in err
@@ -117,6 +128,6 @@ def test_a_rank_that_fails_ends_the_run_with_its_traceback(tmp_path: Path) -> No
 
 
 def test_a_nan_reaches_every_ranks_parameters(tmp_path: Path) -> None:
-    found = dump(tmp_path, "nan", 2, "--steps", "3", "--fault", "nan:rank=1,from=1", launcher="spawn")
+    found = dump(tmp_path, "nan", 2, "--steps", "3", "--fault", "nan:rank=1,from=1")
     first, second = ([math.isnan(float.fromhex(loss)) for loss in losses] for losses in found["losses"])
     assert (first, second) == ([False, False, True], [False, True, True])

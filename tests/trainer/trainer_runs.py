@@ -6,8 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from tests.ranks import Group, running, start
 
 TINY = ("--layers", "1", "--heads", "2", "--width", "16", "--context", "16", "--batch", "2")
 
@@ -25,24 +30,60 @@ def environment() -> dict[str, str]:
     return {**os.environ, "DDPMON": "0", "OMP_NUM_THREADS": "1"}
 
 
-def train(folder: Path, ranks: int, *options: str, launcher: str = "torchrun", code: int = 0) -> str:
-    """Run to the end and return stdout and stderr; the exit code must be `code`."""
-    process = subprocess.run(
-        command(ranks, *options, launcher=launcher),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert process.returncode == code, process.stdout
-    return process.stdout
+@contextmanager
+def ranks(folder: Path, count: int, log: Path, *options: str) -> Iterator[Group]:
+    """Ranks forked from the preloaded server, without a launcher."""
+    group = Group(count, "trainer", [*TINY, *options], [log], environment=environment(), folder=folder)
+    with running(group):
+        yield group
 
 
-def dump(folder: Path, name: str, ranks: int, *options: str, launcher: str = "torchrun") -> dict[str, Any]:
+def train(folder: Path, count: int, *options: str, launcher: str = "", code: int = 0) -> str:
+    """Run to the end and return stdout and stderr; the exit code must be `code`.
+
+    Args:
+        folder: the working directory.
+        count: the number of ranks.
+        options: the trainer's, beside those of a tiny model.
+        launcher: "torchrun", "spawn" (the trainer's own), or none.
+        code: the exit code that is expected.
+    """
+    with TemporaryDirectory() as elsewhere:
+        log = Path(elsewhere, "log")
+        if launcher:
+            with log.open("wb") as output:
+                found = subprocess.run(
+                    command(count, *options, launcher=launcher),
+                    cwd=folder,
+                    env=environment(),
+                    stdout=output,
+                    stderr=output,
+                    check=False,
+                ).returncode
+        else:
+            with ranks(folder, count, log, *options) as group:
+                found = group.wait()
+        printed = log.read_text()
+    assert found == code, printed
+    return printed
+
+
+def alone(folder: Path, *options: str, code: int = 0) -> str:
+    """Train in one process without a process group; returns stdout and stderr."""
+    with TemporaryDirectory() as elsewhere:
+        log = Path(elsewhere, "log")
+        process = start("trainer", [*TINY, *options], log, environment(), folder)
+        try:
+            found = process.wait()
+        finally:
+            process.end()
+        printed = log.read_text()
+    assert found == code, printed
+    return printed
+
+
+def dump(folder: Path, name: str, count: int, *options: str, launcher: str = "") -> dict[str, Any]:
     """Train and return what --dump wrote."""
-    train(folder, ranks, "--dump", name, *options, launcher=launcher)
+    train(folder, count, "--dump", name, *options, launcher=launcher)
     result: dict[str, Any] = json.loads((folder / name).read_text())
     return result

@@ -50,7 +50,7 @@ def live_run(
 
 
 def watch_until(
-    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 120.0, run: LiveRun | None = None
+    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 120.0, log: Path | None = None
 ) -> Snapshot:
     """Tick until `what` holds; fails with the last picture in words when the deadline passes."""
     until = time.monotonic() + deadline_s
@@ -59,8 +59,8 @@ def watch_until(
         if what(snapshot):
             return snapshot
         if time.monotonic() > until:
-            log = run.log.read_text()[-2000:] if run else ""
-            pytest.fail(f"not seen in time: {snapshot.link} {snapshot.run} {snapshot.findings}\n{log}")
+            said = log.read_text()[-2000:] if log else ""
+            pytest.fail(f"not seen in time: {snapshot.link} {snapshot.run} {snapshot.findings}\n{said}")
         time.sleep(0.4)
 
 

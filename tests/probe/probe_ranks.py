@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,9 +117,11 @@ Launched = subprocess.Popen[bytes] | Group
 
 
 @contextmanager
-def grouped(script: str, ranks: int, log: Path, *arguments: str) -> Iterator[Launched]:
+def grouped(
+    script: str, ranks: int, log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Launched]:
     """Ranks that are forked from the preloaded server."""
-    with running(Group(ranks, f"tests.probe.{script}", arguments, [log])) as group:
+    with running(Group(ranks, f"tests.probe.{script}", arguments, [log], environment=environment)) as group:
         yield group
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.schema import NodeFrame, decode
 from ddpmon.store.base import node_key
-from ddpmon.store.tcp import FIRST_PORT
-from tests.probe.probe_ranks import PATIENCE_S, ROOT, Reader, Seen, private_runs, started, torchrun, wait_for_end
+from tests.probe.probe_ranks import PATIENCE_S, Reader, Seen, grouped, private_runs, wait_for_end
+from tests.ranks import ROOT
 
 
 @contextmanager
@@ -59,15 +59,6 @@ def test_another_local_rank_takes_over_from_one_that_dies_or_ends(tmp_path: Path
         assert (line(last) or "").startswith("sampling")
 
 
-@contextmanager
-def holding(port: int) -> Iterator[bool]:
-    """Whether this process has the port, which another run may have had before."""
-    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-        yield True
-        return
-    yield False
-
-
 def node_of(reader: Reader, seen: Seen) -> NodeFrame | None:
     assert reader.store is not None
     key = node_key(seen.info.run_id, seen.info.node_keys[0])
@@ -87,14 +78,19 @@ def whole(seen: Seen, node: NodeFrame | None) -> bool:
 
 
 def test_frames_tell_of_the_host_and_of_each_process(tmp_path: Path) -> None:
-    command = torchrun("scenes_machine", 2, str(tmp_path), "with_folders")
-    with private_runs(tmp_path), holding(FIRST_PORT) as mine, started(command, tmp_path / "log") as process:
+    with ExitStack() as stack:
+        port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        stack.enter_context(private_runs(tmp_path))
+        log, where = tmp_path / "log", {"WANTED_PORT": str(port)}
+        process = stack.enter_context(
+            grouped("scenes_machine", 2, log, str(tmp_path), "with_folders", environment=where)
+        )
         reader, node, deadline = Reader("with_folders"), None, time.monotonic() + PATIENCE_S
         while (seen := reader.look(2)) is None or not whole(seen, node := node_of(reader, seen)):
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
         (tmp_path / "with_folders.release").touch()
-        assert wait_for_end(process, tmp_path / "log") == 0
+        assert wait_for_end(process, log) == 0
     assert node is not None
     assert (node.by_rank, node.notes) == (0, [])
     for each in seen.ranks:
@@ -106,7 +102,6 @@ def test_frames_tell_of_the_host_and_of_each_process(tmp_path: Path) -> None:
         assert figures.threads > 1
         assert figures.gpu_memory is None
         assert each.frame.notes == []
-    if mine:
-        assert [(port.port, port.wanted_for) for port in node.figures.ports] == [(FIRST_PORT, "this run's store")]
-        assert node.figures.ports[0].process is not None
-        assert node.figures.ports[0].process.pid == os.getpid()
+    assert [(each.port, each.wanted_for) for each in node.figures.ports] == [(port, "this run's store")]
+    assert node.figures.ports[0].process is not None
+    assert node.figures.ports[0].process.pid == os.getpid()

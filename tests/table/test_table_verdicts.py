@@ -39,7 +39,7 @@ def of_ranks(findings: tuple[Finding, ...]) -> list[Finding]:
 def test_a_table_of_a_real_run_gives_the_findings_of_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fault = "--fault=backward:rank=2,ms=150,from=60"
     with live_run(monkeypatch, tmp_path, 4, "--steps=2000", fault, *TINY) as (run, observer):
-        last = watch_until(observer, lambda s: step_of(s) >= 170, deadline_s=240, run=run)
+        last = watch_until(observer, lambda s: step_of(s) >= 170, deadline_s=240, log=run.log)
         live = of_ranks(last.findings)
         watched = observer._run
     assert isinstance(watched, Run)

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import json
-import resource
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import torch
 
-from tests.trainer.trainer_runs import alone, command, dump, environment, train
+from tests.trainer.trainer_runs import ENVIRONMENT, TINY, dump, launched, train
 from trainer.checkpoint import save
 from trainer.compare import differ
 
@@ -34,32 +35,38 @@ def test_a_killed_rank_is_restarted_and_the_run_ends_as_if_nothing_had_happened(
     steps = ("--steps", "30", "--checkpoint-every", "5")
     whole = dump(tmp_path, "whole", 2, *steps)
     slow = ("--fault", "host:rank=0,ms=50", "--checkpoint", "run.pt", "--dump", "survived")
-    run = command(2, *steps, *slow, restarts=1)
-    with subprocess.Popen(run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    log = tmp_path / "log"
+    with launched(tmp_path, 2, log, *steps, *slow, launcher="torchrun", restarts=1) as process:
         while not (tmp_path / "run.pt").exists():
+            assert process.poll() is None, log.read_text()
             time.sleep(0.01)
         ranks_of(psutil.Process(process.pid))["1"].send_signal(signal.SIGKILL)
-        out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert "resumed from run.pt at step" in out
+        assert process.wait(timeout=240) == 0, log.read_text()
+    assert "resumed from run.pt at step" in log.read_text()
     survived = json.loads((tmp_path / "survived").read_text())
     assert survived["first_step"] % 5 == 0
     assert survived["first_step"] > 0
     assert differ(whole, survived) is None
 
 
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+runpy.run_module("trainer", run_name="__main__")
+"""
+
+
 def test_a_full_disk_costs_one_sentence_and_not_the_old_checkpoint(tmp_path: Path) -> None:
-    out = alone(tmp_path, "--steps", "2", "--checkpoint", "run.pt")
+    out = train(tmp_path, 1, "--steps", "2", "--checkpoint", "run.pt", launcher="none")
     before = (tmp_path / "run.pt").read_bytes()
+    options = ("--steps", "4", "--checkpoint", "run.pt", "--checkpoint-every", "1")
     process = subprocess.run(
-        command(1, "--steps", "4", "--checkpoint", "run.pt", "--checkpoint-every", "1", launcher="none"),
+        [sys.executable, "-c", LIMITED, *TINY, *options],
         cwd=tmp_path,
-        env=environment(),
+        env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=120,
         check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
     assert "done: 2 steps" in out
     assert "done: 2 steps" in process.stdout
@@ -80,8 +87,8 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_every_rank(tmp_path: Path) -
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "other.pt", {"step": 3, "shape": {"layers": 9}})
-    out = alone(tmp_path, "--checkpoint", "other.pt", code=2)
+    out = train(tmp_path, 1, "--checkpoint", "other.pt", launcher="none", code=2)
     assert "another size" in out
     save(tmp_path / "foreign.pt", {"weights": torch.zeros(2)})
-    out = alone(tmp_path, "--checkpoint", "foreign.pt", code=2)
+    out = train(tmp_path, 1, "--checkpoint", "foreign.pt", launcher="none", code=2)
     assert "not a checkpoint of this trainer" in out

@@ -3,14 +3,14 @@ from __future__ import annotations
 import math
 import re
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.trainer.trainer_runs import alone, command, dump, environment, ranks, train
+from tests.trainer.trainer_runs import dump, launched, ranks, train, until_printed
+
+ENDLESS = ("--steps", "100000", "--log-every", "1")
 
 
 def test_torchrun_and_spawn_compute_the_same(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_torchrun_and_spawn_compute_the_same(tmp_path: Path) -> None:
 
 
 def test_one_process_learns_without_ddp(tmp_path: Path) -> None:
-    out = alone(tmp_path, "--steps", "150", "--lr", "0.01", "--eval-every", "75")
+    out = train(tmp_path, 1, "--steps", "150", "--lr", "0.01", "--eval-every", "75", launcher="none")
     done = re.search(r"^done: 150 steps, loss (\S+) -> (\S+), \S+ seconds$", out, re.MULTILINE)
     assert done
     assert float(done[2]) < float(done[1]) - 1
@@ -63,56 +63,45 @@ def test_a_mistake_found_by_the_ranks_is_told_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("launcher", "number"), [("none", signal.SIGINT), ("spawn", signal.SIGTERM)])
 def test_a_signal_ends_the_run_with_a_short_message(tmp_path: Path, launcher: str, number: signal.Signals) -> None:
-    run = command(2, "--steps", "100000", "--log-every", "1", launcher=launcher)
-    with subprocess.Popen(
-        run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline().startswith("step 1 ")
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"stopped by {number.name}" in err
-    assert "Traceback" not in err
-
-
-HUNG = ("--steps", "100000", "--log-every", "1", "--workers", "1")
-
-
-@pytest.mark.parametrize(("fault", "number"), [("hang_input", signal.SIGTERM), ("skip", signal.SIGTERM)])
-def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str, number: signal.Signals) -> None:
     log = tmp_path / "log"
-    with ranks(tmp_path, 2, log, *HUNG, "--fault", f"{fault}:rank=1,from=2") as group:
-        while log.read_text().count("step 2 ") == 0 and group.poll() is None:
-            time.sleep(0.02)
-        group.send_signal(number)
+    with launched(tmp_path, 2, log, *ENDLESS, launcher=launcher) as process:
+        until_printed("step 1 ", process, log)
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 130
+    assert f"stopped by {number.name}" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("fault", ["hang_input", "skip"])
+def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str) -> None:
+    log = tmp_path / "log"
+    with ranks(tmp_path, 2, log, *ENDLESS, "--workers", "1", "--fault", f"{fault}:rank=1,from=2") as group:
+        until_printed("step 2 ", group, log)
+        family = [child for rank in group.processes for child in psutil.Process(rank.pid).children(recursive=True)]
+        group.send_signal(signal.SIGTERM)
         assert group.wait(timeout=60) == 130
     assert "rank 1 stopped by" in log.read_text()
+    assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
 def test_a_rank_that_hangs_ends_with_its_launcher(tmp_path: Path) -> None:
-    run = command(2, *HUNG, "--fault", "hang_forward:rank=1,from=2", launcher="spawn")
-    with subprocess.Popen(
-        run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline().startswith("step 1 ")
-        assert process.stdout.readline().startswith("step 2 ")
+    log = tmp_path / "log"
+    options = (*ENDLESS, "--workers", "1", "--fault", "hang_forward:rank=1,from=2")
+    with launched(tmp_path, 2, log, *options, launcher="spawn") as process:
+        until_printed("step 2 ", process, log)
         family = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "rank 1 stopped by" in err
+        assert process.wait(timeout=60) == 130
+    assert "rank 1 stopped by" in log.read_text()
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
-    run = command(2, "--steps", "100000", "--log-every", "1", launcher="spawn")
-    with subprocess.Popen(run, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline().startswith("step 1 ")
+    log = tmp_path / "log"
+    with launched(tmp_path, 2, log, *ENDLESS, launcher="spawn") as process:
+        until_printed("step 1 ", process, log)
         family = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         assert psutil.wait_procs(family, timeout=60)[1] == []
 
 

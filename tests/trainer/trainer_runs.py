@@ -3,80 +3,58 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.ranks import Group, running, start
+from tests.ranks import ROOT, Group, Process, running, start
 
 TINY = ("--layers", "1", "--heads", "2", "--width", "16", "--context", "16", "--batch", "2")
-
-
-def command(ranks: int, *options: str, launcher: str = "torchrun", restarts: int = 0) -> list[str]:
-    run = [sys.executable, "-m"]
-    if launcher == "torchrun":
-        run += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
-        run += ["-m"]
-    nproc = ["--nproc", str(ranks)] if launcher == "spawn" else []
-    return [*run, "trainer", *nproc, *TINY, *options]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "DDPMON": "0", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"DDPMON": "0", "PYTHONPATH": str(ROOT)}
 
 
 @contextmanager
 def ranks(folder: Path, count: int, log: Path, *options: str) -> Iterator[Group]:
-    """Ranks forked from the preloaded server, without a launcher."""
-    group = Group(count, "trainer", [*TINY, *options], [log], environment=environment(), folder=folder)
-    with running(group):
+    """Ranks without a launcher."""
+    with running(Group(count, "trainer", [*TINY, *options], [log], environment=ENVIRONMENT, folder=folder)) as group:
         yield group
 
 
-def train(folder: Path, count: int, *options: str, launcher: str = "", code: int = 0) -> str:
-    """Run to the end and return stdout and stderr; the exit code must be `code`.
+@contextmanager
+def launched(folder: Path, count: int, log: Path, *options: str, launcher: str, restarts: int = 0) -> Iterator[Process]:
+    """A launcher and its ranks: "torchrun", "spawn" (the trainer's own), or "none": one process without a group."""
+    arguments = ["--nproc", str(count)] if launcher == "spawn" else []
+    module, arguments = "trainer", [*arguments, *TINY, *options]
+    if launcher == "torchrun":
+        elastic = ["--standalone", f"--nproc-per-node={count}", f"--max-restarts={restarts}", "-m", "trainer"]
+        module, arguments = "torch.distributed.run", [*elastic, *arguments]
+    process = start(module, arguments, log, ENVIRONMENT, folder)
+    try:
+        yield process
+    finally:
+        process.end()
 
-    Args:
-        folder: the working directory.
-        count: the number of ranks.
-        options: the trainer's, beside those of a tiny model.
-        launcher: "torchrun", "spawn" (the trainer's own), or none.
-        code: the exit code that is expected.
-    """
+
+def until_printed(what: str, process: Process | Group, log: Path) -> None:
+    """Wait until a line of the log begins so; fails when the process ends first."""
+    while not any(line.startswith(what) for line in log.read_text().splitlines()):
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.02)
+
+
+def train(folder: Path, count: int, *options: str, launcher: str = "", code: int = 0) -> str:
+    """Run to the end and return stdout and stderr; the exit code must be `code`."""
     with TemporaryDirectory() as elsewhere:
         log = Path(elsewhere, "log")
         if launcher:
-            with log.open("wb") as output:
-                found = subprocess.run(
-                    command(count, *options, launcher=launcher),
-                    cwd=folder,
-                    env=environment(),
-                    stdout=output,
-                    stderr=output,
-                    check=False,
-                ).returncode
+            with launched(folder, count, log, *options, launcher=launcher) as process:
+                found = process.wait()
         else:
             with ranks(folder, count, log, *options) as group:
                 found = group.wait()
-        printed = log.read_text()
-    assert found == code, printed
-    return printed
-
-
-def alone(folder: Path, *options: str, code: int = 0) -> str:
-    """Train in one process without a process group; returns stdout and stderr."""
-    with TemporaryDirectory() as elsewhere:
-        log = Path(elsewhere, "log")
-        process = start("trainer", [*TINY, *options], log, environment(), folder)
-        try:
-            found = process.wait()
-        finally:
-            process.end()
         printed = log.read_text()
     assert found == code, printed
     return printed

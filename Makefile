@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test quick check bench clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -15,8 +15,13 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/ddpmon demo
 
+# Everything, with real ranks.
 test: setup
 	$(BIN)/python -m pytest
+
+# What starts no process group.
+quick: setup
+	$(BIN)/python -m pytest -m "not live"
 
 check: setup
 	$(BIN)/ruff check .

@@ -51,6 +51,7 @@ def test_nonsense_is_named_in_one_sentence() -> None:
     assert said == "ddpmon: GROUP_RANK=zero is no number: start this under torchrun or srun, or by itself\n"
 
 
+@pytest.mark.live
 def test_all_hosts_of_a_launch_are_in_one_table(tmp_path: Path) -> None:
     with socket.socket() as lender:
         lender.bind(("127.0.0.1", 0))

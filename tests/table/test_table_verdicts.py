@@ -36,6 +36,7 @@ def of_ranks(findings: tuple[Finding, ...]) -> list[Finding]:
     return [one for one in open_findings(findings) if one.kind in kinds and at_or_above(one.severity, "warning")]
 
 
+@pytest.mark.live
 def test_a_table_of_a_real_run_gives_the_findings_of_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fault = "--fault=backward:rank=2,ms=150,from=60"
     with live_run(monkeypatch, tmp_path, 4, "--steps=2000", fault, *TINY) as (run, observer):

@@ -34,7 +34,7 @@ class LiveRun:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainer", f"--nproc={ranks}", *arguments],
+                [sys.executable, "-m", "ddpmon.trainer", f"--nproc={ranks}", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -26,7 +26,7 @@ from ddpmon.store.discovery import discover, left_behind
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
 DDPMON = [sys.executable, "-m", "ddpmon.cli"]
-TRAINER = [sys.executable, "-m", "trainer", "--nproc=2", "--steps=1000000", "--name=live", "--layers=2"]
+TRAINER = [sys.executable, "-m", "ddpmon.trainer", "--nproc=2", "--steps=1000000", "--name=live", "--layers=2"]
 PATIENCE_S = 120.0
 
 

@@ -51,8 +51,8 @@ def captured(frame: RankFrame) -> bool:
 
 def hung(folder: Path, ranks: int, fault: str, last_step: int) -> list[RankFrame]:
     """The frames of a training that hangs after `last_step` because of `fault` in rank 1."""
-    training = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "trainer", *TINY]
-    command = [sys.executable, *training, "--name=hung", "--fault", f"{fault}:rank=1,from={STUCK}"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = [*launcher, "-m", "ddpmon.trainer", *TINY, "--name=hung", "--fault", f"{fault}:rank=1,from={STUCK}"]
     with private_runs(folder), started(command, folder / "log.training"):
         return wait_for_frames(folder, "hung", ranks, lambda frame: frame.step == last_step and captured(frame))
 

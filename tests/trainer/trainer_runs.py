@@ -18,7 +18,7 @@ def command(ranks: int, *options: str, launcher: str = "torchrun", restarts: int
         run += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
         run += ["-m"]
     nproc = ["--nproc", str(ranks)] if launcher == "spawn" else []
-    return [*run, "trainer", *nproc, *TINY, *options]
+    return [*run, "ddpmon.trainer", *nproc, *TINY, *options]
 
 
 def environment() -> dict[str, str]:

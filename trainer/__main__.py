@@ -1,4 +1,7 @@
-"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`."""
+"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`.
+
+These are the commands in a checkout. Where ddpmon is installed the trainer is `ddpmon.trainer`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from trainer.config import Config, ConfigError, parse_args
-from trainer.launch import spawn
-from trainer.rank import STOPPED, listen_for_signals, refuse, run_rank
+from .config import Config, ConfigError, parse_args
+from .launch import spawn
+from .rank import STOPPED, listen_for_signals, refuse, run_rank
 
 
 def main(argv: Sequence[str] | None = None) -> int:

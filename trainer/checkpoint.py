@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.config import ConfigError
+from .config import ConfigError
 
 State = dict[str, Any]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.fault import FAULT_HELP, Fault, parse_fault
+from .fault import FAULT_HELP, Fault, parse_fault
+
+_DESCRIPTION = "Train a small byte-level GPT with DistributedDataParallel."
 
 
 class ConfigError(Exception):
@@ -80,7 +82,7 @@ def fault(text: str) -> Fault:
 
 def build_parser() -> Parser:
     """Return the parser of all options."""
-    parser = Parser(prog="trainer", description="Train a small byte-level GPT with DistributedDataParallel.")
+    parser = Parser(prog=f"python -m {__package__}", description=_DESCRIPTION)
     model_options(parser)
     run_options(parser)
     output_options(parser)

@@ -48,7 +48,7 @@ class Plan:
         """The command line of the training run."""
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc}"]
         fault = f"{self.fault}:rank={self.slow_rank},ms={self.delay_ms},from={FAULT_FROM}"
-        return [*launcher, "-m", "trainer", f"--steps={self.steps}", f"--name={name}", f"--fault={fault}"]
+        return [*launcher, "-m", "ddpmon.trainer", f"--steps={self.steps}", f"--name={name}", f"--fault={fault}"]
 
 
 class Training:

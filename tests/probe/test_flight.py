@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sysconfig
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+import ddpmon
 from ddpmon.parts import Flight
 from ddpmon.probe.flight import summarise
 from ddpmon.probe.stacks import is_own
@@ -57,5 +59,6 @@ def test_no_value_in_a_dump_is_trusted(key: str, bad: Any) -> None:
 def test_the_users_files_are_own_and_nobody_elses() -> None:
     stdlib = sysconfig.get_paths()["stdlib"]
     assert all(map(is_own, [__file__, "/home/me/train.py", "<string>", "<ipython-input-1-2>"]))
+    assert is_own(f"{Path(ddpmon.__file__).parent}/trainer/data.py")
     others = [json.__file__, torch.__file__, f"{stdlib}/threading.py", "/x/site-packages/y.py", "<frozen runpy>"]
-    assert not any(map(is_own, [*others, "/usr/lib/python3/dist-packages/z.py"]))
+    assert not any(map(is_own, [*others, ddpmon.__file__, "/usr/lib/python3/dist-packages/z.py"]))

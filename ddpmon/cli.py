@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, TypeVar
@@ -11,8 +13,9 @@ import typer
 
 from ddpmon import __version__
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
-from ddpmon.commands.plain import leave
+from ddpmon.commands.plain import leave, open_streams
 
+USAGE, BROKEN = 2, 70
 C = TypeVar("C", bound=Enum)
 TARGET_HELP = (
     "tcp://HOST:PORT or redis://HOST of the run's store, or the name or id (or its beginning) of a run on this host "
@@ -126,7 +129,7 @@ def ls(
 ) -> None:
     """List the runs that can be reached, and how to watch each.
 
-    Exit codes: 0 there are some, 2 usage, 3 there is none or it cannot be reached.
+    Exit codes: 0 there are some, 2 usage, 3 there is none or it cannot be reached, 4 the output cannot be written.
     """
     from ddpmon.commands.ls import ls as command
 
@@ -143,7 +146,8 @@ def status(
 ) -> None:
     """Print how a run is doing, once.
 
-    Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, 3 no run found or its store is unreachable.
+    Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, 3 no run found or its store is unreachable,
+    4 the output cannot be written.
     """
     from ddpmon.commands.status import status as command
 
@@ -177,7 +181,8 @@ def doctor(
 
     This host alone, or all hosts of a run: torchrun ... -m ddpmon.doctor, srun python -m ddpmon.doctor.
 
-    Exit codes: 0 clean (under a launcher: or warnings), 1 warnings, 2 the run would fail.
+    Exit codes: 0 clean (under a launcher: or warnings), 1 warnings, 2 the run would fail, 4 the output cannot be
+    written.
     """
     from ddpmon.commands.doctor import doctor as command
 
@@ -249,11 +254,17 @@ def simulate(
 
 
 def main() -> None:
-    """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    app()
+    """Run the command line. Exit code 1 means a finding, so nothing else ends with it."""
+    open_streams()
+    if len(sys.argv) > 2 and sys.argv[1] in ("--install-completion", "--show-completion"):
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # makes Typer read the word: a shell it knows
+    try:
+        app()
+    except SystemExit as end:
+        leave(USAGE if end.code == 1 else int(end.code or 0))  # Typer's 1: a shell without completion
+    except Exception:
+        traceback.print_exc()
+        leave(BROKEN)
 
 
 if __name__ == "__main__":

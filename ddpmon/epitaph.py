@@ -7,7 +7,7 @@ import socket
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.wording import span
+from ddpmon.diagnose.wording import clean, span
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import discover, left_behind
@@ -21,7 +21,7 @@ def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
     if failed:
         return "failed", f"the run has failed: {_how(failed, mute)}; this is its last picture"
     if left_behind(run.info.run_id):
-        host = f"rank 0 (pid {run.info.pid} on {run.info.host}), which hosts the store, ended without a word"
+        host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)}), which hosts the store, ended without a word"
         return "lost", f"the run was killed or has crashed: {host}; the launcher's output says which rank went first"
     if not mute or run.info.host == socket.gethostname():
         return "finished", "the run has ended; this is its last picture"

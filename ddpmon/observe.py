@@ -18,12 +18,14 @@ from ddpmon.choice import choose
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
+from ddpmon.diagnose.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
+from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.turns import AT_ONCE, HOST_TURNS, HOSTS_AT_ONCE, RANK_TURNS, Turns
 
@@ -141,7 +143,8 @@ class Observer:
         target = self._target or self._discovered()
         if target is None:
             if self._run is None:
-                self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
+                why = squatted() or "start one, or give its address: tcp://host:port"
+                self._link = Link("waiting", f"no run on this host now; {why}")
             elif self._ended is None:  # when its store fell silent, its process was still there
                 raise StoreUnavailable("the run is not announced on this host any more")
             return
@@ -166,7 +169,7 @@ class Observer:
         info, self._passed_over = choose(store, target, known.info.run_id if known is not None and kept else None)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
-                self._news = f"another run has started here: {info.name}; the one before it is over"
+                self._news = f"another run has started here: {clean(info.name)}; the one before it is over"
                 self._news_until = time.monotonic() + _NEWS_S
             self._run, self._judge = Run(info), Judge()
             self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.plain import STDIN, STDOUT, complain, has_terminal, plain
 from ddpmon.commands.simulation import FOREIGN
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.diagnose.finding import Finding
@@ -34,7 +33,7 @@ def demo(nproc: int, fault: str, steps: int | None, fake_gpus: int | None = None
     if fake_gpus is not None and fake_gpus < nproc:
         complain(f"{nproc} ranks need {nproc} simulated GPUs, one each: --fake-gpus {nproc}")
         return USAGE
-    plan = Plan(nproc, steps or (SHOWN_STEPS if _has_terminal() else JUDGED_STEPS), fault, fake_gpus or 0)
+    plan = Plan(nproc, steps or (SHOWN_STEPS if has_terminal(STDIN, STDOUT) else JUDGED_STEPS), fault, fake_gpus or 0)
     try:
         return _run(plan)
     except SimulationError as error:
@@ -57,17 +56,13 @@ def _trouble(plan: Plan) -> str:
 
 
 def _accompany(plan: Plan, training: Training) -> int:
-    if _has_terminal():
+    if has_terminal(STDIN, STDOUT):
         return _show(training)
     run = training.wait_until_announced(START_LIMIT_S)
     if run is None:
         complain("the training run did not start")
         return FAILED
     return _judge(plan, training, _follow(training, run))
-
-
-def _has_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _show(training: Training) -> int:

@@ -33,5 +33,6 @@ duration_ms alone is refused: under synchronous DDP every rank's step takes equa
 Findings that were over before the table's end are shown too, and count for --fail-on with their worst severity. Rows
 that cannot be read are named by line on stderr, and left out.
 
-Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, or a table that cannot be judged.
+Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, or a table that cannot be judged,
+4 the output cannot be written.
 """

@@ -6,12 +6,12 @@ import os
 import selectors
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 
 from ddpmon.commands.listing import Listed, read_listing
-from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.commands.plain import STDIN, has_terminal
+from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 
 LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
 MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
@@ -28,7 +28,7 @@ def ssh_command(host: str, *options: str) -> list[str]:
     """
     if not host or host.startswith("-") or not host.isprintable() or any(letter.isspace() for letter in host):
         raise TargetError(f"{host!r} is no host: --ssh takes user@host, or a name from your ssh configuration")
-    unattended = () if sys.stdin.isatty() else ("-o", "BatchMode=yes")
+    unattended = () if has_terminal(STDIN) else ("-o", "BatchMode=yes")
     return [*_words("DDPMON_SSH", "ssh"), "-o", "ConnectTimeout=10", *unattended, *options, host]
 
 
@@ -53,7 +53,7 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
     Raises:
         StoreUnavailable: it cannot be run, fails, or prints something else.
     """
-    limit = LIMIT_WITH_A_PERSON_S if sys.stdin.isatty() else LIMIT_S
+    limit = LIMIT_WITH_A_PERSON_S if has_terminal(STDIN) else LIMIT_S
     try:
         done = _run(command, limit)
     except subprocess.TimeoutExpired:
@@ -70,7 +70,7 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
             return []
         raise StoreUnavailable(_refusal(done, command[0], where))
     try:
-        return [run for line in lines for run in read_listing(line).runs]
+        return [run for line in lines for run in read_listing(line).runs if is_run_id(run.id)]
     except ValueError as error:
         raise StoreUnavailable(f"the ddpmon on {where} does not answer as this one understands: {error}") from None
 

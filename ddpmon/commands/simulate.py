@@ -13,7 +13,7 @@ from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, USAGE, FAILED = 0, 2, 3
 
 
 def simulate(store: str | None, **options: object) -> int:

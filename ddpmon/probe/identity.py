@@ -66,7 +66,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
 
 def run_id(name: str) -> str:
     """A new id for a run: its name made safe for a key, the time, and a few random letters."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:64] or "run"
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).lstrip("-")[:64] or "run"
     return f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from ddpmon.store.base import TargetError
+from ddpmon.store.base import TargetError, is_run_id
 
 SCHEMES = ("redis://", "rediss://")
 _PORT = 6379
@@ -125,8 +125,6 @@ def _authority(ca: str | None, parts: SplitResult, shown: str) -> str | None:
 
 
 def _run(run_id: str | None, shown: str) -> str | None:
-    if run_id is None:
-        return None
-    if not run_id or "/" in run_id or not run_id.isprintable() or len(run_id) > 256:
+    if run_id is not None and not is_run_id(run_id):
         raise TargetError(f"run= in {shown!r} is no run's id")
     return run_id

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
 from ddpmon.checkup.host import RENDEZVOUS, STORE
-from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
+from ddpmon.checkup.report import as_lines, as_object, dumps, examine, worst
 from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.machine import (
     Disk,
@@ -189,7 +189,7 @@ def test_versions_that_differ_are_told_by_host() -> None:
 def test_a_host_that_has_not_answered_fails_the_check() -> None:
     checks = examine([facts(hosts=2)], missing=[1])
     assert worst(checks) == 2
-    assert "host number 1 has not answered" in as_text([facts()], checks)
+    assert "host number 1 has not answered" in "\n".join(as_lines([facts()], checks))
 
 
 def test_table_and_object_say_the_same() -> None:
@@ -199,7 +199,7 @@ def test_table_and_object_say_the_same() -> None:
     assert said["verdict"] == "failure"
     assert {check["level"] for check in said["checks"]} == {"ok", "failure"}
     assert dumps(said).isascii()
-    text = as_text(hosts, checks)
+    text = "\n".join(as_lines(hosts, checks))
     assert "x fail  port" in text
     assert text.splitlines()[-1].startswith("it will fail: ")
 

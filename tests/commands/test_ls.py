@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +134,17 @@ def test_a_simulation_that_was_left_is_lost_and_a_run_whose_port_is_anothers_is_
 def test_a_name_an_id_or_its_beginning_means_a_run(target: str, name: str, capsys: Printed) -> None:
     assert status(target, True, None) == 0
     assert json.loads(capsys.readouterr().out)["run"]["name"] == name
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_the_status_of_a_live_run_without_an_output_has_a_code_of_its_own(
+    urls: list[str], as_json: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "ddpmon.cli", "status", urls[2], "--fail-on=info", *as_json]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = b"ddpmon: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, said)
 
 
 @pytest.mark.usefixtures("urls")

@@ -82,7 +82,7 @@ def test_several_that_take_a_little_each() -> None:
         [HostProcess(Process(8123, [7000], "bob", "x"), 95.0, "5")],  # on other cores
         [HostProcess(Process(8123, [7000], "bob", "x"), 95.0, "0-7")],  # it has other cores to go to
         [HostProcess(Process(8123, [102, 50], "me", "worker"), 95.0, "2")],  # the rank's own DataLoader worker
-        [HostProcess(Process(8123, [7000], "bob", "ddpmon watch"), 95.0, "2")],
+        [HostProcess(Process(8123, [7000], "bob", "python -m ddpmon.cli"), 95.0, "2")],
         [HostProcess(Process(8123, [7000], "bob", "x"), 4.0, "2")],
         [HostProcess(Process(8123, [7000], "bob", "x"), None, "2")],
         [HostProcess(Process(50, [1], "me", "torchrun"), 95.0, "2"), HostProcess(Process(102, [50, 1]), 60.0, "2")],

@@ -88,7 +88,7 @@ def test_a_stranger_on_a_gpu_is_named_with_pid_user_command_and_rank() -> None:
     [
         theirs(parents=[101, 50, 1]),  # a rank's own DataLoader worker
         theirs(pid=50, parents=[1], command="torchrun train.py"),  # what launched the ranks
-        theirs(command="/usr/bin/python /opt/bin/ddpmon watch"),
+        theirs(command="python ddpmon"),
         theirs(memory=10 << 20, sm_pct=0.0),
         theirs(memory=None, sm_pct=None),
         msgspec.structs.replace(theirs(memory=200 << 20, sm_pct=0.0), kind="graphics"),
@@ -99,7 +99,7 @@ def test_our_own_processes_and_those_that_do_nothing_are_silent(harmless: GpuPro
 
 
 def test_another_training_on_the_same_gpus_is_one_finding() -> None:
-    others = [theirs(900 + rank, command=f"python other.py --local_rank={rank}") for rank in range(4)]
+    others = [theirs(900 + rank, command="python other.py") for rank in range(4)]
     found = watched([gpu(rank, others[rank]) for rank in range(4)])["gpu_shared"]
     assert found.summary.startswith("another training on the same GPUs: pid 900")
     assert found.ranks == (0, 1, 2, 3)
@@ -164,7 +164,7 @@ def test_extra_contexts_on_the_first_gpu() -> None:
     "rest",
     [
         theirs(sm_pct=0.0, parents=[1]),
-        theirs(sm_pct=0.0, command=TRAIN, started_at=10.0),
+        theirs(sm_pct=0.0, user="me", command=TRAIN, started_at=10.0),
     ],
 )
 def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
@@ -178,7 +178,8 @@ def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
     [
         theirs(sm_pct=5.0, parents=[1]),
         theirs(sm_pct=None, parents=[1]),
-        theirs(sm_pct=0.0, command=TRAIN, started_at=3000.0),
+        theirs(sm_pct=0.0, user="me", command=TRAIN, started_at=3000.0),
+        theirs(sm_pct=0.0, command=TRAIN, started_at=10.0),
         theirs(sm_pct=0.0),
     ],
 )

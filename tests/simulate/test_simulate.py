@@ -198,6 +198,6 @@ def test_a_simulation_whose_processes_are_killed_ends_too(tmp_path: Path) -> Non
         for child in psutil.Process(process.pid).children():
             child.kill()
         _, said = process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 3
     assert b"a process died" in said
     assert not list(tmp_path.glob("ddpmon*/*"))

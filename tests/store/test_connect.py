@@ -85,7 +85,7 @@ def test_the_runs_of_a_store_newest_last() -> None:
         assert list_runs(store) == []
         hold(host, b"first\nsecond\n")
         assert list_runs(store) == ["first", "second"]
-        hold(host, b"a\n../b\n\x1b[2J\n" + b"c" * 257 + b"\n\nlast")
+        hold(host, b"a\n../b\n--ssh=root@evil.example\n\x1b[2J\n" + b"c" * 257 + b"\n\nlast")
         assert list_runs(store) == ["a", "last"], "what can be no id is left out"
         hold(host, "\n".join(map(str, range(100_000))).encode())
         assert list_runs(store) == [str(number) for number in range(99_000, 100_000)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -14,7 +13,6 @@ from ddpmon.machine import GpuFigures, GpuProcess
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 
 _ITS_LOOKS = 8
-_RANK_NUMBER = re.compile(r"(rank[= ])\d+")
 On = tuple[GpuFigures, GpuProcess]
 
 
@@ -38,9 +36,9 @@ def sharing(host: Host, _view: View) -> list[Sign]:
 
 
 def _who_runs(each: GpuProcess) -> object:
-    """Processes of one job: the same user's with the same command, whatever rank that names."""
+    """Processes of one job: the same user's with the same command."""
     process = each.process
-    return (process.user, _RANK_NUMBER.sub(r"\1", process.command)) if process.command else process.pid
+    return (process.user, process.command) if process.command else process.pid
 
 
 def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
@@ -90,7 +88,9 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
         other.process
         for gpu in host.gpus
         for other in gpu.processes or ()
-        if other.process.pid in host.pids and other.process.command == process.command is not None
+        if other.process.pid in host.pids
+        and (other.process.user, other.process.command) == (process.user, process.command)
+        and process.command is not None
     ]
     starts = [other.started_at for other in ours if other.started_at is not None]
     return process.started_at is not None and bool(starts) and process.started_at < min(starts)

@@ -71,7 +71,7 @@ def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
         if room >= everywhere:
             continue
         named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
-        said = f"{does(here, 'share')} {named}, of {everywhere} on {host.name}"
+        said = f"{does(here, 'share')} {named}, although {host.name} has {everywhere}"
         signs.append(
             Sign(
                 kind="cpu_pinned",

@@ -58,15 +58,16 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
             source=("gpu", found[0][0].uuid),
             looks=_ITS_LOOKS,
             evidence=evidence,
-            summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and is idle: it is probably a "
-            f"leftover of an earlier run",
+            summary=f"{held} on the GPU of {who(ranks)} ({host.name}) are held by {name}, idle and probably a leftover "
+            f"of an earlier run",
             because=f"GPU memory held by {name}",
             advice="if it is yours and no longer needed, end it: "
             + on_host(host.frame.host, f"kill {processes[0].pid}"),
         )
     if shares:
         evidence["sm_pct"] = max(shares)
-    uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"holds {held} on"
+    s = "" if len(processes) > 1 else "s"
+    uses = f"use{s} {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"hold{s} {held} on"
     several = "another training uses the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
     return Sign(
         kind="gpu_shared",

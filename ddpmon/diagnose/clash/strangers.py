@@ -92,7 +92,8 @@ def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Si
     several = f" and {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
     shown = taken if several else takers[0][1]
     mask = mask_of(host.figures(ranks[0]).cpus)
-    takes = f"{name}{several} takes {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
+    verb = "take" if several else "takes"
+    takes = f"{name}{several} {verb} {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
     return Sign(
         kind="cpu_contention",

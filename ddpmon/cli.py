@@ -85,7 +85,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Target = Annotated[str | None, typer.Argument(metavar="TARGET", parser=str, help=TARGET_HELP, show_default=False)]
+Target = Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)]
 SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
 FailOnOption = Annotated[
     FailOn | None,
@@ -138,9 +138,7 @@ def watch(
 
 @app.command()
 def ls(
-    target: Annotated[
-        str | None, typer.Argument(metavar="STORE", parser=str, help=STORE_HELP, show_default=False)
-    ] = None,
+    target: Annotated[str | None, typer.Argument(metavar="STORE", help=STORE_HELP, show_default=False)] = None,
     ssh: Annotated[
         str | None,
         typer.Option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.", show_default=False),
@@ -177,9 +175,7 @@ def status(
 
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", parser=str, help="A file, or - for standard input.", show_default=False)
-    ],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:

@@ -15,7 +15,6 @@ from ddpmon.snapshot import NodeView, Ranks
 from ddpmon.tui.hosts import FOREIGN, gpu_remarks, gpu_states, ours_of
 
 STEAL_PCT = 5.0
-PRESSES = {"cpu": "a core", "memory": "memory", "io": "a disk"}
 
 
 def notable(node: NodeView, ranks: Ranks | None) -> list[str]:
@@ -29,8 +28,8 @@ def host_words(figures: HostFigures) -> list[str]:
 
 
 def _pressure(name: str, share: float) -> str:
-    resource = {"cpu": "CPU", "memory": "memory", "io": "disk"}[name]
-    return f"{resource} pressure {share:.0f} % (tasks waiting for {PRESSES[name]})"
+    said = {"cpu": "CPU pressure {} % (tasks waiting for a core)", "memory": "memory pressure {} %"}
+    return said.get(name, "disk pressure {} %").format(f"{share:.0f}")
 
 
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:

@@ -62,7 +62,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
     for command in ("watch", "ls", "status", "diagnose", "demo"):
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
-    assert "3 no run" in " ".join(ddpmon("status", "--help").stdout.split())
+    assert "3 no run was found" in " ".join(ddpmon("status", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,29 @@ def test_a_word_that_is_no_choice_is_named_once_with_the_choices(ddpmon: Ddpmon,
     assert "warning" in said or "backward" in said
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("watch", "--interval", "abc"), "'abc' is not a number from 0.25 to 10."),
+        (("demo", "--nproc", "2.5"), "'2.5' is not a whole number from 2 to 64."),
+        (("simulate", "--ranks", "many"), "'many' is not a whole number."),
+    ],
+)
+def test_a_wrong_number_is_named_once_with_what_is_expected(
+    ddpmon: Ddpmon, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = ddpmon(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith(expected)
+    assert done.stderr.count(arguments[-1]) == 1
+
+
+def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
+    done = ddpmon()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ddpmon("--help").stdout
+
+
 def in_a_terminal(*arguments: str, keys: bytes = b"") -> Done:
     """Run with a terminal on stdin and stdout, on which `keys` have been pressed."""
     ours, theirs = os.openpty()

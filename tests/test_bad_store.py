@@ -155,7 +155,7 @@ def test_frames_that_are_not_believed_are_told_to_scripts_too(monkeypatch: pytes
     assert told["coverage"]["reporting"] == 1
     assert told["notices"] == ["2 frames dropped: not signed with this DDPMON_TOKEN"]
     (finding,) = [each for each in told["findings"] if each["kind"] == "monitor_degraded"]
-    assert "2 frames not believed within the last minute" in finding["summary"]
+    assert "2 frames refused within the last minute" in finding["summary"]
     assert finding["evidence"]["refused_frames"] == 2
 
 
@@ -264,9 +264,9 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     assert seen.notices == (f"once: ddpmon/{RUN_ID}/rank/1: {sentence}",)
     (finding,) = [each for each in seen.findings if each.kind == "monitor_degraded"]
     assert (finding.severity, finding.ranks) == ("warning", (1,))
-    assert "rank 1 was never heard of" in finding.summary
+    assert "rank 1 has never reported" in finding.summary
     assert "1 frame rejected" in finding.summary
-    assert "only 1 of 2 ranks heard of" in finding.summary
+    assert "only 1 of 2 ranks have reported" in finding.summary
 
 
 def test_ten_thousand_foreign_keys_are_neither_a_run_nor_in_its_way(store: MadeStore, observer: Observer) -> None:
@@ -321,5 +321,5 @@ def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished
         seen = until(observer, lambda seen: seen.link.state == "gone")
     assert seen.run is not None
     assert seen.run.state == "lost"
-    assert "before any of its ranks was heard of" in seen.link.message
-    assert "before any of its ranks was heard of" in calm_sentence(seen)
+    assert "before any of its ranks reported" in seen.link.message
+    assert "before any of its ranks reported" in calm_sentence(seen)

@@ -63,7 +63,7 @@ def test_a_run_in_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert snapshot.run is not None
         assert snapshot.link.state == "gone"
         assert snapshot.run.state == "lost"
-        assert "vanished without a word" in snapshot.link.message
+        assert "disappeared without a message" in snapshot.link.message
         assert snapshot.series is not None
         assert snapshot.series.step[0] == 0, "the whole run is there"
         assert "hunter2" not in str(status_object(snapshot))

@@ -37,7 +37,7 @@ def check_world(config: Config) -> None:
         ConfigError: two launchers at once, or a fault for a rank that does not exist.
     """
     if config.nproc and "RANK" in os.environ:
-        raise ConfigError("--nproc starts ranks itself: leave it out under torchrun")
+        raise ConfigError("--nproc starts the ranks itself: omit it under torchrun")
     ranks = config.nproc or int(os.environ.get("WORLD_SIZE", "1"))
     for fault in config.fault:
         if max(fault.ranks) >= ranks:

@@ -97,7 +97,9 @@ def pick_device(backend: str) -> torch.device:
     """
     needed, found = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if backend == "nccl" and found < needed:
-        raise ConfigError(f"--backend nccl needs a GPU for each of the {needed} ranks here, found {found}: use gloo")
+        raise ConfigError(
+            f"--backend nccl needs a GPU for each of the {needed} ranks on this host, and there are {found}: use gloo"
+        )
     if backend == "gloo" or found < needed:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -30,7 +30,7 @@ def examine(hosts: Sequence[Facts], missing: Sequence[int] = ()) -> list[Check]:
     ]
     checks += check_alike(hosts)
     for host in missing:
-        checks.append(Check("hosts", "failure", f"host number {host} has not answered", "look at its own output"))
+        checks.append(Check("hosts", "failure", f"host number {host} has not answered", "read its own output"))
     return checks
 
 
@@ -51,7 +51,7 @@ def as_lines(hosts: Sequence[Facts], checks: Sequence[Check]) -> list[str]:
                     lines.append(f"  {'':6}  {'':<{_NAME_WIDTH}}  -> {check.advice}")
         lines.append("")
     counts = [sum(check.level == level for check in checks) for level in LEVELS]
-    verdict = ("nothing stands in the way", "it will run, but not well", "it will fail")[worst(checks)]
+    verdict = ("no problem found", "the run will start, but not run well", "the run will fail")[worst(checks)]
     lines.append(f"{verdict}: {counts[0]} ok, {_of(counts[1], 'warning')}, {_of(counts[2], 'failure')}")
     return lines
 

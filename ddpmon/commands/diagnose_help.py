@@ -1,8 +1,8 @@
 """What `ddpmon diagnose --help` says: the columns, and a table to begin with."""
 
-DIAGNOSE_HELP = """Judge a table made from logs: the same verdicts as over a live run.
+DIAGNOSE_HELP = """Diagnose a table made from logs: the same findings as for a live run.
 
-TABLE is text with one row a step and rank, and a heading:
+TABLE is text with a heading and one row for each step and rank:
 
 \b
   step,rank,duration_ms,exposed_ms,forward_ms

@@ -44,9 +44,7 @@ def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
 
 def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
     if ssh is not None and target is not None:
-        raise TargetError(
-            "a TARGET and --ssh exclude each other: the one is a store, the other a host with its own runs"
-        )
+        raise TargetError("STORE and --ssh exclude each other: one is a store, the other a host with its own runs")
     if ssh is not None:
         return runs_over_ssh(ssh, *(["--brief"] if brief else []))
     if target is not None:

@@ -37,13 +37,13 @@ def reached(target: str | None, ssh: str | None = None, slurm: str | None = None
         StoreUnavailable: there is no such run, or no way to it.
     """
     if ssh is not None and slurm is not None:
-        raise TargetError("--ssh and --slurm exclude each other: a job's nodes are reached through Slurm")
+        raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
     if ssh is not None:
         with _through(ssh, _on_host(target, ssh)) as address:
             yield address
     elif slurm is not None:
         job = find_job(slurm)
-        run = _chosen(runs_of_job(job), target, f"the nodes of job {slurm}", f"--slurm {slurm} ")
+        run = _chosen(runs_of_job(job), target, f"the hosts of job {slurm}", f"--slurm {slurm} ")
         with _way_to(job, run) as address:
             yield address
     else:
@@ -80,11 +80,13 @@ def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
     if _is_folder(target):
         return TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
     if target.endswith(".ddpmon"):
-        return TargetError(f"{target!r} is no file, and no run on this host is called so: `ddpmon ls` lists runs")
+        return TargetError(f"{target!r} is neither a file nor a run on this host: `ddpmon ls` lists runs")
     if lacks_scheme(target):
-        return TargetError(f"no run on this host is called {target!r}: an address is tcp://{target}")
+        return TargetError(f"no run on this host is called {target!r}; if it is an address, write tcp://{target}")
     if trouble:
-        return StoreUnavailable(f"no run on this host is called {target!r}, and beyond it: {trouble}")
+        return StoreUnavailable(
+            f"no run on this host is called {target!r}, and the store of DDPMON_STORE cannot be asked: {trouble}"
+        )
     return StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
 
 
@@ -118,7 +120,7 @@ def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str
     fitting = runs if wanted is None else _fitting(runs, wanted)
     found = _only(fitting, where, options)
     if found is None:
-        others = f"; there: {', '.join(plain(run.id) for run in runs[:8])}" if runs else ""
+        others = f"; there are: {', '.join(plain(run.id) for run in runs[:8])}" if runs else ""
         raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
     return found
 
@@ -163,7 +165,7 @@ def _way_to(job: Job, run: Listed) -> Iterator[str]:
             tunnel.open()
         except StoreUnavailable as error:
             inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {node} --pty ddpmon watch"
-            raise StoreUnavailable(f"{error}; `{inside}` shows the run from its own node") from None
+            raise StoreUnavailable(f"{error}; this shows the run from its own host: {inside}") from None
         yield tunnel.url
 
 

@@ -21,7 +21,7 @@ def watch(
 ) -> int:
     """Show the run until the user quits, here, on an ssh host or of a Slurm job; returns the exit code."""
     if not has_terminal(STDIN, STDOUT):
-        complain("the dashboard needs a terminal; `ddpmon status` prints the same without one")
+        complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
         with reached(target, ssh, slurm) as address:

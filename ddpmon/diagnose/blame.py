@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of, phases_tell
-from ddpmon.diagnose.wording import ms, pct
+from ddpmon.diagnose.wording import ms, on_host, pct, stack_command
+from ddpmon.run.model import Run
 
-ADVICE = {
-    "input": "look at this rank's data: storage, shard size, DataLoader workers and what they compute",
-    "forward": "look at this rank's device and CPU: clocks, other processes, longer sequences",
-    "backward": "look at this rank's device: clocks, other processes, longer sequences",
-    "optimizer": "look at this rank's optimizer: memory pressure, state on the wrong device",
-    "other": "look at what this rank alone does between the phases: logging, checkpoints, host code",
-    "work": "the whole step is slower on this rank: clocks, other processes, longer sequences",
+_ADVICE = {
+    "input": "check the data loading of {this}: storage, shard size, DataLoader workers and their transforms",
+    "forward": "check the GPU and the CPUs of {this}: clocks, other processes, sequence lengths",
+    "backward": "check the GPU of {this}: clocks, other processes, sequence lengths",
+    "optimizer": "check the optimizer of {this}: memory pressure, state on the wrong device",
+    "other": "check what only {this} does between the phases: logging, checkpoints, host code",
+    "work": "the whole step is slower on {this}: check clocks, other processes, sequence lengths",
 }
-UNKNOWN_PHASE = "the figures of its phases do not tell which one: those of all phases would"
+UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
+_COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A verdict's kind, and its subject with the words that agree with it: works, is, it; or work, are, them."""
+    """A verdict's kind, and its subject with the words that agree with it: works, is late, it.
+
+    Attributes:
+        this: how the advice calls the subject: "this rank", "this host", "these ranks".
+    """
 
     kind: str
     name: str
     works: str
-    is_: str
+    is_late: str
     it: str
+    this: str = "this rank"
 
 
 def blame(
@@ -46,26 +53,27 @@ def blame(
         case: the suspicion, whose severity is sticky.
         who: the ranks and their host.
         since: the first step, and whether that is only a bound.
-        rhythm: in which steps, such as "a step".
+        rhythm: in which steps: "a step", or such as "in one step in 5,".
         numbers: the evidence, as `Others.compare` has it, with `cost_pct`.
     """
-    when = f"before step {since[0]:,}" if since[1] else f"step {since[0]:,}"
+    when = f"(since before step {since[0]:,})" if since[1] else f"(since step {since[0]:,})"
     by = ms(numbers["excess_ms"])
     if not agrees(numbers):
         summary = (
-            f"{named.name} {named.works} {by} longer {rhythm} since {when}, but the others do not wait for {named.it}: "
-            f"unattributed"
+            f"{named.name} {named.works} {by} longer {rhythm} {when}, but the other ranks do not wait for "
+            f"{named.it}: the cost is unattributed"
         )
         return Finding(named.kind, "info", summary, since_step=since[0], since_is_bound=since[1], evidence=numbers)
     phase, cause, cost = phase_of(numbers), cause_of(numbers), numbers["cost_pct"]
     hidden = numbers.get("hidden_ms", 0.0)
-    because = f", of which {ms(hidden)} are hidden behind the transfer" if hidden > 0 else ""
-    because += f", {cause}" if cause else ""
+    because = f", of which {ms(hidden)} is hidden behind the transfer" if hidden > 0 else ""
+    because += f"; {cause}" if cause else ""
+    advice = advice_on(phase, named.this) if phases_tell(numbers) else UNKNOWN_PHASE
     return Finding(
         kind=named.kind,
         severity=case.severity(cost),
-        summary=f"{named.name} {named.is_} late by {by} {rhythm} since {when}: {phase}{because}. "
-        f"Costs {pct(cost)} % of the job.",
+        summary=f"{named.name} {named.is_late} by {by} {rhythm} in {_where(numbers)} {when}{because}. "
+        f"Costs {pct(cost)} % of the run's time.",
         ranks=who[0],
         nodes=(who[1],),
         phase=phase,
@@ -74,5 +82,35 @@ def blame(
         since_is_bound=since[1],
         cost_pct=cost,
         evidence=numbers,
-        advice=ADVICE[phase] if phases_tell(numbers) else UNKNOWN_PHASE,
+        advice=advice,
     )
+
+
+def advice_on(phase: str, this: str = "this rank") -> str:
+    """What to check on somebody who is late in this phase."""
+    return _ADVICE[phase].format(this=this)
+
+
+def _where(numbers: Numbers) -> str:
+    """The phase, or that it is several, or that the phases on record do not show it."""
+    phase = phase_of(numbers)
+    if phase != "work":
+        return phase
+    return "several phases" if phases_tell(numbers) else "an unknown phase"
+
+
+def with_command(found: Finding, run: Run) -> Finding:
+    """The finding with a command to paste behind its advice: the first rank's GPU, or its process.
+
+    Without one where neither is known, as for a table.
+    """
+    state = run.ranks[found.ranks[0]] if found.ranks and found.advice else None
+    if state is None or state.frame.pid <= 0 or found.kind == "uneven_work":
+        return found
+    gpu = run.gpu_of(found.ranks[0]) if found.phase in _COMPUTES else None
+    host, pid = state.frame.host, state.frame.pid
+    if found.kind == "slow_node":
+        command = on_host(host, "nvidia-smi" if gpu is not None else "top")
+    else:
+        command = on_host(host, f"nvidia-smi -i {gpu.index}") if gpu is not None else stack_command(host, pid)
+    return replace(found, advice=f"{found.advice}. Run {command}")

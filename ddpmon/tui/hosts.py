@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ddpmon.diagnose.wording import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
 from ddpmon.run.ours import Ours, owner_of
@@ -15,6 +16,7 @@ Level = Literal["note", "warning", "broken"]
 LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
+FOREIGN = "foreign process"
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
 SLOWED = {
     "hardware slowdown": "slowdown",
@@ -31,7 +33,7 @@ class GpuState:
     Attributes:
         ranks: ours that compute on it.
         strange: per process of `gpu.processes`, whether it is somebody else's and at work on a GPU of our ranks.
-        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell who is a stranger.
+        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign.
         untold: bytes in use there that torch does not hold in our ranks; None when unknown.
         foreign: the same without what our ranks' contexts explain; None where that cannot be told.
     """
@@ -49,7 +51,7 @@ class GpuState:
         return [on for on, strange in self.listed() if strange]
 
     def listed(self) -> list[tuple[GpuProcess, bool]]:
-        """Each process, and whether it is a stranger."""
+        """Each process, and whether it is a foreign process."""
         return list(zip(self.gpu.processes or (), self.strange, strict=True))
 
     @property
@@ -65,7 +67,7 @@ def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
 
 
 def ours_of(ranks: Ranks | None, node: NodeView) -> Ours:
-    """What tells our processes on this host from strangers."""
+    """What tells our processes on this host from foreign ones."""
     return Ours(pids_of(ranks, node), node.figures, node.gpus)
 
 
@@ -148,11 +150,11 @@ def _company(state: GpuState) -> Iterator[Remark]:
     """Who else is there."""
     strangers = len(state.strangers)
     if strangers:
-        yield "warning", "stranger" if strangers == 1 else f"{strangers} strangers"
+        yield "warning", FOREIGN if strangers == 1 else f"{strangers} {FOREIGN}es"
     if len(state.ranks) > 1:
         yield "warning", f"{len(state.ranks)} ranks"
     if state.crowded and state.foreign is not None:
-        yield "warning", f"{state.foreign / 1e9:.0f} GB not ours"
+        yield "warning", f"{size(state.foreign)} not ours"
     elif state.hidden:
         yield "note", "hidden"
 

@@ -64,7 +64,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
     for command in ("watch", "ls", "status", "diagnose", "demo"):
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
-    assert "3 no run" in " ".join(ddpmon("status", "--help").stdout.split())
+    assert "3 no run was found" in " ".join(ddpmon("status", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,29 @@ def test_a_word_that_is_no_choice_is_named_once_with_the_choices(ddpmon: Ddpmon,
     assert said.count(arguments[-1]) == 1
     assert "Value error" not in said
     assert "warning" in said or "backward" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("watch", "--interval", "abc"), "'abc' is not a number from 0.25 to 10."),
+        (("demo", "--nproc", "2.5"), "'2.5' is not a whole number from 2 to 64."),
+        (("simulate", "--ranks", "many"), "'many' is not a whole number."),
+    ],
+)
+def test_a_wrong_number_is_named_once_with_what_is_expected(
+    ddpmon: Ddpmon, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = ddpmon(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith(expected)
+    assert done.stderr.count(arguments[-1]) == 1
+
+
+def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
+    done = ddpmon()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ddpmon("--help").stdout
 
 
 def in_a_terminal(*arguments: str, keys: bytes = b"") -> Done:

@@ -41,14 +41,14 @@ def test_more_ranks_than_cpus_is_a_warning_in_the_table() -> None:
         free = lender.getsockname()[1]
     code, said = doctor("--nproc=4096", f"--port={free}")
     assert code == 1, said
-    assert "ranks would wait for a CPU" in said
+    assert "the ranks would wait for a CPU" in said
     assert said.splitlines()[-1].startswith("it will run, but not well")
 
 
 def test_nonsense_is_named_in_one_sentence() -> None:
     code, said = doctor(GROUP_RANK="zero", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     assert code == 2
-    assert said == "ddpmon: GROUP_RANK=zero is no number: start this under torchrun or srun, or by itself\n"
+    assert said == "ddpmon: GROUP_RANK=zero is not a number: start this under torchrun or srun, or by itself\n"
 
 
 @pytest.mark.live

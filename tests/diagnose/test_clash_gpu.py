@@ -101,7 +101,7 @@ def test_our_own_processes_and_those_that_do_nothing_are_silent(harmless: GpuPro
 def test_another_training_on_the_same_gpus_is_one_finding() -> None:
     others = [theirs(900 + rank, command="python other.py") for rank in range(4)]
     found = watched([gpu(rank, others[rank]) for rank in range(4)])["gpu_shared"]
-    assert found.summary.startswith("another training on the same GPUs: pid 900")
+    assert found.summary.startswith("another training uses the same GPUs: pid 900")
     assert found.ranks == (0, 1, 2, 3)
     assert found.evidence["pids"] == "900, 901, 902, 903"
 
@@ -116,7 +116,7 @@ def test_where_processes_are_hidden_only_the_memory_tells() -> None:
 
     found = watched(hidden(40 * GB), process=process)["gpu_shared"]
     assert found.ranks == (1,)
-    assert "are not ours: the processes are hidden from here" in found.summary
+    assert "do not belong to this run: the processes are not visible from here" in found.summary
     assert "pid" not in found.evidence
     assert watched(hidden(22 * GB), process=process).kinds == set()
     assert watched(hidden(40 * GB)).kinds == set(), "torch's own share is not known"
@@ -199,7 +199,7 @@ HOT: dict[str, Any] = {"clock_reasons": ["hardware thermal"], "temperature_c": 9
 def test_a_gpu_that_is_held_down_below_its_peers(reason: str) -> None:
     found = watched(four(2, sm_clock_mhz=1100.0, clock_reasons=[reason]))["gpu_throttled"]
     assert (found.ranks, found.severity) == ((2,), "info")
-    assert f"{reason}, 1,100 MHz against 1,700 of its peers" in found.summary
+    assert f"{reason}, 1,100 MHz where its peers run at 1,700 MHz" in found.summary
 
 
 def test_a_power_cap_counts_only_with_a_low_clock() -> None:

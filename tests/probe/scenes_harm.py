@@ -34,7 +34,7 @@ from ddpmon.store.discovery import discover
 from tests.probe.probe_stage import STEPS, WIDTH, batch, note, perform, scene, toy, train, watched
 
 REGISTER = (optimizers.register_optimizer_step_pre_hook, optimizers.register_optimizer_step_post_hook)
-WELCOME = "to see this run live"
+WELCOME = "to watch this run"
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ def test_an_error_of_our_own_is_one_line_and_the_end_of_measuring(played: Played
     assert notes["results"] == 1, "training computed the same, whatever failed"
     assert notes["hooked"] == len(told) * 3 * 2, "and so did the user's hooks behind ours"
     for *lines, enabled in told:
-        one_line(lines, "stopped measuring after an error of its own (StopIteration")
+        one_line(lines, "stopped measuring after an internal error (StopIteration")
         assert not enabled
 
 
@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_is_passed_over_and_the_run_found_at_another(played
     ports = [int(url.rpartition(":")[2]) for url in urls]
     assert min(ports) >= FIRST_PORT
     assert taken_port not in ports
-    assert played.output.count("to see this run live: ddpmon watch") >= 1
+    assert played.output.count("to watch this run: ddpmon watch") >= 1
 
 
 def test_the_discovery_files_are_gone_at_the_end(played: Played) -> None:

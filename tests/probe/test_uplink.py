@@ -134,7 +134,7 @@ def test_a_host_without_any_folder_for_temporary_files_is_published_too(
         assert uplink.connect()
         speak(uplink)
         assert discover() == []
-    assert capsys.readouterr().err.startswith("ddpmon: to see this run live: ddpmon watch tcp://127.0.0.1:")
+    assert capsys.readouterr().err.startswith("ddpmon: to watch this run: ddpmon watch tcp://127.0.0.1:")
 
 
 def test_a_host_name_that_is_no_text_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:

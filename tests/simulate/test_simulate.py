@@ -159,7 +159,7 @@ def test_frames_and_histories_stay_bounded_as_the_run_goes_on() -> None:
         ({"ranks": 0}, "0 ranks"),
         ({"ranks": 4, "hosts": 9}, "9 hosts for 4 ranks"),
         ({"ranks": 4, "scenario": "sabotage"}, "'sabotage' is not one of healthy"),
-        ({"ranks": 4, "scenario": "slow-node"}, "slow-node needs 2 hosts"),
+        ({"ranks": 4, "scenario": "slow-node"}, "slow-node needs at least 2 hosts"),
         ({"ranks": 4, "step_ms": 1.0}, "a step of 1 ms"),
         ({"ranks": 4, "hours": -1.0}, "a history of -1 hours"),
         ({"ranks": 4, "processes": 5}, "5 processes"),

@@ -66,7 +66,7 @@ def test_a_connection_that_was_lost_without_a_word_is_replaced(monkeypatch: pyte
     with host_with_runs(tmp_path / "there", "vision") as urls:
         gate = Gate(int(urls[0].rsplit(":", 1)[1]))
         with closing(gate), closing(Observer(f"tcp://{HOME}:{gate.port}")) as observer:
-            assert observer.tick().link.state == "live"
+            assert holds(lambda: observer.tick().link.state == "live")
             gate.lose()
             silent = observer.tick()
             assert (silent.link.state, silent.run is not None) == ("silent", True)

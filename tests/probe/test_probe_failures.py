@@ -149,6 +149,7 @@ def test_the_store_stays_while_watchers_have_the_time_to_read_why_rank_0_failed(
 
     command = torchrun("scenes_failures", 1, str(tmp_path), "fails_with_the_store")
     with private_runs(tmp_path), started(command, tmp_path / "log.0"):
+        until(tmp_path, lambda: "ValueError: the loss is" in (tmp_path / "log.0").read_text(errors="replace"))
         until(tmp_path, lambda: states() == ["failed"])
-        time.sleep(2.5)
+        time.sleep(2.5)  # by then a rank that does not stay has ended
         assert states() == ["failed"]

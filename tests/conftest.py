@@ -1,12 +1,20 @@
-"""The two tiers: `make quick` leaves out what is marked `live`, `make test` runs everything, longest files first."""
+"""The two tiers of tests, and an environment in which no test meets what a shell, launcher or scheduler has set."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+_LAUNCHERS = ("DDPMON", "TORCHELASTIC_", "TORCH_CPP_LOG", "SLURM_", "SSH_", "TEXTUAL")
+_VARIABLES = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+}
+
 # Files that start process groups of ranks, in the order in which they start: the longest first, so that the workers end
 # at about the same time. Single live tests of other files carry the mark themselves.
 LIVE = (
@@ -49,3 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if place(item) < len(LIVE):
             item.add_marker("live")
     items.sort(key=place)
+
+
+for _name in list(os.environ):
+    if _name.startswith(_LAUNCHERS) or _name in _VARIABLES:
+        del os.environ[_name]

@@ -114,9 +114,10 @@ def test_no_run_on_this_host_is_3(ddpmon: Ddpmon, as_json: tuple[str, ...]) -> N
 
 
 def test_a_store_that_refuses_is_3(ddpmon: Ddpmon) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    done = ddpmon("status", f"tcp://127.0.0.1:{port}")
+    with socket.socket() as held:  # bound, so that nobody else takes the port
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        done = ddpmon("status", f"tcp://127.0.0.1:{port}")
     assert (done.returncode, done.stdout) == (3, "")
     assert str(port) in done.stderr
 

@@ -61,6 +61,7 @@ def said(process: subprocess.Popen[str]) -> Said:
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="needs a C compiler")
 def test_the_ranks_have_simulated_gpus_that_are_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with demo(tmp_path, "--fake-gpus=3") as process:
         info, ranks, gpus = said(process)
         tree = psutil.Process(process.pid).children(recursive=True)

@@ -26,7 +26,7 @@ esac
 """
 SCONTROL = '[ "$*" = "show hostnames node[7-8]" ] && printf "node7\\nnode8\\n"'
 SRUN = """
-echo "$*" >> {log}
+echo "$*" >> "{log}"
 for word; do shift; case "$word" in sh) break ;; --nodelist=*) nodes=${{word#--nodelist=}} ;; esac; done
 [ "$nodes" = "{holds}" ] || exec sh -c 'echo "{{\\"schema_version\\": 1, \\"runs\\": []}}"; exit 3'
 exec sh "$@"

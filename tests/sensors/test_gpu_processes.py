@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import subprocess
 import sys
@@ -45,7 +44,7 @@ def test_processes_are_known_by_parents_user_and_command(host: Host, child: subp
         "process": {
             "pid": child.pid,
             "parents": [os.getpid(), *(parent.pid for parent in psutil.Process().parents())],
-            "user": getpass.getuser(),
+            "user": psutil.Process().username(),
             "command": f"{Path(sys.executable).name} -c",
         },
         "memory": 2 * GIB,

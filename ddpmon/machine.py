@@ -98,8 +98,9 @@ class ProcessFigures(Struct, frozen=True, gc=False):
 
     Attributes:
         cpu_pct: percent of one core, all threads together; its DataLoader workers are in `workers_cpu_pct`.
-        runqueue_pct: share of the wall time that its training thread was ready to run but had no CPU.
-        runqueue_all_pct: the same summed over all its threads, so it may exceed 100.
+        runqueue_pct: share of the wall time that its training thread was ready to run but had no CPU, or one of the
+            autograd engine's threads, which launch the backward of a GPU, if that is more.
+        runqueue_all_pct: that of all its threads together, so it may exceed 100.
         switches_per_s: involuntary context switches of the training thread.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.

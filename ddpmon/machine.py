@@ -113,6 +113,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         memory_limit, memory_used: bytes, of the tightest cgroup above it; used is without reclaimable page cache.
         oom_kills: processes killed for memory in that cgroup.
         gpu_memory: device bytes that torch holds in this process.
+        nccl_groups: the process groups that this rank reduces in with NCCL.
     """
 
     cpu_pct: Number | None = None
@@ -135,6 +136,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     read_bytes_s: Number | None = None
     write_bytes_s: Number | None = None
     gpu_memory: Count | None = None
+    nccl_groups: Count | None = None
     unread: Reasons = {}
 
 

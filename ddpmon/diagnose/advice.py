@@ -58,6 +58,11 @@ class Facts:
         return self.transfer / self.duration
 
     @property
+    def unhidden(self) -> str:
+        """The transfer in words. On a GPU it holds the copies from the buckets to the gradients, too."""
+        return f"{'at most ' if self.info.device == 'cuda' else ''}{ms(self.transfer)}"
+
+    @property
     def busbw_gb_s(self) -> float:
         """At least so much bus bandwidth: `bytes / time * 2(n-1)/n` (nccl-tests, PERFORMANCE.md)."""
         n, longest = self.info.world_size, max(self.transfer, self.reduction)
@@ -133,7 +138,7 @@ def _one_bucket(facts: Facts) -> Finding | None:
     cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
     return _advise(
         f"all gradients ({_size(facts.gradient_bytes)}) travel in one bucket, so nothing of the "
-        f"{ms(facts.transfer)} that it takes overlaps with backward",
+        f"{facts.unhidden} that it takes overlaps with backward",
         100 * hidden / facts.duration,
         f"smaller buckets start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
         {"transfer_ms": facts.transfer, "backward_ms": facts.backward, "gradient_bytes": facts.gradient_bytes},
@@ -145,7 +150,7 @@ def _many_buckets(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or size >= _SMALL_BUCKET:
         return None
     return _advise(
-        f"the gradients travel in {facts.buckets} buckets of {_size(size)}, and {ms(facts.transfer)} a step "
+        f"the gradients travel in {facts.buckets} buckets of {_size(size)}, and {facts.unhidden} a step "
         f"are not hidden: many small reductions cost more in latency than they carry",
         50 * facts.exposed_share,
         "larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
@@ -157,7 +162,7 @@ def _accumulate(facts: Facts) -> Finding | None:
     if facts.exposed_share < _LARGE:
         return None
     return _advise(
-        f"{100 * facts.exposed_share:.0f} % of a step ({ms(facts.transfer)}) is transfer not hidden by backward",
+        f"{100 * facts.exposed_share:.0f} % of a step ({facts.unhidden}) is transfer not hidden by backward",
         50 * facts.exposed_share,
         "reduce half as often: accumulate gradients over two batches under no_sync(), or take larger batches",
         {"transfer_ms": facts.transfer, "step_ms": facts.duration},
@@ -171,7 +176,7 @@ def _half_precision(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or not large or not plain:
         return None
     return _advise(
-        f"{_size(facts.gradient_bytes)} of float32 gradients take {ms(facts.transfer)} a step not hidden",
+        f"{_size(facts.gradient_bytes)} of float32 gradients take {facts.unhidden} a step not hidden",
         50 * facts.exposed_share,
         "half the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
         {"transfer_ms": facts.transfer, "gradient_bytes": facts.gradient_bytes, "busbw_gb_s": facts.busbw_gb_s},
@@ -186,11 +191,11 @@ def _interconnect(facts: Facts) -> Finding | None:
     if facts.info.backend == "gloo":
         said, advice = "the GPUs reduce through Gloo, by way of the host", 'init_process_group("nccl")'
     elif facts.hosts > 1 and 0 < facts.busbw_gb_s < _SLOW_LINK_GB_S:
-        said = f"the reduction between {facts.hosts} hosts gets {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
+        said = f"the reduction between {facts.hosts} hosts gets at least {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
         advice = "is it the right network? see NCCL_SOCKET_IFNAME, NCCL_IB_HCA, and NCCL_DEBUG=INFO for what it chose"
     else:
         return None
-    return _advise(f"{said}: {ms(facts.transfer)} a step", 100 * facts.exposed_share, advice, evidence)
+    return _advise(f"{said}: {facts.unhidden} a step", 100 * facts.exposed_share, advice, evidence)
 
 
 def _size(size: float) -> str:

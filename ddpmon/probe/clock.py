@@ -139,9 +139,5 @@ def _capture_mode_exchange(*, on_rocm: bool) -> Callable[[], None] | None:
     for library in libraries:
         with suppress(OSError, AttributeError):
             function = getattr(ctypes.CDLL(library), name)
-
-            def exchange() -> None:
-                function(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
-
-            return exchange
+            return lambda: function(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
     return None

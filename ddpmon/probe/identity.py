@@ -67,8 +67,8 @@ def identify(ddp: DistributedDataParallel) -> Identity:
 def _device(ddp: DistributedDataParallel) -> torch.device:
     """Where the first parameter lies whose gradient is reduced: a frozen one may lie elsewhere."""
     ignored = getattr(ddp, "parameters_to_ignore", ())
-    reduced = (p for name, p in ddp.module.named_parameters() if p.requires_grad and name not in ignored)
-    return next(reduced).device
+    module: torch.nn.Module = ddp.module
+    return next(p.device for name, p in module.named_parameters() if p.requires_grad and name not in ignored)
 
 
 def run_id(name: str) -> str:

@@ -49,7 +49,7 @@ def with_power_sgd(ddp: DistributedDataParallel, group: Any) -> None:
 
 
 def with_builtin(ddp: DistributedDataParallel, _group: Any) -> None:
-    ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    ddp._register_builtin_comm_hook(torch._C._distributed_c10d.BuiltinCommHookType.FP16_COMPRESS)
 
 
 FIND = {"find_unused_parameters": True}

@@ -56,7 +56,7 @@ class CountingClock:
         return True
 
     def ms(self, start: Mark, end: Mark) -> float:
-        assert not (start.is_free or end.is_free), "read after it was taken back"
+        assert not any((start.is_free, end.is_free)), "read after it was taken back"
         return float(end.at - start.at)
 
     def recycle(self, marks: list[Mark]) -> None:

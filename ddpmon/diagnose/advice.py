@@ -58,6 +58,11 @@ class Facts:
         return self.transfer / self.duration
 
     @property
+    def unhidden(self) -> str:
+        """The transfer in words. On a GPU it holds the copies from the buckets to the gradients, too."""
+        return f"{'at most ' if self.info.device == 'cuda' else ''}{ms(self.transfer)}"
+
+    @property
     def busbw_gb_s(self) -> float:
         """At least so much bus bandwidth: `bytes / time * 2(n-1)/n` (nccl-tests, PERFORMANCE.md)."""
         n, longest = self.info.world_size, max(self.transfer, self.reduction)
@@ -133,7 +138,7 @@ def _one_bucket(facts: Facts) -> Finding | None:
     cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
     return _advise(
         f"all gradients ({size(facts.gradient_bytes)}) are in one bucket, so none of its "
-        f"{ms(facts.transfer)} of transfer overlaps with backward",
+        f"{facts.unhidden} of transfer overlaps with backward",
         100 * hidden / facts.duration,
         f"use smaller buckets, which start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
         {"transfer_ms": facts.transfer, "backward_ms": facts.backward, "gradient_bytes": facts.gradient_bytes},
@@ -145,7 +150,7 @@ def _many_buckets(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or each >= _SMALL_BUCKET:
         return None
     return _advise(
-        f"the gradients are in {facts.buckets} buckets of {size(each)}, and {ms(facts.transfer)} of transfer a step "
+        f"the gradients are in {facts.buckets} buckets of {size(each)}, and {facts.unhidden} of transfer a step "
         f"is not hidden: many small reductions spend more time on latency than on data",
         50 * facts.exposed_share,
         "use larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
@@ -157,7 +162,7 @@ def _accumulate(facts: Facts) -> Finding | None:
     if facts.exposed_share < _LARGE:
         return None
     return _advise(
-        f"{100 * facts.exposed_share:.0f} % of a step ({ms(facts.transfer)}) is transfer that backward does not hide",
+        f"{100 * facts.exposed_share:.0f} % of a step ({facts.unhidden}) is transfer that backward does not hide",
         50 * facts.exposed_share,
         "reduce half as often: accumulate gradients over two batches under no_sync(), or use larger batches",
         {"transfer_ms": facts.transfer, "step_ms": facts.duration},
@@ -171,7 +176,7 @@ def _half_precision(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or not large or not plain:
         return None
     return _advise(
-        f"{size(facts.gradient_bytes)} of float32 gradients take {ms(facts.transfer)} a step outside backward",
+        f"{size(facts.gradient_bytes)} of float32 gradients take {facts.unhidden} a step outside backward",
         50 * facts.exposed_share,
         "halve the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
         {"transfer_ms": facts.transfer, "gradient_bytes": facts.gradient_bytes, "busbw_gb_s": facts.busbw_gb_s},
@@ -186,11 +191,11 @@ def _interconnect(facts: Facts) -> Finding | None:
     if facts.info.backend == "gloo":
         said, advice = "the GPUs reduce through Gloo, which copies by way of the host", 'use init_process_group("nccl")'
     elif facts.hosts > 1 and 0 < facts.busbw_gb_s < _SLOW_LINK_GB_S:
-        said = f"the reduction between {facts.hosts} hosts gets {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
+        said = f"the reduction between {facts.hosts} hosts gets at least {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
         advice = "check which network NCCL uses: NCCL_DEBUG=INFO logs it, NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose it"
     else:
         return None
-    return _advise(f"{said}: {ms(facts.transfer)} a step", 100 * facts.exposed_share, advice, evidence)
+    return _advise(f"{said}: {facts.unhidden} a step", 100 * facts.exposed_share, advice, evidence)
 
 
 def _bucket_view(facts: Facts) -> Finding | None:

@@ -143,7 +143,7 @@ def _end(finding: Finding) -> End:
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
     causes = [cause for clash in clashes if (cause := _of_clash(lateness, clash, clashes)) is not None]
     if not lateness.whole:
-        causes += _of_figures(lateness, causes)
+        causes += _of_figures(lateness, causes, clashes)
     best = max(causes, key=lambda each: (each.certain, each.share is not None, -each.order), default=None)
     collected = _collected(lateness.finding)
     return None if best is None or (collected and (best.share or 0.0) <= collected) else best
@@ -172,14 +172,18 @@ def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
     return [other for other in clashes if other.sign.kind == clash.sign.kind]
 
 
-def _of_figures(lateness: Lateness, known: Sequence[Cause]) -> list[Cause]:
+def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Clash]) -> list[Cause]:
     """What the ranks' own figures carry though no clash is known that would explain it."""
     causes = []
     host = next(iter(lateness.finding.nodes), "")
+    held_down = [clash for clash in clashes if clash.sign.kind == "gpu_throttled"]
+    followed = any(
+        not lateness.ranks.isdisjoint(clash.sign.ranks) and not lateness.precedes(clash) for clash in held_down
+    )
     named = max((cause.share or 0.0 for cause in known), default=0.0)
     for order, (measure, (because, advice, command)) in enumerate(_ALONE.items()):
         share = lateness.shares.get(measure, 0.0)
-        if share >= SOME and share > named:
+        if share >= SOME and share > named and not (measure == "clock" and followed):
             told = f"{because} ({ms(min(1, share) * lateness.excess_ms)} a step)"
             todo = f"{advice}: {on_host(host, command)}" if command else advice
             causes.append(Cause(told, share >= MOST, share, todo, order=len(_ORDER) + order))

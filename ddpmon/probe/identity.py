@@ -48,7 +48,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
     group: Any = ddp.process_group
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     node, nodes = _node(world)
-    device = next(ddp.parameters()).device
+    device = _device(ddp)
     local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
     return Identity(
         rank=rank,
@@ -62,6 +62,13 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         gpu_uuid=gpu_uuid(device, local_rank),
         backend=str(dist.get_backend(group)),
     )
+
+
+def _device(ddp: DistributedDataParallel) -> torch.device:
+    """Where the first parameter lies whose gradient is reduced: a frozen one may lie elsewhere."""
+    ignored = getattr(ddp, "parameters_to_ignore", ())
+    module: torch.nn.Module = ddp.module
+    return next(p.device for name, p in module.named_parameters() if p.requires_grad and name not in ignored)
 
 
 def run_id(name: str) -> str:

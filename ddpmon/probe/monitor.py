@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import multiprocessing
 import os
 import sys
@@ -254,10 +255,14 @@ def _speak_last(error: BaseException | None) -> None:
 
 
 def _in_child() -> None:
-    """A forked child (a DataLoader worker) is not a rank: it has our hooks but not our threads."""
+    """A forked child (a DataLoader worker) is not a rank: it has our hooks but not our threads.
+
+    What it has inherited lives as long as the process: a CUDA event that is destroyed in a child may end it.
+    """
     if _process.active is not None:
         if (assembly := _process.active._assembly) is not None:
             assembly.recorder.thread = 0  # no thread of the child's is the training thread
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(assembly))
         _process.active._assembly = None
         _process.active = None
     _process.registered = False

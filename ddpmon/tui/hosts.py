@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.diagnose.wording import size
-from ddpmon.machine import GpuFigures, GpuProcess, Process
+from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.snapshot import NodeView, Ranks
@@ -88,16 +88,17 @@ def _state(gpu: GpuFigures, here: tuple[int, ...], ours: Ours, ranks: Ranks | No
     strange = tuple(
         bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()
     )
-    held = [_torch_memory(ranks, rank) for rank in here]
+    processes = [_process_of(ranks, rank) for rank in here]
+    held = [process.gpu_memory for process in processes]
     hidden = gpu.processes is not None and apart and any(size != 0 for size in held)
     known = [size for size in held if size is not None]
     rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
-    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, held))
+    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, processes))
 
 
-def _torch_memory(ranks: Ranks | None, rank: int) -> int | None:
-    process = ranks.process[rank] if ranks is not None else None
-    return None if process is None else process.gpu_memory
+def _process_of(ranks: Ranks | None, rank: int) -> ProcessFigures:
+    """The rank's own process; one of which nothing is known where it has not told."""
+    return (ranks.process[rank] if ranks is not None else None) or ProcessFigures()
 
 
 def whose(process: Process, ours: Ours) -> str:

@@ -102,6 +102,15 @@ def test_a_slow_link_between_hosts() -> None:
     assert advised(job(20.0), info, bucket_count=4, gradient_bytes=8 * MB) == []
 
 
+@pytest.mark.parametrize(("device", "said"), [("cuda", "at most 40 ms"), ("cpu", "40 ms")])
+def test_on_a_gpu_the_transfer_holds_copies_too_and_is_an_upper_bound(device: str, said: str) -> None:
+    found = advised(job(40.0), {"device": device, "backend": "nccl"}, bucket_count=1, gradient_bytes=40 * MB)
+    told = [finding.summary for finding in found]
+    assert len(told) == 3
+    assert all(said in summary for summary in told)
+    assert all(("at most" in summary) == (device == "cuda") for summary in told)
+
+
 def test_a_full_gpu_with_gradients_twice() -> None:
     full: dict[str, Any] = {
         "gpus": [GpuFigures(0, "GPU-a", memory_used=75 << 30, memory_total=80 << 30)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -176,6 +177,26 @@ def test_a_lower_clock_as_far_as_it_carries_the_work(
     found = straggler(late(phase, gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": f"GPU-{rank}"}))
     assert (found.cause or "").startswith("a throttled GPU: " if strength else "")
     assert (found.cause is None) if strength is None else (found.cause or "").endswith(strength)
+
+
+@pytest.mark.parametrize(
+    ("reason", "from_tick", "is_cause"),
+    [
+        ("hardware thermal", ONSET // 10, True),
+        ("hardware thermal", ONSET // 10 + 7, False),
+        ("software power cap", ONSET // 10 + 1, False),  # it computes while its peers wait
+        ("software power cap", ONSET // 10 - 3, True),
+    ],
+)
+def test_what_holds_a_clock_down_must_have_begun_before_the_rank_was_late(
+    reason: str, from_tick: int, *, is_cause: bool
+) -> None:
+    def gpus(tick: int, _node: int) -> list[GpuFigures]:
+        held = msgspec.structs.replace(board(2, 1250.0), clock_reasons=[reason])
+        return [held if rank == 2 and tick >= from_tick else board(rank, 1700.0) for rank in range(4)]
+
+    said = late("backward", gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": f"GPU-{rank}"}, steps=300)
+    assert (straggler(said).cause is not None) == is_cause
 
 
 def shared(sm_pct: float | None, since: int = 0) -> Callable[[int, int], list[GpuFigures]]:

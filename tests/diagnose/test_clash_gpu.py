@@ -122,6 +122,17 @@ def test_where_processes_are_hidden_only_the_memory_tells() -> None:
     assert watched(hidden(40 * GB)).kinds == set(), "torch's own share is not known"
 
 
+def test_what_nccl_keeps_for_each_process_group_is_ours() -> None:
+    def told(used: float, groups: int | None) -> set[str]:
+        process = ProcessFigures(gpu_memory=20 * GB, nccl_groups=groups)
+        return watched(hidden(int(used * GB)), process=lambda _tick, _rank: process).kinds
+
+    assert told(26, None) == set()
+    assert told(26, 1) == set()
+    assert told(28, 1) == {"gpu_shared"}
+    assert told(28, 3) == set()
+
+
 def test_a_mig_instance_is_only_shared_with_who_is_on_it() -> None:
     board = gpu(0, theirs(), uuid="GPU-board", processes=[theirs()])
     instance = gpu(0, uuid="MIG-0", board="GPU-board")

@@ -26,6 +26,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import ddpmon
 from ddpmon.probe import publisher
+from ddpmon.probe.assembly import Assembly
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.record import StepRecord
 from ddpmon.probe.replay import MAX_SPANS
@@ -221,6 +222,18 @@ def forked_workers() -> None:
         note(seen=seen, pid=os.getpid(), workers=len({row[0] for row in seen}))
 
 
+@scene
+def forked_by_hand() -> None:
+    """What was attached is an event's only owner on a GPU: a child that destroys one may end in an abort."""
+    with ddpmon.attach(toy()) as monitor:
+        train(monitor.model)
+        if (child := os.fork()) == 0:
+            gc.collect()
+            os._exit(sum(type(each) is Assembly for each in gc.get_objects()))
+        _, status = os.waitpid(child, 0)
+    note(kept=os.waitstatus_to_exitcode(status))
+
+
 def listening() -> set[int]:
     """The ports on which this process listens."""
     return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
@@ -336,6 +349,22 @@ def never_synchronises() -> None:
             full += longest_list() >= MAX_SPANS
         note(longest=longest_list())
     publisher.INTERVAL_S = 1.0
+
+
+@scene
+def elsewhere_in_part() -> None:
+    """The user's default device is none that has memory, and so is that of a frozen part that DDP leaves alone."""
+    inner = nn.Sequential(nn.Linear(WIDTH, WIDTH))
+    inner.register_parameter("frozen", nn.Parameter(torch.empty(1, device="meta"), requires_grad=False))
+    ignored = ["frozen"]
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(inner, ignored)
+    ddp = nn.parallel.DistributedDataParallel(inner)
+    with heard() as lines, watched(ddp) as monitor:
+        torch.set_default_device("meta")
+        note(enabled=monitor.enabled, first=str(next(ddp.parameters()).device))
+        torch.set_default_device(None)
+        train(ddp, after=lambda _step: monitor.log(samples=torch.tensor(2.0)))  # type: ignore[arg-type]
+    note(lines=lines)
 
 
 @scene

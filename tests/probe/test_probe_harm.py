@@ -15,7 +15,7 @@ from ddpmon.probe.replay import MAX_SPANS
 from ddpmon.store.tcp import FIRST_PORT, bind
 from tests.probe.probe_ranks import STEPS, Played, launched, play
 
-WATCHED = ("nonsense_is_logged", "forked_workers")
+WATCHED = ("nonsense_is_logged", "forked_workers", "elsewhere_in_part")
 ALSO = (
     "detached",
     "switched_off",
@@ -23,6 +23,7 @@ ALSO = (
     "attached_twice",
     "names_are_nonsense",
     "an_error_of_our_own",
+    "forked_by_hand",
     "stderr_is_gone",
     "interrupted",
     "compiled_later",
@@ -129,6 +130,17 @@ def test_a_forked_worker_publishes_nothing_and_holds_nothing(played: Played) -> 
         assert facts == [0.0, 0.0, 0.0]
     assert all("loss" not in row or math.isnan(row["loss"]) for row in rank.steps.values())
     assert len(rank.steps) >= STEPS
+
+
+def test_what_a_fork_has_inherited_is_not_destroyed_in_it(played: Played) -> None:
+    assert played.notes("forked_by_hand") == {"kept": 1}
+
+
+def test_time_is_taken_where_gradients_are_reduced_and_not_on_the_default_device(played: Played) -> None:
+    (rank,) = played.runs["elsewhere_in_part"].ranks
+    assert rank.notes == {"enabled": True, "first": "meta", "lines": []}
+    assert rank.frame.sources["clock"] == "perf_counter"
+    assert {rank.steps[step]["samples"] for step in range(1, STEPS)} == {2.0}
 
 
 def test_without_stderr_nothing_is_said_elsewhere(played: Played) -> None:

@@ -107,6 +107,7 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         place = next(n for n, line in enumerate(lines) if line.file.endswith(PIPE))
         assert (lines[place].function, lines[place].line, lines[place].source) == ("unreadable", 2, "")
         assert lines[place + 1].function == "wait_for"
+        assert first.flights
         names = {stack.thread for stack in first.stacks}
         assert first.stacks[0].thread == "MainThread"
         assert not any(name.startswith("ddpmon") for name in names)
@@ -119,6 +120,7 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         evaluating = frame_once(lambda frame: frame.phase == "eval" and frame.stall is not None)
         assert evaluating.state == "running"
         assert "readable" in [line.function for line in own(stall_of(evaluating))]
+        assert stall_of(evaluating).flights == [], "reading them holds the GIL"
         (tmp_path / "done").touch()
         frame_once(lambda frame: frame.step > evaluating.step and frame.stall is None)
         assert evaluating.notes == []
@@ -128,4 +130,5 @@ def test_a_rank_that_is_at_something_says_that_it_moves(tmp_path: Path) -> None:
     with private_runs(tmp_path), grouped("scenes_stalls", 1, tmp_path / "log.x", str(tmp_path), "at_something"):
         (busy,) = wait_for_frames(tmp_path, "at_something", 1, lambda frame: frame.stall is not None)
         assert (busy.state, busy.phase, stall_of(busy).moves) == ("stalled", "other", True)
+        assert stall_of(busy).flights == [], "reading them holds the GIL"
         (tmp_path / "done").touch()

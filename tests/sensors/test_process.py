@@ -39,6 +39,23 @@ def seconds_in_the_run_queue(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
+def test_the_autograd_engines_threads_wait_for_the_training_thread_too() -> None:
+    engine = program(
+        "import os, threading",
+        f"os.sched_setaffinity(0, [{LAST}])",
+        "named = threading.Event()",
+        "def spin():",
+        "    open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('pt_autograd_0')",
+        "    named.set()",
+        "    while True: pass",
+        "threading.Thread(target=spin, daemon=True).start()",
+        "named.wait()",
+    )
+    with running(engine) as process, running(PINNED):
+        sensor = ProcessSensor(process.pid)
+        until(sensor.read, lambda figures: (figures.runqueue_pct or 0) > 30, pause_s=1.0)
+
+
 def test_an_idle_process_neither_runs_nor_waits() -> None:
     with running(program()) as idle:
         sensor = ProcessSensor(idle.pid)

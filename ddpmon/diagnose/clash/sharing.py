@@ -100,7 +100,7 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
 
 def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
     """Memory that is not ours, where the processes cannot be told apart."""
-    foreign, used = foreign_memory(gpu, [host.figures(rank).gpu_memory for rank in ranks]), gpu.memory_used
+    foreign, used = foreign_memory(gpu, [host.figures(rank) for rank in ranks]), gpu.memory_used
     if foreign is None or used is None or not is_crowded(gpu, foreign):
         return []
     said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) do not belong to this run"

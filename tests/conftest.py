@@ -32,6 +32,7 @@ LIVE = (
     "probe/test_probe_machine",
     "probe/test_probe_shapes",
     "probe/test_probe_identity",
+    "probe/test_probe_bits",
     "probe/test_probe_rendezvous",
     "probe/test_probe_harm",
     "test_engine_live",

@@ -105,7 +105,7 @@ def test_a_description_of_another_run_is_refused(store: MadeStore, observer: Obs
     seen = observer.tick()
     assert (seen.link.state, seen.run) == ("waiting", None)
     assert seen.link.message == (
-        f"ddpmon/{RUN_ID}/run: it describes another run, 'other-run': somebody has written over it"
+        f"ddpmon/{RUN_ID}/run: it describes another run, 'other-run': another process has overwritten it"
     )
     store.describe()
     store.settle()
@@ -173,8 +173,8 @@ def test_two_jobs_that_write_as_the_same_ranks_are_said_and_neither_is_cleared_a
     assert seen.heat is not None
     assert np.isfinite(seen.heat.work).sum() == 2 * 6, "the steps of all its frames are kept"
     assert degraded(seen) == (
-        "two processes write as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two jobs publish as one run, "
-        "and the picture is not that of either"
+        "two processes publish as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two trainings share one "
+        "run, and the figures describe neither"
     )
     assert seen.findings[0].severity == "warning"
 
@@ -220,7 +220,7 @@ def test_a_wrong_token_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
         store.describe("second")
         store.settle()
         assert said_by_watcher(store.url) == (
-            f"none of the 2 newest runs in the store at {store.url} is believed: "
+            f"none of the 2 newest runs in the store at {store.url} can be trusted: "
             f"2 are not signed with this DDPMON_TOKEN"
         )
 
@@ -240,7 +240,7 @@ def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -
     store.name(*(f"run-{number}" for number in range(9)))
     assert said_by_watcher(f"{store.url}/nobodys").endswith("; it holds run-8, run-7, run-6, run-5, run-4 and 4 more")
     assert (
-        said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} names run run-3, and does not describe it"
+        said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} lists run run-3, but does not describe it"
     )
     assert said_by_watcher(store.url) == f"the store at {store.url} names 9 runs, and describes none of the newest 9"
 
@@ -252,7 +252,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     store.settle()
     sentence = (
         f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
-        f"use the same ddpmon release on both sides"
+        f"use the same ddpmon release in the training and here"
     )
     assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {sentence}"
     store.describe()
@@ -290,9 +290,7 @@ def test_a_listener_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(observe, "_REOPEN_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
-        said = (
-            f"somebody listens at 127.0.0.1:{port} and does not answer: a store that is stopped or cut off, or no store"
-        )
+        said = f"the process at 127.0.0.1:{port} does not answer: a store that is stopped or disconnected, or no store"
         assert said_by_watcher(f"tcp://127.0.0.1:{port}") == said
         assert said_by_status(f"tcp://127.0.0.1:{port}") == said
 

@@ -243,7 +243,7 @@ def test_signed_runs_are_believed_and_others_are_not(url: str, monkeypatch: pyte
     MadeRun(opened(url), "forged").speak()
     passing = looked(url)
     assert name(passing) == "made-run", "a run that is not signed is passed over"
-    assert passing.notices == ("newer runs in this store that are not signed with this DDPMON_TOKEN: 1",)
+    assert passing.notices == ("1 newer run is not signed with this DDPMON_TOKEN",)
     assert UNSIGNED in looked(f"{url}?run=forged").link.message
 
 

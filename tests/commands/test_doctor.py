@@ -42,7 +42,7 @@ def test_more_ranks_than_cpus_is_a_warning_in_the_table() -> None:
     code, said = doctor("--nproc=4096", f"--port={free}")
     assert code == 1, said
     assert "the ranks would wait for a CPU" in said
-    assert said.splitlines()[-1].startswith("it will run, but not well")
+    assert said.splitlines()[-1].startswith("the run will start, but not run well")
 
 
 def test_nonsense_is_named_in_one_sentence() -> None:
@@ -97,4 +97,4 @@ def test_a_host_that_cannot_be_met_says_so() -> None:
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     assert code == 2
-    assert f"host 1 cannot meet the others at 127.0.0.1:{port}" in said
+    assert f"host 1 cannot reach the others at 127.0.0.1:{port}" in said

@@ -172,7 +172,7 @@ def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
     assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
     assert status("nosuch", True, None) == 3
     assert "'nosuch' is neither an address nor a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
-    for wrong, said in (("host:29480", "an address is tcp://host:29480"), ("", "TARGET is empty")):
+    for wrong, said in (("host:29480", "if it is an address, write tcp://host:29480"), ("", "TARGET is empty")):
         assert status(wrong, True, None) == 2
         assert said in capsys.readouterr().err
 

@@ -70,7 +70,7 @@ def test_a_command_with_neither_ends_with_the_same_code() -> None:
 
 
 def test_an_error_of_our_own_is_no_finding() -> None:
-    broken = "from ddpmon import cli\ndef app(): raise ValueError('ours')\ncli.app = app\ncli.main()"
+    broken = "from ddpmon import cli\ndef app(args): raise ValueError('ours')\ncli.app = app\ncli.main()"
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
     assert done.returncode == BROKEN
     assert done.stderr.endswith("ValueError: ours\n")

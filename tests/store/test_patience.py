@@ -44,7 +44,7 @@ def test_a_deaf_port_is_told_from_none_and_leaves_no_thread_and_no_socket() -> N
         connect_in_vain(port)  # torch is loaded now
         threads, files = ME.num_threads(), ME.num_fds()
         for _ in range(5):
-            assert connect_in_vain(port).startswith(f"somebody listens at {HOME}:{port} and does not answer: a store")
+            assert connect_in_vain(port).startswith(f"the process at {HOME}:{port} does not answer: a store")
         assert holds(lambda: ME.num_threads() <= threads and ME.num_fds() <= files)
 
 

@@ -202,7 +202,7 @@ def test_a_server_that_holds_far_more_than_frames_take_is_refused(
     assert store.get_many(keys) == [b"x" * 2048] * 600
     monkeypatch.setattr("ddpmon.store.redis._MOST_AT_ONCE", 1 << 20)
     monkeypatch.setattr("ddpmon.store.redis._MOST_A_KEY", 1024)
-    with pytest.raises(StoreUnavailable, match="holds far more for this run than frames take"):
+    with pytest.raises(StoreUnavailable, match="holds far more data for this run than frames need"):
         store.get_many(keys)
 
 

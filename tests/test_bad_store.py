@@ -242,7 +242,10 @@ def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -
     assert (
         said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} lists run run-3, but does not describe it"
     )
-    assert said_by_watcher(store.url) == f"the store at {store.url} names 9 runs, and describes none of the newest 9"
+    assert (
+        said_by_watcher(store.url)
+        == f"the store at {store.url} lists 9 runs, but does not describe any of the newest 9"
+    )
 
 
 @pytest.mark.parametrize(("version", "word"), [(SCHEMA_VERSION - 1, "older"), (SCHEMA_VERSION + 1, "newer")])

@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Iterator
 
 INTERFACE = "data0"
-_RATE = "rate 50mbit burst 64kb latency 200ms"
 
 
 def why_not() -> str:
@@ -60,10 +59,11 @@ class Network:
         for name in (*range(self.hosts), "sw"):
             subprocess.run(["ip", "netns", "del", self._space(name)], check=False, capture_output=True)
 
-    def throttle(self, host: int) -> None:
-        """Slow one host's link down, in both directions."""
-        _do(f"tc -n {self._space('sw')} qdisc add dev port{host} root tbf {_RATE}")
-        _do(f"tc -n {self._space(host)} qdisc add dev {INTERFACE} root tbf {_RATE}")
+    def throttle(self, host: int, mbit_s: int = 50) -> None:
+        """Slow one host's link down to so many Mbit/s, in both directions."""
+        limit = f"tbf rate {mbit_s}mbit burst 64kb latency 200ms"
+        _do(f"tc -n {self._space('sw')} qdisc add dev port{host} root {limit}")
+        _do(f"tc -n {self._space(host)} qdisc add dev {INTERFACE} root {limit}")
 
     def release(self, host: int) -> None:
         """Let the link run free again."""

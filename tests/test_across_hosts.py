@@ -79,7 +79,7 @@ class Launch:
         self.seen["straggler"] = watcher.until(lambda seen: finding(seen, "straggler", [1]))
         self.seen["slow_node"] = watcher.until(lambda seen: finding(seen, "slow_node", [2, 3]))
         watcher.until(lambda seen: step_of(seen) >= LINK_FROM)
-        self.net.throttle(1)
+        self.net.throttle(1, mbit_s=10)  # half a megabyte takes 400 ms: more than any other job delays a transfer by
         self.seen["slow_network"] = watcher.until(lambda seen: transfer_rise_ms(seen) > THROTTLED_MS)
         with watching(self.net.enter(WATCHER), self.url, self.folder / "late.log") as late:
             self.seen["late"] = late.until(lambda seen: step_of(seen) > 0)

@@ -40,7 +40,9 @@ class Account(msgspec.Struct):
     def __add__(self, other: Account) -> Account:
         *mine, error = msgspec.structs.astuple(self)
         *its, its_error = msgspec.structs.astuple(other)
-        return Account(*(a + b for a, b in zip(mine, its, strict=True)), error or its_error)
+        total = Account(*(a + b for a, b in zip(mine, its, strict=True)))
+        total.error = error or its_error
+        return total
 
 
 def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, report: Connection) -> None:

@@ -111,8 +111,9 @@ def test_threads_and_memory_of_this_process() -> None:
 
 
 FAMILY = """
-import ctypes, subprocess, sys
+import ctypes, os, subprocess, sys
 ctypes.CDLL(None).prctl(1, 9)  # ends with its parent
+if os.getppid() == 1: sys.exit()  # which has ended already
 generation = int(sys.argv[1])
 if generation < 2:
     more = [sys.executable, "-c", sys.argv[2], str(generation + 1), sys.argv[2]]

@@ -22,6 +22,7 @@ python=${ANYWHERE_PYTHON:-python3}
 user=ddpmon-test
 hogs=()
 group=
+made_user=
 
 end() {
     for hog in "${hogs[@]}"; do kill "$hog" 2> /dev/null; done
@@ -34,20 +35,27 @@ end() {
         group=
     fi
 }
-trap end EXIT
+leave() {
+    end
+    id "$user" > /dev/null 2>&1 && [ -n "$made_user" ] && userdel --remove "$user" 2> /dev/null
+}
+trap leave EXIT
 
 # Makes a cgroup with a quota of one CPU and prints its folder.
 quota() {
     local folder
     if [ -d /sys/fs/cgroup/cpu ]; then
         folder=/sys/fs/cgroup/cpu/ddpmon-anywhere-$$
-        mkdir "$folder" && echo 100000 > "$folder/cpu.cfs_period_us" && echo 100000 > "$folder/cpu.cfs_quota_us"
+        mkdir "$folder" && echo 100000 > "$folder/cpu.cfs_period_us" && echo 100000 > "$folder/cpu.cfs_quota_us" || return
     else
         folder=/sys/fs/cgroup/ddpmon-anywhere-$$
-        mkdir "$folder" && echo "100000 100000" > "$folder/cpu.max"
+        mkdir "$folder" && echo "100000 100000" > "$folder/cpu.max" || return
     fi
     echo "$folder"
 }
+
+# The first CPU that this process may use.
+first_cpu() { taskset -cp $$ | sed 's/.*: //; s/[,-].*//'; }
 
 run() {
     local conditions=$1 place=$base/ddpmon-repo wrap=() variables=(PYTHON="$python") started log has
@@ -64,20 +72,20 @@ run() {
         variables+=(TMPDIR="$base/temporary files")
     fi
     if has user; then
-        id "$user" > /dev/null 2>&1 || useradd --create-home "$user" || return 1
+        id "$user" > /dev/null 2>&1 || { useradd --create-home "$user" && made_user=yes; } || return 1
         chmod 755 "$base"
         chown -R "$user" "$place"
         wrap+=(runuser -u "$user" --)
         variables+=(HOME="$(getent passwd "$user" | cut -d: -f6)")
     fi
-    has one-core && wrap=(taskset -c 0 "${wrap[@]}")
+    has one-core && wrap=(taskset -c "$(first_cpu)" "${wrap[@]}")
     if has busy; then
         for _ in 1 2; do
             "$python" -c "while True: pass" &
             hogs+=($!)
         done
     fi
-    has slow && group=$(quota)
+    if has slow; then group=$(quota) || { echo "no cgroup with a quota can be made  [$conditions]"; return 1; }; fi
     started=$SECONDS
     (
         [ -n "$group" ] && echo "$BASHPID" > "$group/cgroup.procs"

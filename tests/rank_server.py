@@ -57,7 +57,7 @@ class Server:
             if self.control in readable and not self.answer():
                 break
         for pid in self.running:
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
 
     def report(self) -> None:
         """Send the exit code of every process that has ended; minus the signal's number after a signal."""

@@ -61,10 +61,23 @@ class Process:
             os.kill(self.pid, number)
 
     def end(self) -> None:
-        """Kill the process and all its children."""
-        kill_family(self.pid)
+        """Kill the process, its children, and everything in its session, such as workers of a rank that has ended."""
+        if self.poll() is None:
+            kill_family(self.pid)
+        for pid in session_of(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.wait()
         self._status.close()
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of the session that this one leads, or led."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            found += [pid] if os.getsid(pid) == leader else []
+    return found
 
 
 def kill_family(pid: int) -> None:
@@ -161,7 +174,8 @@ class Group:
             for rank in range(count)
         ]
         self._together, self._failed = together, 0
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     def poll(self) -> int | None:
         """None while a rank runs and none has failed; then 0, or the exit code of the rank that failed first."""
@@ -186,7 +200,12 @@ class Group:
             process.send_signal(number)
 
     def end(self) -> None:
-        """Kill every rank and its children."""
+        """Kill every rank and its children; all are stopped first, so that none sees another one end."""
+        for process in self.processes:
+            process.send_signal(signal.SIGSTOP)
+        for process in self.processes:
+            process.send_signal(signal.SIGKILL)
+        self._watcher.join()
         for process in self.processes:
             process.end()
 

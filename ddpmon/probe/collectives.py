@@ -118,7 +118,8 @@ class Ration:
 
     def _next_step(self, step: int) -> None:
         now = perf_counter_ns()
-        affordable = self._SHARE * (now - self._since_ns) / (step - self._step) / self._NS_EACH
+        steps = max(1, step - self._step)  # another thread may have noticed the step meanwhile
+        affordable = self._SHARE * (now - self._since_ns) / steps / self._NS_EACH
         self.stride = math.ceil(self._count / max(self._ALWAYS, affordable)) or 1
         self._step, self._since_ns, self._count = step, now, 0
 
@@ -137,7 +138,7 @@ def _timed(
             return original(*args, **kwargs)
         if kwargs.get("async_op"):  # it will not block
             return original(*args, **kwargs)
-        stands_for = 1 if ration is None else ration.grant()
+        stands_for = 1 if ration is None else recorder.charge(ration.grant)
         if not stands_for:
             return original(*args, **kwargs)
         busy.on = True

@@ -62,7 +62,7 @@ def test_a_hog_that_carries_the_excess_is_the_certain_cause() -> None:
     found = straggler(late(host=hogged, process=waits(FULL)))
     assert found.cause == "CPU contention: pid 8123 (bob, python x.py) takes 190 % of a core (certain)"
     assert " in forward (since step 100), because of CPU contention: pid 8123" in found.summary
-    assert found.summary.endswith("% of the job.")
+    assert found.summary.endswith("% of the run's time.")
     assert found.evidence["cause_pid"] == 8123
     assert found.evidence["cause_share"] == pytest.approx(1.0, abs=0.1)
     assert "8123" in found.advice
@@ -246,7 +246,7 @@ def test_a_whole_host() -> None:
 
     said = late(host=lambda _t, node: figures(*[hog] * node), process=process, job=MadeJob(phases), nodes=[0, 0, 1, 1])
     (found,) = (each for each in open_findings(said[-1]) if each.kind == "slow_node")
-    assert found.cause == "CPU contention: pid 8123 (bob, x) takes 190 % of a core (certain)"
+    assert found.cause == "CPU contention: pid 8123 (bob, x) takes 1.9 of 4 cores (certain)"
 
 
 @pytest.mark.parametrize(("wait", "strength"), [(28.0, "certain"), (14.0, "likely"), (3.0, None)])
@@ -263,7 +263,7 @@ def test_the_whole_job_against_its_own_past(wait: float, strength: str | None) -
         host=lambda tick, _node: figures(*[hog] * (tick >= 15), cpu_count=4), process=process, job=MadeJob(phases)
     )
     (found,) = (each for each in open_findings(said[-1]) if each.kind == "job_slower")
-    assert (found.cause or "").endswith(f"takes 190 % of a core ({strength})" if strength else "")
+    assert (found.cause or "").endswith(f"takes 1.9 of 4 cores ({strength})" if strength else "")
     assert (found.cause is None) == (strength is None)
 
 

@@ -1,6 +1,6 @@
 """Ranks that multiprocessing starts: 0 stays, 1 returns, 2 raises, and none detaches.
 
-children.py FOLDER METHOD
+children.py FOLDER METHOD PORT. The test has the rendezvous store: a process with a thread of torch's may not fork.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import sys
 
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import start_processes
 
 import ddpmon
@@ -29,10 +28,9 @@ def work(rank: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     try:
         raise KeyError("what a forked child is born with")
     except KeyError:
-        ranks = start_processes(work, (store.port,), 3, join=False, start_method=sys.argv[2])
+        ranks = start_processes(work, (int(sys.argv[3]),), 3, join=False, start_method=sys.argv[2])
     for process in ranks.processes:
         process.join()

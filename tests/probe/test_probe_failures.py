@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
 from ddpmon.parts import Failure
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import two_ranks, until
@@ -47,7 +49,9 @@ def ended(played: Played) -> dict[str, RankFrame]:
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_child_of_multiprocessing_has_its_last_word(tmp_path: Path, method: str) -> None:
     """Its interpreter may end without the usual hooks, and its exceptions never meet `sys.excepthook`."""
-    reader, command = Reader("children"), [sys.executable, "-m", "tests.probe.children", str(tmp_path), method]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    command = [sys.executable, "-m", "tests.probe.children", str(tmp_path), method, str(store.port)]
+    reader = Reader("children")
 
     def states() -> list[str]:
         seen = reader.look(3)

@@ -70,8 +70,8 @@ def test_a_model_that_is_not_ddp_is_said_once_each(played: Played) -> None:
 
 def test_attached_twice_is_said_once_and_the_first_goes_on(played: Played) -> None:
     notes = played.notes("attached_twice")
-    one_line(notes["same"], "attach was called twice: this model is watched already")
-    one_line(notes["different"], "attach was called twice: another model is watched already")
+    one_line(notes["same"], "attach was called twice: this process already watches this model")
+    one_line(notes["different"], "attach was called twice: this process already watches another model")
     assert (notes["one"], notes["first"], notes["second"]) == (True, True, False)
 
 

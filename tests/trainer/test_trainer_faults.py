@@ -30,7 +30,7 @@ def test_a_short_fault_lasts_for_ever() -> None:
 def test_a_fault_that_is_no_delay_needs_no_ms(kind: str) -> None:
     fault = parse_fault(f"{kind}:rank=2,from=3")
     assert (fault.kind, fault.ranks, fault.start) == (kind, frozenset({2}), 3)
-    with pytest.raises(ValueError, match=f"'ms=5' in '{kind}:rank=2,ms=5' means nothing"):
+    with pytest.raises(ValueError, match=f"'ms=5' in '{kind}:rank=2,ms=5' has no effect"):
         parse_fault(f"{kind}:rank=2,ms=5")
 
 

@@ -72,10 +72,9 @@ def test_a_signal_ends_the_run_with_a_short_message(tmp_path: Path, launcher: st
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize("fault", ["hang_input", "skip"])
-def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str) -> None:
+def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with ranks(tmp_path, 2, log, *ENDLESS, "--workers", "1", "--fault", f"{fault}:rank=1,from=2") as group:
+    with ranks(tmp_path, 2, log, *ENDLESS, "--workers", "1", "--fault", "hang_input:rank=1,from=2") as group:
         until_printed("step 2 ", group, log)
         family = [child for rank in group.processes for child in psutil.Process(rank.pid).children(recursive=True)]
         group.send_signal(signal.SIGTERM)
@@ -84,13 +83,14 @@ def test_a_rank_that_hangs_ends_with_a_signal(tmp_path: Path, fault: str) -> Non
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
-def test_a_rank_that_hangs_ends_with_its_launcher(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "number"), [("hang_forward", signal.SIGINT), ("skip", signal.SIGTERM)])
+def test_a_rank_that_hangs_ends_with_its_launcher(tmp_path: Path, fault: str, number: signal.Signals) -> None:
     log = tmp_path / "log"
-    options = (*ENDLESS, "--workers", "1", "--fault", "hang_forward:rank=1,from=2")
+    options = (*ENDLESS, "--workers", "1", "--fault", f"{fault}:rank=1,from=2")
     with launched(tmp_path, 2, log, *options, launcher="spawn") as process:
         until_printed("step 2 ", process, log)
         family = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(timeout=60) == 130
     assert "rank 1 stopped by" in log.read_text()
     assert psutil.wait_procs(family, timeout=60)[1] == []

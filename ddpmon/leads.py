@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NAMED = ("input", "forward", "backward", "optimizer")
-UNKNOWN = (math.nan,) * 11
+UNKNOWN = (math.nan,) * 12
 _DRIFT = 2e-4  # a quartz drifts by 1e-4 at most, and NTP slews a host's clock by as much again
 _MOST_WAITS = 512
 _TYPICAL = 9  # steps
@@ -29,7 +29,7 @@ class StepTimes:
     """The marks of one step in milliseconds.
 
     Attributes:
-        begins, ends: host times of the sync point before it, and of its last gradient.
+        begins, ends, synced: host times of the sync point before it, of its last gradient, and of its own sync point.
         phases: phase (of `NAMED`) -> its host intervals; a phase that is not there is unknown.
         marks: every mark with both times, that of the sync point before it left out.
         forward: the mark at which the first forward begins.
@@ -39,6 +39,7 @@ class StepTimes:
 
     begins: float
     ends: float
+    synced: float
     phases: Mapping[str, Sequence[Interval]]
     marks: Sequence[Mark]
     forward: Mark
@@ -63,7 +64,7 @@ class Leads:
         """Milliseconds in the order of `schema.HOST_COLUMNS`, NaN where unknown.
 
         Five times the host time of a phase, `other` last; five times the part of it during which the device waited for
-        other ranks; the lead at the launch of forward.
+        other ranks; the host time from the last gradient to the sync point; the lead at the launch of forward.
         """
         if not math.isfinite(sum(map(sum, step.marks))):
             return UNKNOWN
@@ -72,10 +73,10 @@ class Leads:
         while self._waits and self._waits[0][1] < first:
             self._waits.popleft()
         self._waits.extend(step.waits)
-        host = _by_phase(step, _length)
+        host, behind = _by_phase(step, _length), _length((step.ends, step.synced))
         if not known or len(self._waits) == _MOST_WAITS:
-            return (*host, *UNKNOWN[:6])
-        return (*host, *_by_phase(step, self._held), step.forward[1] - step.forward[0] - self._base)
+            return (*host, *UNKNOWN[:5], behind, math.nan)
+        return (*host, *_by_phase(step, self._held), behind, step.forward[1] - step.forward[0] - self._base)
 
     def _renew(self, step: StepTimes) -> bool:
         """Bring the base up to date; returns whether a lead can be told from it.

@@ -30,9 +30,9 @@ from ddpmon.parts import (
 SCHEMA_VERSION = 1
 
 PHASES = ("input", "forward", "backward", "optimizer", "other")
-# Where the clock is a device's: the host time of each phase, how long the device waited for other ranks meanwhile, and
-# how far the host was ahead of the device when it launched the forward.
-HOST_COLUMNS = (*(f"host_{phase}" for phase in PHASES), *(f"held_{phase}" for phase in PHASES), "lead")
+# Where the clock is a device's: the host time of each phase, how long the device waited for other ranks meanwhile, the
+# host time from the last gradient to the sync point, and the host's lead over the device as it launches the forward.
+HOST_COLUMNS = (*(f"host_{name}" for name in PHASES), *(f"held_{name}" for name in PHASES), "host_exposed", "lead")
 STEP_COLUMNS = (
     "duration",
     "input",

@@ -17,6 +17,11 @@ ADVICE = {
     "other": "look at what this rank alone does between the phases: logging, checkpoints, host code",
     "work": "the whole step is slower on this rank: clocks, other processes, longer sequences",
 }
+LAUNCHES = (
+    "look at this rank's CPU, not at its GPU: clock, other processes on its cores, too many threads, garbage "
+    "collection, Python code between the kernels"
+)
+_WIDE_PCT = 2.0
 UNKNOWN_PHASE = "the figures of its phases do not tell which one: those of all phases would"
 
 
@@ -59,13 +64,13 @@ def blame(
         return Finding(named.kind, "info", summary, since_step=since[0], since_is_bound=since[1], evidence=numbers)
     phase, cause, cost = phase_of(numbers), cause_of(numbers), numbers["cost_pct"]
     hidden = numbers.get("hidden_ms", 0.0)
-    because = f", of which {ms(hidden)} are hidden behind the transfer" if hidden > 0 else ""
+    because = _launched_slowly(named, phase, numbers)
+    because += f", of which {ms(hidden)} are hidden behind the transfer" if hidden > 0 else ""
     because += f", {cause}" if cause else ""
     return Finding(
         kind=named.kind,
         severity=case.severity(cost),
-        summary=f"{named.name} {named.is_} late by {by} {rhythm} since {when}: {phase}{because}. "
-        f"Costs {pct(cost)} % of the job.",
+        summary=f"{named.name} {named.is_} late by {by} {rhythm} since {when}: {phase}{because}. {costs(numbers)}",
         ranks=who[0],
         nodes=(who[1],),
         phase=phase,
@@ -74,5 +79,29 @@ def blame(
         since_is_bound=since[1],
         cost_pct=cost,
         evidence=numbers,
-        advice=ADVICE[phase] if phases_tell(numbers) else UNKNOWN_PHASE,
+        advice=_advice(phase, numbers),
     )
+
+
+def costs(numbers: Numbers) -> str:
+    """What the lateness costs, as a range where it is known within wide bounds."""
+    least, most = numbers["cost_pct"], numbers.get("cost_most_pct", 0.0)
+    if most < least + _WIDE_PCT:
+        return f"Costs {pct(least)} % of the job."
+    return f"Costs at least {pct(least)} %, at most {pct(most)} % of the job."
+
+
+def _launched_slowly(named: Named, phase: str, numbers: Numbers) -> str:
+    """Why the phase takes longer where the rank's host sets the pace."""
+    if "launch_ms" not in numbers:
+        return ""
+    their = "its" if named.it == "it" else "their"
+    gpu, waits = (f"{their} GPU", "waits") if named.it == "it" else (f"{their} GPUs", "wait")
+    said = f": {their} kernels are" if phase == "work" else " is"
+    return f"{said} launched slowly: {gpu} {waits} {ms(numbers['launch_ms'])} a step for {their} CPU"
+
+
+def _advice(phase: str, numbers: Numbers) -> str:
+    if not phases_tell(numbers):
+        return UNKNOWN_PHASE
+    return LAUNCHES if "launch_ms" in numbers else ADVICE[phase]

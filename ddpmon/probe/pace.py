@@ -61,6 +61,7 @@ class HostTimes:
         return StepTimes(
             begins=record.start.host_ns / 1e6,
             ends=ready[0],
+            synced=sync[0],
             phases=phases,
             marks=[*known.values()],
             forward=forward,

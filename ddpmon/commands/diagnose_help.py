@@ -30,6 +30,25 @@ left empty, and a row, rank or column that is not there, is missing, not zero. D
 
 duration_ms alone is refused: under synchronous DDP every rank's step takes equally long.
 
+With --marks, TABLE has one row a mark instead, as a profiler's trace gives them:
+
+\b
+  step,rank,mark,host_ms,device_ms
+  7,0,forward,1041.22,1041.30
+
+\b
+  step       the training loop's iteration: its optimizer marks come behind synced
+  mark       input (the loader has returned; host time only), forward (begins),
+             forwarded (has ended), ready (last gradient computed), synced (reduced),
+             optimizer (begins), optimized (has ended); forward, ready and synced
+             are needed
+  host_ms    when the host recorded it
+  device_ms  when the device passed it; empty where there is no device time
+  rank, node as above
+
+Both times count from any zero of their own. With device times, ranks are judged by their own pace: what a step would
+take the rank if it never waited for the others.
+
 Findings that were over before the table's end are shown too, and count for --fail-on with their worst severity. Rows
 that cannot be read are named by line on stderr, and left out.
 

@@ -13,12 +13,12 @@ from ddpmon.diagnose.wording import pct
 
 WINDOW = 50
 _EVERY = 10
-_WORTH_PCT, _NOTHING_PCT = 5.0, 1.0
+_WORTH_PCT, _NOTHING_PCT = 10.0, 1.0
 _MOSTLY = 0.8
 
 
 class HiddenPace:
-    """Follows the rank that paces a job which never synchronises, where mending it may save 5 % and perhaps nothing."""
+    """Follows the rank that paces a job which never synchronises: mending it may save 10 %, and perhaps nothing."""
 
     def __init__(self) -> None:
         self.cases = Cases()

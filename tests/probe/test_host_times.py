@@ -6,16 +6,20 @@ import functools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.pace import HostTimes
 from ddpmon.probe.record import StepRow, resolve
 from ddpmon.probe.replay import Replay
 from ddpmon.probe.step import Recorder
-from ddpmon.schema import STEP_COLUMNS
+from ddpmon.run.rings import Rings
+from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame, decode, encode
+from tests.made_frames import rank_frame
 
 MS = 1_000_000
 PHASES = ("input", "forward", "backward")
@@ -126,3 +130,32 @@ def test_a_host_clock_has_no_columns_of_the_host() -> None:
     record = replay.finished.popleft()
     assert HostTimes(recorder.clock).of(record) == ()
     assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, recorder.clock, 0.0).values, strict=False))
+
+
+def test_a_frame_of_half_second_steps_stays_small_and_arrives_whole() -> None:
+    rows = [StepRow(step, 0.0, [500.0 + 0.1 * step] * len(STEP_COLUMNS)) for step in range(16)]
+    frame = rank_frame(0, 1, frames.columns(rows), gpu_uuid="GPU-5c2ad71c-5b4c-4b8e-8c5b-0a9a8a8a8a8a", host="node0005")
+    assert len(encode(frame)) < 2500 - 400, "the process's figures and the names of the sources take 400 more"
+    rings = Rings(1)
+    rings.add([(0, decode("rank", encode(frame), RankFrame).steps)])
+    assert rings.of_device
+    assert rings.take("lead", np.arange(16))[0].tolist() == pytest.approx(
+        [500 + 0.1 * step for step in range(16)], 1e-3
+    )
+
+
+def test_frames_of_a_host_clock_are_as_they_were() -> None:
+    rows = [StepRow(step, 0.0, [float(step)] * 12) for step in range(16)]
+    packed = frames.columns(rows)
+    assert set(packed.values) == set(STEP_COLUMNS) - set(HOST_COLUMNS)
+    rings = Rings(1)
+    rings.add([(0, packed)])
+    assert not rings.of_device
+
+
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf])
+def test_host_times_that_cannot_be_are_unknown(wrong: float) -> None:
+    rows = [StepRow(0, 0.0, [5.0] * 12 + [wrong] * len(HOST_COLUMNS))]
+    rings = Rings(1)
+    rings.add([(0, frames.columns(rows))])
+    assert all(math.isnan(rings.take(name, np.arange(1))[0, 0]) for name in HOST_COLUMNS)

@@ -28,6 +28,7 @@ _CLEAN = 0.02  # of an interval
 _NEAR, _NEAR_MS = 0.02, 0.03  # of a step; a kernel starts about 10 us behind its launch
 _FAR = 0.25  # of a step: its device finds all kernels launched
 _MOSTLY = 0.5
+_NEWEST = 5  # samples that show at once where all hosts have become slower together
 _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
 _ALIKE = 0.25
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
@@ -42,7 +43,8 @@ class OwnPaces:
         self._fed: I64 = np.full(world_size, -1, np.int64)
         self._step: I64 = np.full(shape, -1, np.int64)
         self._table: dict[str, F32] = {name: np.full(shape, np.nan, np.float32) for name in _COLUMNS}
-        count, self._behind = len(PHASES), Samples(world_size, 1)
+        count = len(PHASES)
+        self._behind, self._work = Samples(world_size, 1), Samples(world_size, 1)
         self._host, self._free = Samples(world_size, count), Samples(world_size, count)
         self._clean, self._late = Samples(world_size, count), Samples(world_size, count)
         self._near, self._far, self._bare = (Samples(world_size, 1) for _ in range(3))
@@ -96,7 +98,9 @@ class OwnPaces:
         # What a host that is not ahead takes behind the last gradient, such as to launch copies, looks like a wait.
         launches = one["work"] + np.minimum(behind[1], one["exposed"] - hidden)
         longest = np.where(ahead, longest, launches)
-        by_host, by_most = whole > one["work"], ahead & (longest > one["work"])
+        self._work.put(who, one["work"][:, None])
+        # A device that has time to spare makes up for a long step: only what it takes on average matters then.
+        by_host, by_most = whole > self._work.typical_mean(who)[:, 0], ahead & (longest > one["work"])
         low, high = np.where(by_host[:, None], least, device), np.where(by_most[:, None], most, device)
         whole = np.where(by_host, whole, one["work"])
         longest = np.maximum(longest, one["work"])
@@ -122,7 +126,8 @@ class OwnPaces:
         within = np.minimum(np.maximum(typical, low), high)
         few = np.fmax(self._late.longest(who), self._clean.longest(who)) * _FEW
         at_most = np.fmax(np.fmin(high, few), low)
-        return np.where(sampled, within, low), np.where(sampled, within, at_most)
+        rising = np.where(late, np.minimum(self._late.newest(who, _NEWEST), high), -np.inf)
+        return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
 
     def _forget(self, who: I64, work: F32, far: NDArray[np.bool_]) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.

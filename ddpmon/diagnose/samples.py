@@ -8,6 +8,8 @@ from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.run.medians import row_medians
 from ddpmon.run.rings import F32, I64
 
+_OUTLIER = 3.0
+
 
 class Samples:
     """Rings of float32, one a rank and quantity; NaN is a value that is missing.
@@ -48,6 +50,18 @@ class Samples:
         """[ranks, quantities], NaN without values."""
         values = self._values[who]
         return np.asarray(row_medians(values.reshape(-1, self.size)), np.float32).reshape(values.shape[:2])
+
+    def newest(self, who: I64, count: int) -> F32:
+        """[ranks, quantities] the median of the last `count` values, NaN without any."""
+        last = (self._next[who][..., None] - 1 - np.arange(count)) % self.size
+        values = np.take_along_axis(self._values[who], last, axis=2)
+        return np.asarray(row_medians(values.reshape(-1, count)), np.float32).reshape(values.shape[:2])
+
+    def typical_mean(self, who: I64) -> F32:
+        """[ranks, quantities] the mean of what is known, values above three times the median counted as so much."""
+        values, limit = self._values[who], _OUTLIER * self.median(who)[..., None]
+        count = np.maximum(self.count(who), 1)
+        return np.asarray(np.nansum(np.minimum(values, limit), axis=2) / count, np.float32)
 
     def shortest(self, who: I64) -> F32:
         """[ranks, quantities], NaN without values."""

@@ -28,11 +28,12 @@ _CLEAN = 0.02  # of an interval
 _NEAR, _NEAR_MS = 0.02, 0.03  # of a step; a kernel starts about 10 us behind its launch
 _FAR = 0.25  # of a step: its device finds all kernels launched
 _MOSTLY = 0.5
-_NEWEST = 5  # samples that show at once where all hosts have become slower together
+_NEWEST = 5  # values whose median shows at once that hosts, or a device, have become slower
 _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
 _ALIKE = 0.25
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
 _TINY_MS = 0.02
+Flags = NDArray[np.bool_]
 
 
 class OwnPaces:
@@ -75,35 +76,15 @@ class OwnPaces:
                     self._feed(who[new], step, one, device[new, :, at], host[new, :, at], held[new, :, at])
 
     def _feed(self, who: I64, step: int, one: dict[str, F32], device: F32, host: F32, held: F32) -> None:
+        """Take one step in. `device`, `host` and `held` are [ranks, phases]."""
         self._fed[who] = step
-        near = one["lead"] <= np.maximum(_NEAR * one["duration"], _NEAR_MS)
-        far = one["lead"] >= _FAR * one["duration"]
-        for samples, flags in ((self._near, near), (self._far, far)):
-            samples.put(who, np.where(np.isnan(one["lead"]), np.nan, flags)[:, None])
-        self._host.put(who, host)
-        self._free.put(who, host - held)
-        clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
-        clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
-        self._forget(who, one["work"], far)
-        (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
+        self._observe(who, step, one, host, held)
         least, most = self._of_host(who)
-        near_share = self._near.mean(who)[:, 0]
-        ahead = ~(near_share >= _MOSTLY)  # or unknown
-        known = ~(np.isnan(near_share) | np.isnan(least[:, -1]))
-        self._behind.put(who, one["host_exposed"][:, None])
-        behind = np.nan_to_num(self._behind.shortest(who)[:, 0]), np.nan_to_num(self._behind.median(who)[:, 0])
-        hidden = one["transfer"]
-        whole = np.where(known & ahead, np.nansum(least, axis=1) + behind[0] - hidden, 0.0)
-        longest = np.where(known, np.nansum(most, axis=1) + behind[1] - hidden, one["duration"])
-        # What a host that is not ahead takes behind the last gradient, such as to launch copies, looks like a wait.
-        launches = one["work"] + np.minimum(behind[1], one["exposed"] - hidden)
-        longest = np.where(ahead, longest, launches)
-        self._work.put(who, one["work"][:, None])
-        # A device that has time to spare makes up for a long step: only what it takes on average matters then.
-        by_host, by_most = whole > self._work.typical_mean(who)[:, 0], ahead & (longest > one["work"])
-        low, high = np.where(by_host[:, None], least, device), np.where(by_most[:, None], most, device)
-        whole = np.where(by_host, whole, one["work"])
-        longest = np.maximum(longest, one["work"])
+        near = self._near.mean(who)[:, 0]
+        ahead, known = ~(near >= _MOSTLY), ~(np.isnan(near) | np.isnan(least[:, -1]))  # what is unknown may be ahead
+        by_host, whole, longest = self._whole(who, one, ahead, known, least, most)
+        low = np.where(by_host[:, None], least, device)
+        high = np.where((ahead & (longest > one["work"]))[:, None], most, device)
         slot = step % self._step.shape[1]
         self._step[who, slot] = step
         for name, values in zip(LEAST, (whole, *low.T), strict=True):
@@ -111,6 +92,41 @@ class OwnPaces:
         for name, values in zip(MOST, (np.maximum(whole, longest), *high.T), strict=True):
             self._table[name][who, slot] = values
         self._table["close"][who, slot] = known & (self._far.mean(who)[:, 0] < _MOSTLY)
+
+    def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> None:
+        """Keep what one step shows of each rank."""
+        unknown = np.isnan(one["lead"])
+        near = one["lead"] <= np.maximum(_NEAR * one["duration"], _NEAR_MS)
+        far = one["lead"] >= _FAR * one["duration"]
+        self._near.put(who, np.where(unknown, np.nan, near)[:, None])
+        self._far.put(who, np.where(unknown, np.nan, far)[:, None])
+        self._host.put(who, host)
+        self._free.put(who, host - held)
+        self._behind.put(who, one["host_exposed"][:, None])
+        self._work.put(who, one["work"][:, None])
+        self._forget(who, one["work"], far)
+        clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
+        clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
+        (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
+
+    def _whole(
+        self, who: I64, one: dict[str, F32], ahead: Flags, known: Flags, least: F32, most: F32
+    ) -> tuple[Flags, F32, F32]:
+        """[ranks] whether the host sets the least of own pace, that least, and the most.
+
+        A device that has time to spare makes up for a long step: of one that the host paces only the usual work
+        matters. What a host that is not ahead takes behind the last gradient, such as to launch copies, looks like a
+        wait.
+        """
+        work, transfer = one["work"], one["transfer"]
+        behind = np.nan_to_num(self._behind.median(who)[:, 0])
+        certain = np.nan_to_num(self._behind.shortest(who)[:, 0])
+        usual = np.maximum(self._work.typical_mean(who), self._work.newest(who, _NEWEST))[:, 0]
+        host = np.where(known & ahead, np.nansum(least, axis=1) + certain - transfer, 0.0)
+        by_host = host > usual
+        longest = np.where(known, np.nansum(most, axis=1) + behind - transfer, one["duration"])
+        longest = np.where(ahead, longest, work + np.minimum(behind, one["exposed"] - transfer))
+        return by_host, np.where(by_host, host, work), np.maximum(longest, work)
 
     def _of_host(self, who: I64) -> tuple[F32, F32]:
         """[ranks, phases] the least and the most that the host itself needs, over the last twenty steps.
@@ -129,7 +145,7 @@ class OwnPaces:
         rising = np.where(late, np.minimum(self._late.newest(who, _NEWEST), high), -np.inf)
         return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
 
-    def _forget(self, who: I64, work: F32, far: NDArray[np.bool_]) -> None:
+    def _forget(self, who: I64, work: F32, far: Flags) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.
 
         Only where its host has been far ahead for twenty steps is its device's work kernel time.

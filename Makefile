@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test quick check bench package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -15,8 +15,13 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/ddpmon demo
 
+# Everything, with real ranks.
 test: setup
 	$(BIN)/python -m pytest
+
+# What starts no process group.
+quick: setup
+	$(BIN)/python -m pytest -m "not live"
 
 check: setup
 	$(BIN)/ruff check .
@@ -33,6 +38,13 @@ bench: setup
 	$(BIN)/python bench/table.py
 	$(BIN)/python bench/tick.py --ranks 64,1024
 	$(BIN)/python bench/scale.py
+
+# The sdist and the wheel in dist/, checked.
+package: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[package]'
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -49,11 +49,11 @@ def _why_none(target: Target, ids: Sequence[str], wanted: Sequence[str], doubts:
         return f"run {wanted[0]} in {where} is {next(iter(doubts))}"
     if doubts:
         reasons = "; ".join(f"{count} {'are' if count > 1 else 'is'} {doubt}" for doubt, count in doubts.items())
-        return f"none of the {len(wanted)} newest runs in {where} is believed: {reasons}"
+        return f"none of the {len(wanted)} newest runs in {where} can be trusted: {reasons}"
     if len(wanted) > 1:
-        return f"{where} names {len(ids):,} runs, and describes none of the newest {len(wanted)}"
+        return f"{where} lists {len(ids):,} runs, but does not describe any of the newest {len(wanted)}"
     if wanted[0] in ids and target.redis is None:
-        return f"{where} names run {wanted[0]}, and does not describe it"
+        return f"{where} lists run {wanted[0]}, but does not describe it"
     expired = " (it may have expired)" if target.redis is not None else ""
     return f"{where} does not hold run {wanted[0]}{expired}{_others(ids, wanted[0])}"
 
@@ -71,5 +71,7 @@ def _of_run(info: RunInfo, run_id: str) -> RunInfo:
         FrameError: it is of another one.
     """
     if info.run_id != run_id:
-        raise FrameError(f"{run_key(run_id)}: it describes another run, {info.run_id!r}: somebody has written over it")
+        raise FrameError(
+            f"{run_key(run_id)}: it describes another run, {info.run_id!r}: another process has overwritten it"
+        )
     return info

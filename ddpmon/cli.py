@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, TypeVar
@@ -11,19 +14,22 @@ import typer
 
 from ddpmon import __version__
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
-from ddpmon.commands.plain import leave
+from ddpmon.commands.plain import leave, open_streams
 
+USAGE, BROKEN = 2, 70
 C = TypeVar("C", bound=Enum)
+N = TypeVar("N", int, float)
+_ANY = -math.inf
 TARGET_HELP = (
-    "tcp://HOST:PORT or redis://HOST of the run's store, or the name or id (or its beginning) of a run on this host "
-    "or in the store of DDPMON_STORE. Without it: the only run there is."
+    "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or the address "
+    "of its store, tcp://HOST:PORT or redis://HOST. Default: the only run."
 )
-SSH_HELP = "Look on this host, through the system's ssh: finds the run there and tunnels to it."
+SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
 STORE_HELP = (
-    "tcp://HOST:PORT or redis://HOST of a store, whose runs are listed. "
-    "Without it: the runs on this host, and in the store of DDPMON_STORE."
+    "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
+    "Default: the runs on this host and in the store of DDPMON_STORE."
 )
-SLURM_HELP = "Look on the nodes of this Slurm job."
+SLURM_HELP = "Find the run on the hosts of this Slurm job."
 
 
 class FailOn(str, Enum):
@@ -35,7 +41,7 @@ class FailOn(str, Enum):
 
 
 class Fault(str, Enum):
-    """Where the demo's slow rank loses its time."""
+    """Where the slow rank of the demo loses time."""
 
     INPUT = "input"
     FORWARD = "forward"
@@ -48,7 +54,7 @@ def _choices(kind: type[C]) -> str:
 
 
 def _one_of(kind: type[C]) -> Callable[[str | C], C]:
-    """Read one of the choices; a wrong one is named in one plain sentence, which Typer's own way does not give."""
+    """A parser of one of the choices, which names a wrong one in one sentence; Typer's own message does not."""
 
     def read(word: str | C) -> C:
         try:
@@ -59,14 +65,30 @@ def _one_of(kind: type[C]) -> Callable[[str | C], C]:
     return read
 
 
+def _number(kind: type[N], least: float, most: float = math.inf) -> Callable[[str | N], N]:
+    """A parser of a number within bounds, which says in one sentence what is expected."""
+    noun = "a whole number" if kind is int else "a number"
+    bounds = f"from {least:g} to {most:g}" if most < math.inf else f"of {least:g} or more" if least > -math.inf else ""
+
+    def read(word: str | N) -> N:
+        try:
+            value = kind(word)
+            if least <= value <= most:
+                return value
+        except (ValueError, OverflowError):
+            pass
+        raise typer.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
+
+    return read
+
+
 app = typer.Typer(
-    help="Which rank of a PyTorch DistributedDataParallel run is late, in which phase, since when, at what cost.",
-    no_args_is_help=True,
+    help="Show which rank of a PyTorch DistributedDataParallel run is late: in which phase, since when, at what cost.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Target = Annotated[str | None, typer.Argument(help=TARGET_HELP, show_default=False)]
+Target = Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)]
 SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
 FailOnOption = Annotated[
     FailOn | None,
@@ -98,14 +120,19 @@ def _common(
 @app.command()
 def watch(
     target: Target = None,
-    interval: Annotated[float, typer.Option(min=0.25, max=10, help="Seconds between two looks.")] = 1.0,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    interval: Annotated[
+        float,
+        typer.Option(parser=_number(float, 0.25, 10), metavar="SECONDS", help="Seconds between two updates."),
+    ] = 1.0,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")] = False,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
-    """Show a run live; without a name, --ssh or --slurm, waits for one that has not started yet.
+    """Show a live dashboard of a run.
 
-    DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command of the other host.
+    If no run has started yet, it waits for one, unless a TARGET, --ssh or --slurm is given.
+
+    DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
     """
     from ddpmon.commands.watch import watch as command
 
@@ -114,19 +141,18 @@ def watch(
 
 @app.command()
 def ls(
-    target: Annotated[str | None, typer.Argument(help=STORE_HELP, show_default=False)] = None,
+    target: Annotated[str | None, typer.Argument(metavar="STORE", help=STORE_HELP, show_default=False)] = None,
     ssh: Annotated[
         str | None,
-        typer.Option("--ssh", metavar="[USER@]HOST", help="The runs on this host instead.", show_default=False),
+        typer.Option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    brief: Annotated[
-        bool, typer.Option("--brief", help="Do not read the runs' frames, only that they are there.")
-    ] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="List names and addresses only, without connecting.")] = False,
 ) -> None:
-    """List the runs that can be reached, and how to watch each.
+    """List the runs that can be reached, with the command that shows each.
 
-    Exit codes: 0 there are some, 2 usage, 3 there is none or it cannot be reached.
+    Exit codes: 0 runs were found, 2 usage error, 3 no run was found or the store cannot be reached, 4 the output cannot
+    be written.
     """
     from ddpmon.commands.ls import ls as command
 
@@ -141,9 +167,10 @@ def status(
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
-    """Print how a run is doing, once.
+    """Print the state of a run once.
 
-    Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, 3 no run found or its store is unreachable.
+    Exit codes: 0 printed, 1 a finding at or above --fail-on, 2 usage error, 3 no run was found or its store cannot be
+    reached, 4 the output cannot be written.
     """
     from ddpmon.commands.status import status as command
 
@@ -153,11 +180,11 @@ def status(
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
-    marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row a mark, as made from traces.")] = False,
+    marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Judge a table made from logs."""
+    """Diagnose a table made from logs."""
     from ddpmon.commands.diagnose import diagnose as command
 
     leave(command(table, as_json, fail_on.value if fail_on else None, of_marks=marks))
@@ -166,19 +193,30 @@ def diagnose(
 @app.command()
 def doctor(
     nproc: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Ranks planned on a host.", show_default=False)
+        int | None,
+        typer.Option(
+            parser=_number(int, 1, 4096),
+            metavar="N",
+            help="Ranks that you plan to start on a host.",
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of the rendezvous; MASTER_PORT or 29500.", show_default=False),
+        typer.Option(
+            parser=_number(int, 1, 65535),
+            metavar="PORT",
+            help="Port of the rendezvous. Default: MASTER_PORT, or 29500.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check, before a run, what would hurt it: GPUs, CPUs, memory, ports, network, versions.
+    """Check before a run what would hurt it: GPUs, CPUs, memory, ports, network, versions.
 
-    This host alone, or all hosts of a run: torchrun ... -m ddpmon.doctor, srun python -m ddpmon.doctor.
+    It checks this host. To check all hosts of a run: torchrun ... -m ddpmon.doctor, or srun python -m ddpmon.doctor.
 
-    Exit codes: 0 clean (under a launcher: or warnings), 1 warnings, 2 the run would fail.
+    Exit codes: 0 no problem, 1 warnings (0 under a launcher), 2 the run would fail, 4 the output cannot be written.
     """
     from ddpmon.commands.doctor import doctor as command
 
@@ -187,29 +225,37 @@ def doctor(
 
 @app.command()
 def demo(
-    nproc: Annotated[int, typer.Option(min=2, max=64, help="Ranks to train with.")] = 4,
+    nproc: Annotated[int, typer.Option(parser=_number(int, 2, 64), metavar="N", help="Number of ranks.")] = 4,
     fault: Annotated[
         Fault,
         typer.Option(
             parser=_one_of(Fault),
             metavar=_choices(Fault),
-            help="Where one rank is made to lose time, from step 60 on.",
+            help="Where the slow rank loses time, from step 60 on.",
         ),
     ] = Fault.INPUT,
     steps: Annotated[
         int | None,
-        typer.Option(min=120, help="Steps to train; without it 180, or 600 in a terminal.", show_default=False),
+        typer.Option(
+            parser=_number(int, 120),
+            metavar="N",
+            help="Number of steps. Default: 600 in a terminal, 180 without one.",
+            show_default=False,
+        ),
     ] = None,
     fake_gpus: Annotated[
         int | None,
         typer.Option(
-            min=1, max=16, help="Give the ranks simulated GPUs, so many in all; needs a C compiler.", show_default=False
+            parser=_number(int, 1, 16),
+            metavar="N",
+            help="Number of simulated GPUs; needs a C compiler.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Train for real with one slow rank and watch it being named.
+    """Train a small model with one slow rank, and watch ddpmon find that rank.
 
-    Without a terminal it prints status lines and exits 0 if the slow rank was named, 1 otherwise.
+    Without a terminal it prints status lines and exits with 0 if ddpmon named the slow rank, else with 1.
     """
     from ddpmon.commands.demo import demo as command
 
@@ -218,20 +264,54 @@ def demo(
 
 @app.command()
 def simulate(
-    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 64,
-    hosts: Annotated[int | None, typer.Option(help="On how many hosts; without it, 8 ranks a host.")] = None,
+    ranks: Annotated[int, typer.Option(parser=_number(int, _ANY), metavar="N", help="Number of ranks.")] = 64,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            parser=_number(int, _ANY),
+            metavar="N",
+            help="Number of hosts. Default: 8 ranks on each.",
+            show_default=False,
+        ),
+    ] = None,
     scenario: Annotated[
         str,
-        typer.Option(help="healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."),
+        typer.Option(
+            metavar="SCENARIO", help="healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
+        ),
     ] = "mixed",
-    store: Annotated[str | None, typer.Option(help="Publish into this store; without it, host one.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="End after so long; without it, on Ctrl-C.")] = None,
-    step_ms: Annotated[float, typer.Option(help="What a step takes.")] = 500.0,
-    history_hours: Annotated[float, typer.Option(help="Pretend that the run has gone on for so long.")] = 0.0,
-    processes: Annotated[int | None, typer.Option(help="How many processes publish; without it, 2.")] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Publish to this store. Default: host one.", show_default=False),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            parser=_number(float, _ANY),
+            metavar="SECONDS",
+            help="End after this time. Default: run until Ctrl-C.",
+            show_default=False,
+        ),
+    ] = None,
+    step_ms: Annotated[
+        float, typer.Option(parser=_number(float, _ANY), metavar="MS", help="Duration of a step in milliseconds.")
+    ] = 500.0,
+    history_hours: Annotated[
+        float,
+        typer.Option(parser=_number(float, _ANY), metavar="HOURS", help="Pretend that the run has lasted this long."),
+    ] = 0.0,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            parser=_number(int, _ANY),
+            metavar="N",
+            help="Number of processes that publish. Default: 2.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(parser=_number(int, _ANY), metavar="N", help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Publish a simulated run, to try the dashboard at any size; it is labelled as simulated."""
+    """Publish a simulated run, to try the dashboard at any size. The run is labelled as simulated."""
     from ddpmon.commands.simulate import simulate as command
 
     leave(
@@ -250,11 +330,17 @@ def simulate(
 
 
 def main() -> None:
-    """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    app()
+    """Run the command line. Exit code 1 means a finding, so nothing else ends with it."""
+    open_streams()
+    if len(sys.argv) > 2 and sys.argv[1] in ("--install-completion", "--show-completion"):
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # makes Typer read the word: a shell it knows
+    try:
+        app(args=sys.argv[1:] or ["--help"])
+    except SystemExit as end:
+        leave(USAGE if end.code == 1 else int(end.code or 0))  # Typer's 1: a shell without completion
+    except Exception:
+        traceback.print_exc()
+        leave(BROKEN)
 
 
 if __name__ == "__main__":

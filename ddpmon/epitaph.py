@@ -7,7 +7,7 @@ import socket
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.wording import span
+from ddpmon.diagnose.wording import clean, span
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import discover, left_behind
@@ -17,15 +17,16 @@ def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
     """The state and the sentence of a run whose own store has gone, which is why it cannot be read: `reason`."""
     failed, mute = _failed(run), _mute(run)
     if not run.states:
-        return "lost", f"{reason}; the run has ended, or cannot be reached, before any of its ranks was heard of here"
+        return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
     if failed:
-        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last picture"
+        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last state"
     if left_behind(run.info.run_id):
-        host = f"rank 0 (pid {run.info.pid} on {run.info.host}), which hosts the store, ended without a word"
-        return "lost", f"the run was killed or has crashed: {host}; the launcher's output says which rank went first"
+        host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)}), which hosts the store"
+        which = "the output of the launcher shows which rank ended first"
+        return "lost", f"the run was killed or crashed: {host}, disappeared without a message; {which}"
     if not mute or run.info.host == socket.gethostname():
-        return "finished", "the run has ended; this is its last picture"
-    return "lost", f"{reason}; the run has ended or its host is cut off; still looking for it"
+        return "finished", "the run has ended; this is its last state"
+    return "lost", f"{reason}; the run has ended or its host is disconnected; ddpmon keeps trying"
 
 
 def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
@@ -38,12 +39,12 @@ def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
     """The state and the sentence of a run that is over and that its store remembers."""
     failed, mute = _failed(run), _mute(run)
     when = f"{span(float(np.nanmin(ages)))} ago"
-    memory = "what you see is what the store remembers of it"
+    memory = "this is its last state, as the store keeps it"
     if failed:
         return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"
     if mute:
         everyone = "every rank" if len(mute) == len(run.ranks) else _ranks(mute)
-        return "lost", f"{everyone} vanished without a word, the last {when}: killed, or cut off; {memory}"
+        return "lost", f"{everyone} disappeared without a message, the last {when}: killed or disconnected; {memory}"
     return "finished", f"the run ended {when}; {memory}"
 
 
@@ -63,7 +64,7 @@ def _mute(run: Run) -> list[int]:
 
 
 def _how(failed: list[int], mute: list[int]) -> str:
-    vanished = f"{_ranks(mute)} vanished without a word, " if mute else ""
+    vanished = f"{_ranks(mute)} disappeared without a message, " if mute else ""
     return f"{vanished}{_ranks(failed)} ended with an error"
 
 

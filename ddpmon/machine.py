@@ -98,8 +98,9 @@ class ProcessFigures(Struct, frozen=True, gc=False):
 
     Attributes:
         cpu_pct: percent of one core, all threads together; its DataLoader workers are in `workers_cpu_pct`.
-        runqueue_pct: share of the wall time that its training thread was ready to run but had no CPU.
-        runqueue_all_pct: the same summed over all its threads, so it may exceed 100.
+        runqueue_pct: share of the wall time that its training thread was ready to run but had no CPU, or one of the
+            autograd engine's threads, which launch the backward of a GPU, if that is more.
+        runqueue_all_pct: that of all its threads together, so it may exceed 100.
         switches_per_s: involuntary context switches of the training thread.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.
@@ -112,6 +113,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         memory_limit, memory_used: bytes, of the tightest cgroup above it; used is without reclaimable page cache.
         oom_kills: processes killed for memory in that cgroup.
         gpu_memory: device bytes that torch holds in this process.
+        nccl_groups: the process groups that this rank reduces in with NCCL.
     """
 
     cpu_pct: Number | None = None
@@ -134,6 +136,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     read_bytes_s: Number | None = None
     write_bytes_s: Number | None = None
     gpu_memory: Count | None = None
+    nccl_groups: Count | None = None
     unread: Reasons = {}
 
 

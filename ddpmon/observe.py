@@ -18,12 +18,14 @@ from ddpmon.choice import choose
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
+from ddpmon.diagnose.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, StepColumns, decode
 from ddpmon.snapshot import Link, RunState, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
+from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.turns import AT_ONCE, HOST_TURNS, HOSTS_AT_ONCE, RANK_TURNS, Turns
 
@@ -141,9 +143,10 @@ class Observer:
         target = self._target or self._discovered()
         if target is None:
             if self._run is None:
-                self._link = Link("waiting", "no run on this host now; start one, or give its address: tcp://host:port")
+                why = squatted() or "start one, or pass its address: tcp://host:port"
+                self._link = Link("waiting", f"there is no run on this host now; {why}")
             elif self._ended is None:  # when its store fell silent, its process was still there
-                raise StoreUnavailable("the run is not announced on this host any more")
+                raise StoreUnavailable("the run is no longer announced on this host")
             return
         store = connect(target, checks=self._checks)
         try:
@@ -166,7 +169,7 @@ class Observer:
         info, self._passed_over = choose(store, target, known.info.run_id if known is not None and kept else None)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
-                self._news = f"another run has started here: {info.name}; the one before it is over"
+                self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
                 self._news_until = time.monotonic() + _NEWS_S
             self._run, self._judge = Run(info), Judge()
             self._rank_turns = Turns(range(info.world_size), AT_ONCE, RANK_TURNS)
@@ -246,7 +249,7 @@ class Observer:
     def _lose(self, reason: str, *, silent: bool) -> None:
         """The store does not answer, or has gone: keep the last picture and say which."""
         if silent and self._store is not None:
-            self._link = Link("silent", f"{reason}: its host may be stopped or cut off; still asking")
+            self._link = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
             if self._is_half_open():
                 self._close_store()
             return
@@ -256,9 +259,9 @@ class Observer:
         if self._run is None:
             self._link = Link("waiting", reason)
         elif self._lasting:
-            self._link = Link("silent", f"{reason}; the run does not depend on it; still asking")
+            self._link = Link("silent", f"{reason}; the run does not depend on it; ddpmon keeps trying")
         elif epitaph.still_announced(self._run):
-            self._link = Link("silent", f"{reason}; its process is still there, so it is asked again")
+            self._link = Link("silent", f"{reason}; its process still runs, so ddpmon keeps trying")
         elif self._ended is None:
             self._ended, message = epitaph.store_gone(self._run, reason)
             self._link = Link("gone", message)
@@ -346,14 +349,14 @@ def _notices(run: Run, checks: Checks, passed_over: int) -> tuple[str, ...]:
     """What was set aside, and why."""
     said = checks.notices()
     if passed_over:
-        said.append(f"newer runs in this store that are not signed with this DDPMON_TOKEN: {passed_over}")
+        said.append(f"{passed_over} newer run{'s are' if passed_over > 1 else ' is'} not signed with this DDPMON_TOKEN")
     said += [
         f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
     ]
     noted = np.flatnonzero(run.standing.noted)[:5].tolist()
     said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
     if run.standing.thinned.any():
-        said.append("steps come faster than they can be sent: every second, fourth, ... is kept")
+        said.append("steps are faster than they can be sent: only every second, fourth, ... step is kept")
     if run.rings.set_aside:
-        said.append(f"{run.rings.set_aside} step records set aside: their durations cannot be true")
+        said.append(f"{run.rings.set_aside} step records were set aside: their durations are impossible")
     return tuple(said)

@@ -238,7 +238,7 @@ def _check_version(key: str, data: bytes) -> None:
     if version != SCHEMA_VERSION:
         raise SchemaMismatchError(
             f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
-            f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release on both sides"
+            f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release in the training and here"
         )
 
 

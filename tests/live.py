@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
+from tests.ranks import Group
 
 TINY = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32")
 
 
 class LiveRun:
-    """Ranks of the trainer, which starts them itself: torch is then imported once. They have a session of their own.
+    """Ranks of the trainer, each a process that leads a session of its own.
 
     Args:
         folder: where the discovery file and the log go.
@@ -31,27 +27,11 @@ class LiveRun:
 
     def __init__(self, folder: Path, ranks: int, *arguments: str) -> None:
         self.log = folder / "training.log"
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "trainer", f"--nproc={ranks}", *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.group = Group(ranks, "trainer", arguments, [self.log], environment={"XDG_RUNTIME_DIR": str(folder)})
 
     def end(self) -> None:
-        """Kill the launcher and every rank."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            family = psutil.Process(self.process.pid).children(recursive=True)
-            for process in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        """Kill every rank."""
+        self.group.end()
 
 
 @contextlib.contextmanager
@@ -70,7 +50,7 @@ def live_run(
 
 
 def watch_until(
-    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 120.0, run: LiveRun | None = None
+    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 120.0, log: Path | None = None
 ) -> Snapshot:
     """Tick until `what` holds; fails with the last picture in words when the deadline passes."""
     until = time.monotonic() + deadline_s
@@ -79,8 +59,8 @@ def watch_until(
         if what(snapshot):
             return snapshot
         if time.monotonic() > until:
-            log = run.log.read_text()[-2000:] if run else ""
-            pytest.fail(f"not seen in time: {snapshot.link} {snapshot.run} {snapshot.findings}\n{log}")
+            said = log.read_text()[-2000:] if log else ""
+            pytest.fail(f"not seen in time: {snapshot.link} {snapshot.run} {snapshot.findings}\n{said}")
         time.sleep(0.4)
 
 

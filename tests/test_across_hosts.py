@@ -164,7 +164,7 @@ def test_a_slow_link_is_the_networks_and_no_ranks(launch: Launch) -> None:
     assert transfer_rise_ms(launch.seen["slow_node"]) < THROTTLED_MS, "that host was late, the link was not"
     found = finding(launch.seen["slow_network"], "slow_network", [])
     assert found is not None
-    assert "on all ranks alike: the network is slow, and durations cannot tell whose link" in found["summary"]
+    assert "equally on all ranks: the network is slow, and durations do not show which link" in found["summary"]
 
 
 def test_a_second_watcher_that_comes_late_has_the_whole_history_and_its_going_changes_nothing(launch: Launch) -> None:

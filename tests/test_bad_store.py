@@ -105,7 +105,7 @@ def test_a_description_of_another_run_is_refused(store: MadeStore, observer: Obs
     seen = observer.tick()
     assert (seen.link.state, seen.run) == ("waiting", None)
     assert seen.link.message == (
-        f"ddpmon/{RUN_ID}/run: it describes another run, 'other-run': somebody has written over it"
+        f"ddpmon/{RUN_ID}/run: it describes another run, 'other-run': another process has overwritten it"
     )
     store.describe()
     store.settle()
@@ -155,7 +155,7 @@ def test_frames_that_are_not_believed_are_told_to_scripts_too(monkeypatch: pytes
     assert told["coverage"]["reporting"] == 1
     assert told["notices"] == ["2 frames dropped: not signed with this DDPMON_TOKEN"]
     (finding,) = [each for each in told["findings"] if each["kind"] == "monitor_degraded"]
-    assert "2 frames not believed within the last minute" in finding["summary"]
+    assert "2 frames refused within the last minute" in finding["summary"]
     assert finding["evidence"]["refused_frames"] == 2
 
 
@@ -173,8 +173,8 @@ def test_two_jobs_that_write_as_the_same_ranks_are_said_and_neither_is_cleared_a
     assert seen.heat is not None
     assert np.isfinite(seen.heat.work).sum() == 2 * 6, "the steps of all its frames are kept"
     assert degraded(seen) == (
-        "two processes write as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two jobs publish as one run, "
-        "and the picture is not that of either"
+        "two processes publish as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two trainings share one "
+        "run, and the figures describe neither"
     )
     assert seen.findings[0].severity == "warning"
 
@@ -220,7 +220,7 @@ def test_a_wrong_token_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
         store.describe("second")
         store.settle()
         assert said_by_watcher(store.url) == (
-            f"none of the 2 newest runs in the store at {store.url} is believed: "
+            f"none of the 2 newest runs in the store at {store.url} can be trusted: "
             f"2 are not signed with this DDPMON_TOKEN"
         )
 
@@ -240,9 +240,12 @@ def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -
     store.name(*(f"run-{number}" for number in range(9)))
     assert said_by_watcher(f"{store.url}/nobodys").endswith("; it holds run-8, run-7, run-6, run-5, run-4 and 4 more")
     assert (
-        said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} names run run-3, and does not describe it"
+        said_by_watcher(f"{store.url}/run-3") == f"the store at {store.url} lists run run-3, but does not describe it"
     )
-    assert said_by_watcher(store.url) == f"the store at {store.url} names 9 runs, and describes none of the newest 9"
+    assert (
+        said_by_watcher(store.url)
+        == f"the store at {store.url} lists 9 runs, but does not describe any of the newest 9"
+    )
 
 
 @pytest.mark.parametrize(("version", "word"), [(SCHEMA_VERSION - 1, "older"), (SCHEMA_VERSION + 1, "newer")])
@@ -252,7 +255,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     store.settle()
     sentence = (
         f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
-        f"use the same ddpmon release on both sides"
+        f"use the same ddpmon release in the training and here"
     )
     assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {sentence}"
     store.describe()
@@ -264,9 +267,9 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     assert seen.notices == (f"once: ddpmon/{RUN_ID}/rank/1: {sentence}",)
     (finding,) = [each for each in seen.findings if each.kind == "monitor_degraded"]
     assert (finding.severity, finding.ranks) == ("warning", (1,))
-    assert "rank 1 was never heard of" in finding.summary
+    assert "rank 1 has never reported" in finding.summary
     assert "1 frame rejected" in finding.summary
-    assert "only 1 of 2 ranks heard of" in finding.summary
+    assert "only 1 of 2 ranks have reported" in finding.summary
 
 
 def test_ten_thousand_foreign_keys_are_neither_a_run_nor_in_its_way(store: MadeStore, observer: Observer) -> None:
@@ -290,9 +293,7 @@ def test_a_listener_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(observe, "_REOPEN_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
-        said = (
-            f"somebody listens at 127.0.0.1:{port} and does not answer: a store that is stopped or cut off, or no store"
-        )
+        said = f"the process at 127.0.0.1:{port} does not answer: a store that is stopped or disconnected, or no store"
         assert said_by_watcher(f"tcp://127.0.0.1:{port}") == said
         assert said_by_status(f"tcp://127.0.0.1:{port}") == said
 
@@ -321,5 +322,5 @@ def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished
         seen = until(observer, lambda seen: seen.link.state == "gone")
     assert seen.run is not None
     assert seen.run.state == "lost"
-    assert "before any of its ranks was heard of" in seen.link.message
-    assert "before any of its ranks was heard of" in calm_sentence(seen)
+    assert "before any of its ranks reported" in seen.link.message
+    assert "before any of its ranks reported" in calm_sentence(seen)

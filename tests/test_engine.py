@@ -109,7 +109,7 @@ def test_a_run_that_has_ended_is_shown_as_a_memory(
     assert snapshot.run is not None
     assert (snapshot.link.state, snapshot.run.state) == ("gone", state)
     assert words in snapshot.link.message
-    assert "what the store remembers" in snapshot.link.message
+    assert "as the store keeps it" in snapshot.link.message
     assert [finding.kind for finding in snapshot.findings if finding.kind in ("rank_lost", "monitor_degraded")] == []
     assert "hunter2" not in str(status_object(snapshot)) + "\n".join(status_lines(snapshot))
     assert status(url, False, None) == 0
@@ -126,7 +126,7 @@ def test_a_run_that_vanished_is_lost_since_its_own_last_word_whatever_its_clock_
     assert snapshot.run is not None
     assert snapshot.ranks is not None
     assert (snapshot.link.state, snapshot.run.state) == ("gone", "lost")
-    assert "every rank vanished without a word, the last 30 min ago" in snapshot.link.message
+    assert "every rank disappeared without a message, the last 30 min ago" in snapshot.link.message
     assert set(snapshot.ranks.state) == {"lost"}
     assert 1800 <= min(snapshot.ranks.age_s) < 2000
     assert 1800 <= (snapshot.nodes[0].age_s or 0) < 2000
@@ -243,7 +243,7 @@ def test_signed_runs_are_believed_and_others_are_not(url: str, monkeypatch: pyte
     MadeRun(opened(url), "forged").speak()
     passing = looked(url)
     assert name(passing) == "made-run", "a run that is not signed is passed over"
-    assert passing.notices == ("newer runs in this store that are not signed with this DDPMON_TOKEN: 1",)
+    assert passing.notices == ("1 newer run is not signed with this DDPMON_TOKEN",)
     assert UNSIGNED in looked(f"{url}?run=forged").link.message
 
 

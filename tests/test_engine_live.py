@@ -29,28 +29,28 @@ def test_a_run_in_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         monkeypatch.setenv("DDPMON_STORE", server.url(":hunter2@"))
         monkeypatch.setenv("DDPMON_TOKEN", "a token of this run")
         with live_run(monkeypatch, tmp_path, 2, "--steps=100000", *TINY) as (run, observer):
-            first = watch_until(observer, lambda s: is_live(s) and step_of(s) > 5, run=run)
+            first = watch_until(observer, lambda s: is_live(s) and step_of(s) > 5, log=run.log)
             assert first.run is not None
             assert first.run.source == server.url()
             assert first.notices == ()
             assert [found.url for found in discover()] == [f"{server.url()}?run={first.run.id}"]
 
             server.freeze()
-            silent = watch_until(observer, lambda s: s.link.state == "silent", run=run)
+            silent = watch_until(observer, lambda s: s.link.state == "silent", log=run.log)
             assert "does not answer" in silent.link.message
             assert silent.run is not None
             assert silent.run.state == "running"
             server.thaw()
-            thawed = watch_until(observer, lambda s: is_live(s) and step_of(s) > step_of(silent), run=run)
+            thawed = watch_until(observer, lambda s: is_live(s) and step_of(s) > step_of(silent), log=run.log)
 
             server.kill()
             assert observer.tick().link.state == "silent"
             server.start()
-            again = watch_until(observer, lambda s: is_live(s) and step_of(s) > step_of(thawed), run=run)
+            again = watch_until(observer, lambda s: is_live(s) and step_of(s) > step_of(thawed), log=run.log)
             assert again.run is not None
             assert again.run.id == first.run.id
             with closing(RedisStore(parse_redis(server.url(":hunter2@"))[0], timeout_s=20.0)) as store:
-                watch_until(observer, lambda _: len(store._ask("KEYS", "*")) >= 7, run=run)
+                watch_until(observer, lambda _: len(store._ask("KEYS", "*")) >= 7, log=run.log)
                 keys = store._ask("KEYS", "*")
                 left_s = store._ask_each([("TTL", key) for key in keys])
             assert all(seconds > 0 for seconds in left_s), "no key stays for ever"
@@ -63,7 +63,7 @@ def test_a_run_in_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert snapshot.run is not None
         assert snapshot.link.state == "gone"
         assert snapshot.run.state == "lost"
-        assert "vanished without a word" in snapshot.link.message
+        assert "disappeared without a message" in snapshot.link.message
         assert snapshot.series is not None
         assert snapshot.series.step[0] == 0, "the whole run is there"
         assert "hunter2" not in str(status_object(snapshot))

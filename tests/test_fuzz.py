@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -71,14 +70,16 @@ def test_a_besieged_store_goes_on_serving_its_watcher(tmp_path: Path, monkeypatc
             taken = besiege((host, int(port)), CONNECTIONS, 5, look)
             assert taken == CONNECTIONS
             reached = _step(observer.tick())
-            time.sleep(0.5)
             assert wait_for(lambda: _step(observer.tick()) > reached + 10, 60.0)
-            last = observer.tick()
-            assert (last.link.state, last.coverage.reporting if last.coverage else 0) == ("live", 4)
+            assert wait_for(lambda: _is_whole(observer.tick()), 60.0)
         finally:
             observer.close()
             run.terminate()
             assert run.wait(60) == 0
+
+
+def _is_whole(snapshot: Snapshot) -> bool:
+    return snapshot.link.state == "live" and snapshot.coverage is not None and snapshot.coverage.reporting == 4
 
 
 def _step(snapshot: Snapshot) -> int:

@@ -17,11 +17,13 @@ pytest.importorskip("torch")
 from ddpmon.diagnose.finding import Finding
 from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
-from tests.live import TINY, LiveRun, live_run, watch_until
+from tests.live import live_run, watch_until
+from tests.probe.probe_ranks import grouped, private_runs
 
 CLASHES = ("cpu_", "gpu_", "numa_", "memory_", "shm_", "disk_", "nic_", "port_")
-QUIET_STEPS = 300
-STORE_PORT = 29480
+QUIET_STEPS = 100
+# Ranks that compute: a rank that sleeps through most of its step loses nothing to whoever takes its core meanwhile.
+COMPUTING = ("--layers=2", "--width=96", "--heads=2", "--batch=4", "--context=64")
 HOG = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 
 
@@ -73,7 +75,7 @@ def quota(pid: int, cpus: float) -> Iterator[None]:
         group.rmdir()
 
 
-def told(observer: Observer, run: LiveRun, kind: str, ranks: set[int], culprits: set[int] | None = None) -> Finding:
+def told(observer: Observer, log: Path, kind: str, ranks: set[int], culprits: set[int] | None = None) -> Finding:
     """Watch until the clash is told of these ranks, and of one of these culprits if some are given."""
     found: list[Finding] = []
 
@@ -84,7 +86,7 @@ def told(observer: Observer, run: LiveRun, kind: str, ranks: set[int], culprits:
         found[:] = [each for each in clashes(snapshot) if fits(each)]
         return bool(found)
 
-    watch_until(observer, seen, run=run)
+    watch_until(observer, seen, log=log)
     return found[0]
 
 
@@ -93,9 +95,8 @@ def test_clashes_are_named_with_rank_and_culprit_and_a_quiet_run_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    arguments = [*TINY, "--steps=1000000", "--fault=forward:rank=0+1,ms=20"]
-    with live_run(monkeypatch, tmp_path, 2, *arguments) as (run, observer):
-        quiet = watch_until(observer, lambda s: s.run is not None and (s.run.step or 0) >= QUIET_STEPS, run=run)
+    with live_run(monkeypatch, tmp_path, 2, *COMPUTING, "--steps=1000000") as (run, observer):
+        quiet = watch_until(observer, lambda s: s.run is not None and (s.run.step or 0) >= QUIET_STEPS, log=run.log)
         others = ("cpu_contention", "memory_pressure")  # whatever else runs here may be the reason
         assert [each for each in clashes(quiet) if each.kind not in others and each.severity != "info"] == []
         assert quiet.ranks is not None
@@ -103,29 +104,27 @@ def test_clashes_are_named_with_rank_and_culprit_and_a_quiet_run_has_none(
 
         for pid in pids:
             pin(pid, {first})
-        pinned = told(observer, run, "cpu_pinned", {0, 1})
+        pinned = told(observer, run.log, "cpu_pinned", {0, 1})
         assert f"share CPU {first}" in pinned.summary
         pin(pids[1], {second})
-        watch_until(observer, lambda s: all(each.kind != "cpu_pinned" for each in clashes(s)), run=run)
+        watch_until(observer, lambda s: all(each.kind != "cpu_pinned" for each in clashes(s)), log=run.log)
 
         with hogs(second) as culprits:
-            contention = told(observer, run, "cpu_contention", {1}, culprits)
+            contention = told(observer, run.log, "cpu_contention", {1}, culprits)
             assert f"pid {contention.evidence['pid']}" in contention.summary
 
         with quota(pids[1], 0.1):
-            throttled = told(observer, run, "cpu_throttled", {1})
+            throttled = told(observer, run.log, "cpu_throttled", {1})
             assert "0.1 CPUs" in throttled.summary
 
 
-def test_the_holder_of_the_port_that_was_wanted_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind(("127.0.0.1", STORE_PORT))
-            holder.listen()
-        except OSError:
-            pytest.skip(f"port {STORE_PORT} is in use on this machine")
-        with live_run(monkeypatch, tmp_path, 2, *TINY, "--steps=1000000") as (run, observer):
-            clash = told(observer, run, "port_clash", {0})
-            assert (clash.severity, clash.evidence["pid"]) == ("info", os.getpid())
-            assert str(STORE_PORT) in clash.summary
+def test_the_holder_of_the_port_that_was_wanted_is_named(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        stack.enter_context(private_runs(tmp_path))
+        log = tmp_path / "log"
+        scene, where = ("scenes_machine", 2, log, str(tmp_path), "with_folders"), {"WANTED_PORT": str(port)}
+        stack.enter_context(grouped(*scene, environment=where))
+        clash = told(stack.enter_context(contextlib.closing(Observer(None))), log, "port_clash", {0})
+    assert (clash.severity, clash.evidence["pid"]) == ("info", os.getpid())
+    assert str(port) in clash.summary

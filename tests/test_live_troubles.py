@@ -33,7 +33,7 @@ def told_of(
                 return finding is not None
             return "stack" in finding.evidence and float(finding.evidence["seconds"]) >= seconds
 
-        snapshot = watch_until(observer, told, run=run)
+        snapshot = watch_until(observer, told, log=run.log)
     finding = lasting(snapshot, kind)
     assert finding is not None
     return finding, snapshot

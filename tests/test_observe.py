@@ -34,7 +34,7 @@ def test_a_slow_rank_is_named_with_phase_and_onset(
 ) -> None:
     fault = f"--fault={phase}:rank=1,ms=200,from={ONSET}"
     with live_run(monkeypatch, tmp_path, ranks, "--steps=2000", fault, *TINY) as (run, observer):
-        snapshot = watch_until(observer, lambda s: verdict(s, 1, phase), run=run)
+        snapshot = watch_until(observer, lambda s: verdict(s, 1, phase), log=run.log)
     finding = verdict(snapshot, 1, phase)
     assert finding is not None
     assert snapshot.findings[0] is finding, "it is the first thing a reader sees"
@@ -52,10 +52,10 @@ def reporting(snapshot: Snapshot) -> int:
 
 def test_a_killed_rank_0_is_told_from_a_clean_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=5000", *TINY) as (run, observer):
-        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         assert snapshot.ranks is not None
         os.kill(int(snapshot.ranks.pid[0]), signal.SIGKILL)
-        last = watch_until(observer, lambda s: s.link.state == "gone", run=run)
+        last = watch_until(observer, lambda s: s.link.state == "gone", log=run.log)
     assert last.run is not None
     assert last.run.state in ("lost", "failed")
     assert step_of(last) > 20, "the last picture is kept"
@@ -63,9 +63,9 @@ def test_a_killed_rank_0_is_told_from_a_clean_end(monkeypatch: pytest.MonkeyPatc
 
 def test_a_clean_end_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=60", *TINY) as (run, observer):
-        watch_until(observer, lambda s: step_of(s) >= 0, run=run)
-        last = watch_until(observer, lambda s: s.link.state == "gone", run=run)
-        assert run.process.wait(timeout=60) == 0, run.log.read_text()
+        watch_until(observer, lambda s: step_of(s) >= 0, log=run.log)
+        last = watch_until(observer, lambda s: s.link.state == "gone", log=run.log)
+        assert run.group.wait(timeout=60) == 0, run.log.read_text()
     assert last.run is not None
     assert last.run.state == "finished"
     assert [f for f in last.findings if f.kind == "rank_lost"] == []
@@ -73,45 +73,45 @@ def test_a_clean_end_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_a_stopped_rank_is_lost_and_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
-        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         assert snapshot.ranks is not None
         pid = int(snapshot.ranks.pid[1])
         os.kill(pid, signal.SIGSTOP)
         try:
-            lost = watch_until(observer, lambda s: any(f.kind == "rank_lost" for f in s.findings), run=run)
+            lost = watch_until(observer, lambda s: any(f.kind == "rank_lost" for f in s.findings), log=run.log)
         finally:
             os.kill(pid, signal.SIGCONT)
         assert next(f for f in lost.findings if f.kind == "rank_lost").ranks == (1,)
         watch_until(
             observer,
             lambda s: step_of(s) > step_of(lost) + 5 and not any(f.kind == "rank_lost" for f in s.findings),
-            run=run,
+            log=run.log,
         )
 
 
 def test_a_stopped_store_is_silent_and_nobody_is_blamed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
-        snapshot = watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         assert snapshot.ranks is not None
         pid = int(snapshot.ranks.pid[0])
         os.kill(pid, signal.SIGSTOP)
         try:
-            silent = watch_until(observer, lambda s: s.link.state == "silent", run=run)
+            silent = watch_until(observer, lambda s: s.link.state == "silent", log=run.log)
         finally:
             os.kill(pid, signal.SIGCONT)
         assert silent.run is not None
         assert silent.run.state != "lost"
         assert "does not answer" in silent.link.message
-        watch_until(observer, lambda s: s.link.state == "live" and reporting(s) == 2, run=run)
+        watch_until(observer, lambda s: s.link.state == "live" and reporting(s) == 2, log=run.log)
 
 
 def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
-        watch_until(observer, lambda s: step_of(s) > 350, run=run)
+        watch_until(observer, lambda s: step_of(s) > 350, log=run.log)
         late = Observer(None)
         snapshot = late.tick()
         at_once = snapshot.series
-        watch_until(late, lambda s: s.series is not None and s.series.step[-1] > 350, run=run)
+        watch_until(late, lambda s: s.series is not None and s.series.step[-1] > 350, log=run.log)
         late.close()
     assert at_once is not None
     assert at_once.step[0] == 0
@@ -123,11 +123,11 @@ def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytes
 
 def test_the_observer_follows_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=first", *TINY) as (run, observer):
-        watch_until(observer, lambda s: step_of(s) > 20, run=run)
+        watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         run.end()
         watch_until(observer, lambda s: s.link.state == "gone")
         with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=second", *TINY) as (again, _):
-            snapshot = watch_until(observer, lambda s: s.link.state == "live" and step_of(s) > 0, run=again)
+            snapshot = watch_until(observer, lambda s: s.link.state == "live" and step_of(s) > 0, log=again.log)
     assert snapshot.run is not None
     assert snapshot.run.name == "second"
     assert snapshot.link.message.startswith("another run has started here: second")

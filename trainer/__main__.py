@@ -1,4 +1,7 @@
-"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`."""
+"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`.
+
+These are the commands in a checkout. Where ddpmon is installed the trainer is `ddpmon.trainer`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from trainer.config import Config, ConfigError, parse_args
-from trainer.launch import spawn
-from trainer.rank import STOPPED, listen_for_signals, refuse, run_rank
+from .config import Config, ConfigError, parse_args
+from .launch import spawn
+from .rank import STOPPED, listen_for_signals, refuse, run_rank
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +37,7 @@ def check_world(config: Config) -> None:
         ConfigError: two launchers at once, or a fault for a rank that does not exist.
     """
     if config.nproc and "RANK" in os.environ:
-        raise ConfigError("--nproc starts ranks itself: leave it out under torchrun")
+        raise ConfigError("--nproc starts the ranks itself: omit it under torchrun")
     ranks = config.nproc or int(os.environ.get("WORLD_SIZE", "1"))
     for fault in config.fault:
         if max(fault.ranks) >= ranks:

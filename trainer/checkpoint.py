@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.config import ConfigError
+from .config import ConfigError
 
 State = dict[str, Any]
 
@@ -47,7 +47,7 @@ def save(path: Path, state: State) -> bool:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         kept = "the previous one is intact" if path.exists() else "there is none yet"
-        print(f"trainer: checkpoint {path} not written ({error.strerror}); {kept}, training goes on", file=sys.stderr)
+        print(f"trainer: checkpoint {path} not written ({error.strerror}); {kept}, training continues", file=sys.stderr)
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Whether two runs computed the same, bit for bit: `python -m trainer.compare A.json B.json`."""
+"""Tells whether two runs computed the same, bit for bit: `python -m trainer.compare A.json B.json`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 Dump = dict[str, Any]
+_DESCRIPTION = "Tell whether two runs of the trainer computed the same, bit for bit, from what their --dump wrote."
 
 
 def write_dump(path: Path, first_step: int, losses: Sequence[float], model: nn.Module) -> None:
@@ -49,7 +50,7 @@ def read_dump(path: Path) -> Dump:
         if not {"first_step", "losses", "parameters"} <= dump.keys():
             raise ValueError
     except (OSError, ValueError, AttributeError):
-        raise ValueError(f"{path} is not a file written by `trainer --dump`") from None
+        raise ValueError(f"{path} is not a file written by the trainer's --dump") from None
     return dict(dump)
 
 
@@ -70,7 +71,7 @@ def differ(a: Dump, b: Dump) -> str | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare two dumps; return 0 if they are identical, 1 if they differ, 2 if there is nothing to compare."""
-    parser = argparse.ArgumentParser(prog="trainer.compare", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.compare", description=_DESCRIPTION)
     parser.add_argument("dump", type=Path, nargs=2)
     paths: list[Path] = parser.parse_args(argv).dump
     try:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.fault import FAULT_HELP, Fault, parse_fault
+from .fault import FAULT_HELP, Fault, parse_fault
+
+_DESCRIPTION = "Train a small byte-level GPT with DistributedDataParallel."
 
 
 class ConfigError(Exception):
@@ -80,7 +82,7 @@ def fault(text: str) -> Fault:
 
 def build_parser() -> Parser:
     """Return the parser of all options."""
-    parser = Parser(prog="trainer", description="Train a small byte-level GPT with DistributedDataParallel.")
+    parser = Parser(prog=f"python -m {__package__}", description=_DESCRIPTION)
     model_options(parser)
     run_options(parser)
     output_options(parser)
@@ -91,23 +93,28 @@ def model_options(parser: Parser) -> None:
     """Add what is learned: the text, the model and the optimisation."""
     count, add = number(int, 1), parser.add_argument_group("model and data").add_argument
     add("--text", type=Path, metavar="FOLDER", help="train on this folder's text (default: Python's standard library)")
-    add("--steps", type=count, default=600, help="optimizer steps in all")
-    add("--batch", type=count, default=8, help="samples of a rank in a micro-batch")
-    add("--context", type=count, default=64, help="bytes in a sample")
+    add("--steps", type=count, default=600, help="number of optimizer steps")
+    add("--batch", type=count, default=8, help="samples per rank and micro-batch")
+    add("--context", type=count, default=64, help="bytes per sample")
     add("--layers", type=count, default=4)
     add("--heads", type=count, default=4)
     add("--width", type=count, default=128)
-    add("--lr", type=number(float, 0), default=1e-3, help="AdamW's learning rate")
+    add("--lr", type=number(float, 0), default=1e-3, help="learning rate of AdamW")
     add("--seed", type=number(int, 0), default=0)
-    add("--accumulate", type=count, default=1, metavar="N", help="micro-batches in a step")
+    add("--accumulate", type=count, default=1, metavar="N", help="micro-batches per step")
 
 
 def run_options(parser: Parser) -> None:
     """Add how it runs: the processes, the communication and the injected faults."""
     add = parser.add_argument_group("distribution").add_argument
     add("--nproc", type=number(int, 0), default=0, help="start this many ranks here, without torchrun")
-    add("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="auto: nccl where every rank has a GPU")
-    add("--workers", type=number(int, 0), default=0, metavar="N", help="DataLoader processes of a rank")
+    add(
+        "--backend",
+        choices=("auto", "gloo", "nccl"),
+        default="auto",
+        help="auto: nccl if every rank has a GPU, else gloo",
+    )
+    add("--workers", type=number(int, 0), default=0, metavar="N", help="DataLoader workers per rank")
     add("--bucket-cap-mb", type=number(float, 0.001), default=1.0, metavar="MB", help="size of a gradient bucket")
     add("--comm-hook", choices=("none", "fp16", "powersgd"), default="none", help="compress gradients")
     add("--amp", action="store_true", help="autocast: bf16, or fp16 with loss scaling on older GPUs")
@@ -120,10 +127,15 @@ def output_options(parser: Parser) -> None:
     count, every = number(int, 1), number(int, 0)
     add = parser.add_argument_group("output").add_argument
     add("--name", default="trainer", help="the run's name in the monitor")
-    add("--buckets", action="store_true", help="let the monitor time every gradient bucket")
-    add("--log-every", type=count, default=20, metavar="K", help="steps from one line of progress to the next")
+    add("--buckets", action="store_true", help="let the monitor time each gradient bucket")
+    add("--log-every", type=count, default=20, metavar="K", help="steps between two lines of progress")
     add("--eval-every", type=every, default=0, metavar="K", help="steps between evaluations (0: none)")
-    add("--checkpoint", type=Path, metavar="FILE", help="write here; resume from here if it exists")
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="write checkpoints to this file, and resume from it if it exists",
+    )
     add("--checkpoint-every", type=count, default=100, metavar="K", help="steps between checkpoints")
     add("--dump", type=Path, metavar="FILE", help="write exact losses and a hash of the parameters (JSON)")
 
@@ -143,5 +155,5 @@ def parse_args(argv: Sequence[str] | None = None) -> Config:
     if config.dump is not None and not config.dump.parent.is_dir():
         raise ConfigError(f"--dump {config.dump} cannot be written: there is no folder {config.dump.parent}")
     if config.seed >= 2**31:
-        raise ConfigError(f"--seed {config.seed} is too large: stay below {2**31}")
+        raise ConfigError(f"--seed {config.seed} is too large: it must be below {2**31}")
     return config

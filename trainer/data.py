@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from trainer.config import Config, ConfigError
-from trainer.faults import come_late
+from .config import Config, ConfigError
+from .faults import come_late
 
 Batch = list[Tensor]
 CORPUS_BYTES = 1 << 20

@@ -10,13 +10,13 @@ DELAYS = {
     "input": "the data comes late",
     "forward": "forward takes longer",
     "backward": "backward takes longer",
-    "host": "the rank dawdles between two steps",
-    "gc": "forward is held up by a garbage collection with a slow finaliser in it",
+    "host": "the rank pauses between two steps",
+    "gc": "a garbage collection with a slow finalizer interrupts forward",
 }
 EVENTS = {
     "hang_input": "the dataset gets stuck",
-    "hang_forward": "forward loops for ever",
-    "skip": "the other ranks meet in a barrier after the step, this one does not come",
+    "hang_forward": "forward loops forever",
+    "skip": "the other ranks enter a barrier after the step, this one does not",
     "nan": "the loss is multiplied by NaN",
     "raise": "forward raises a RuntimeError",
     "end": "the data ends before the step",
@@ -61,13 +61,13 @@ def parse_fault(text: str) -> Fault:
     """
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
-        raise ValueError(f"'{kind}' in '{text}' is no kind of fault: {_HINT}")
+        raise ValueError(f"'{kind}' in '{text}' is not a kind of fault: {_HINT}")
     values = _parse_values(text, rest)
     for key in ("rank", "ms") if kind in DELAYS else ("rank",):
         if key not in values:
             raise ValueError(f"'{text}' lacks {key}=: {_HINT}")
     if kind in EVENTS and "ms" in values:
-        raise ValueError(f"'ms={values['ms']}' in '{text}' means nothing, {kind} is no delay: {_HINT}")
+        raise ValueError(f"'ms={values['ms']}' in '{text}' has no effect, since {kind} is not a delay: {_HINT}")
     until = int(values["until"]) if "until" in values else None
     fault = Fault(
         kind=kind,

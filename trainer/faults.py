@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.fault import Fault
+from .fault import Fault
 
 _IN_FORWARD = ("forward", "gc", "hang_forward", "raise")
 _IN_BLOCK = (*_IN_FORWARD, "backward")

@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.distributed.rendezvous import rendezvous
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
-from trainer.config import Config, ConfigError
+from .config import Config, ConfigError
 
 _LONGEST_TEMPDIR = 64  # bytes: the server's socket lies there, and a socket's path has 107 at most
 
@@ -70,7 +70,7 @@ def _start_method() -> str:
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPDIR:
         return "spawn"
     # torch._dynamo is what DDP and the optimizer import, for seconds, when they are made.
-    multiprocessing.set_forkserver_preload(["torch._dynamo", "trainer.loop"])
+    multiprocessing.set_forkserver_preload(["torch._dynamo", f"{__package__}.loop"])
     return "forkserver"
 
 
@@ -97,7 +97,9 @@ def pick_device(backend: str) -> torch.device:
     """
     needed, found = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if backend == "nccl" and found < needed:
-        raise ConfigError(f"--backend nccl needs a GPU for each of the {needed} ranks here, found {found}: use gloo")
+        raise ConfigError(
+            f"--backend nccl needs a GPU for each of the {needed} ranks on this host, and there are {found}: use gloo"
+        )
     if backend == "gloo" or found < needed:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -13,13 +13,14 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
-from trainer import checkpoint, compare
-from trainer.config import Config, ConfigError
-from trainer.data import Batch, Stream, read_corpus, split
-from trainer.faults import Faults
-from trainer.launch import Place
-from trainer.model import GPT
-from trainer.progress import Progress
+
+from . import checkpoint, compare
+from .config import Config, ConfigError
+from .data import Batch, Stream, read_corpus, split
+from .faults import Faults
+from .launch import Place
+from .model import GPT
+from .progress import Progress
 
 EVAL_BATCHES = 8
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from trainer.config import Config
+from .config import Config
 
 VOCABULARY = 256
 

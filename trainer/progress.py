@@ -47,7 +47,7 @@ class Progress:
         if self.pending:
             self._finish_lap()
         if not self.losses:
-            self.say(f"done: step {self.step} had been reached before, nothing to do")
+            self.say(f"done: step {self.step} was reached before, so there is nothing to do")
             return
         latest = self.losses[-self.log_every :]
         first, last = self.losses[0], sum(latest) / len(latest)

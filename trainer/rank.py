@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import torch
 
-from trainer.config import Config, ConfigError
-from trainer.launch import place
-from trainer.loop import train
+from .config import Config, ConfigError
+from .launch import place
+from .loop import train
 
 STOPPED = 130
 GRACE_S = 3.0

@@ -80,6 +80,6 @@ def _sentence(place: Place, error: Exception) -> str:
     address, port = place.meeting or ("", 0)
     words = (str(error) or type(error).__name__).splitlines()[0][:160]
     return (
-        f"host {place.host} cannot meet the others at {address}:{port} ({words}): "
-        "the ranks could not either; look at the address, the port and the firewall"
+        f"host {place.host} cannot reach the others at {address}:{port} ({words}): "
+        "the ranks could not either; check the address, the port and the firewall"
     )

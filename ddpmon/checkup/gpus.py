@@ -25,8 +25,8 @@ def check_gpus(facts: Facts) -> Iterator[Check]:
     split = {gpu.board for gpu in facts.gpus}
     usable = [gpu for gpu in facts.gpus if gpu.uuid not in split]  # a GPU that is split lends its instances
     if facts.ranks is not None and facts.ranks > len(usable):
-        text = f"{facts.ranks} ranks are planned for {len(usable)} GPUs: some would share one, which NCCL refuses"
-        yield Check("gpus", "failure", text, f"start {len(usable)} ranks on this host")
+        text = f"{facts.ranks} ranks are planned for {len(usable)} GPUs: some would share a GPU, which NCCL refuses"
+        yield Check("gpus", "failure", text, f"start at most {len(usable)} ranks on this host")
     found = [check for gpu in facts.gpus for check in (_busy(gpu), _held(gpu), _health(gpu), _slow(gpu), _link(gpu))]
     troubles = [check for check in found if check is not None]
     yield from troubles
@@ -35,14 +35,14 @@ def check_gpus(facts: Facts) -> Iterator[Check]:
         yield Check("gpus", "ok", f"{len(usable)} GPUs, idle and free")
 
 
-_NO_GPU = "look at nvidia-smi; in a container, start it with GPUs (--gpus all)"
+_NO_GPU = "run nvidia-smi; in a container, pass the GPUs in (docker run --gpus all)"
 
 
 def _busy(gpu: GpuFigures) -> Check | None:
     if gpu.utilization_pct is None or gpu.utilization_pct < _BUSY_PCT:
         return None
-    text = f"GPU {gpu.index} is {gpu.utilization_pct:.0f} % busy already{_with(gpu)}"
-    return Check("gpu busy", "warning", text, "end what runs there, or leave this GPU out with CUDA_VISIBLE_DEVICES")
+    text = f"GPU {gpu.index} is {gpu.utilization_pct:.0f} % busy{_with(gpu)}"
+    return Check("gpu busy", "warning", text, "end what runs there, or exclude this GPU with CUDA_VISIBLE_DEVICES")
 
 
 def _held(gpu: GpuFigures) -> Check | None:
@@ -52,14 +52,18 @@ def _held(gpu: GpuFigures) -> Check | None:
     if part < _HELD_PART and not gpu.processes:
         return None
     level: Level = "failure" if part > 1 - _MUCH_PART else "warning"
-    text = f"GPU {gpu.index}: {gpu.memory_used / 2**30:.1f} of {gpu.memory_total / 2**30:.0f} GiB are held{_with(gpu)}"
-    return Check("gpu memory", level, text, "a leftover of an earlier run? end it before you start")
+    text = (
+        f"GPU {gpu.index}: {gpu.memory_used / 2**30:.1f} of {gpu.memory_total / 2**30:.0f} GiB are in use{_with(gpu)}"
+    )
+    return Check(
+        "gpu memory", level, text, "end these processes before you start: they may be leftovers of an earlier run"
+    )
 
 
 def _with(gpu: GpuFigures) -> str:
     """By whom, where it can be seen."""
     if not gpu.processes:
-        return "" if gpu.processes is None else ", by processes that are hidden from here"
+        return "" if gpu.processes is None else " by processes that are not visible from here"
     return f" by {', '.join(named(found.process) for found in gpu.processes[:3])}"
 
 
@@ -73,7 +77,7 @@ def _health(gpu: GpuFigures) -> Check | None:
     if not told:
         return None
     text = f"GPU {gpu.index} has {', '.join(told)}"
-    return Check("gpu health", "warning", text, "have it reset or replaced; nvidia-smi -q tells more")
+    return Check("gpu health", "warning", text, f"have it reset or replaced; see nvidia-smi -q -i {gpu.index}")
 
 
 def _slow(gpu: GpuFigures) -> Check | None:
@@ -81,15 +85,15 @@ def _slow(gpu: GpuFigures) -> Check | None:
     if not reasons:
         return None
     hot = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
-    text = f"GPU {gpu.index} is held back{hot}: {', '.join(reasons)}"
-    return Check("gpu clocks", "warning", text, "look at its cooling and power supply")
+    text = f"GPU {gpu.index} is throttled{hot}: {', '.join(reasons)}"
+    return Check("gpu clocks", "warning", text, "check its cooling and power supply")
 
 
 def _link(gpu: GpuFigures) -> Check | None:
     if not gpu.pcie_width or not gpu.pcie_width_max or gpu.pcie_width >= gpu.pcie_width_max:
         return None
-    text = f"GPU {gpu.index} is on x{gpu.pcie_width} of x{gpu.pcie_width_max} PCIe lanes"
-    return Check("pcie", "warning", text, "reseat it; some boards share lanes between slots")
+    text = f"GPU {gpu.index} uses x{gpu.pcie_width} of x{gpu.pcie_width_max} PCIe lanes"
+    return Check("pcie", "warning", text, "reseat the GPU; some boards share lanes between slots")
 
 
 def _limits(gpus: list[GpuFigures]) -> Iterator[Check]:
@@ -98,5 +102,10 @@ def _limits(gpus: list[GpuFigures]) -> Iterator[Check]:
     most = {gpu.name: max(limit for limit, other in limits if other.name == gpu.name) for _, gpu in limits}
     for limit, gpu in limits:
         if limit < _CAPPED * most[gpu.name]:
-            text = f"GPU {gpu.index} may draw {limit:.0f} W, others of its kind {most[gpu.name]:.0f} W"
-            yield Check("gpu clocks", "warning", text, "set the same limit on all: nvidia-smi -pl")
+            text = f"GPU {gpu.index} may draw {limit:.0f} W, other GPUs of its kind {most[gpu.name]:.0f} W"
+            yield Check(
+                "gpu clocks",
+                "warning",
+                text,
+                f"set the same limit on all: nvidia-smi -i {gpu.index} -pl {most[gpu.name]:.0f}",
+            )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts
 from ddpmon.diagnose.clash.cpus import count, is_apart, mask_of
-from ddpmon.diagnose.wording import named
+from ddpmon.diagnose.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT
 
 _GIB = 1 << 30
@@ -29,8 +29,10 @@ def check_host(facts: Facts) -> Iterator[Check]:
     yield from _disks(facts)
     yield from _ports(facts)
     if facts.open_files is not None and facts.open_files < _FEW_FILES:
-        text = f"a process may hold only {facts.open_files} files open"
-        yield Check("open files", "warning", text, "ulimit -n 65536 (DataLoader workers share tensors through files)")
+        text = f"a process may open only {facts.open_files} files"
+        yield Check(
+            "open files", "warning", text, "run ulimit -n 65536 (DataLoader workers share tensors through files)"
+        )
 
 
 def usable_cpus(facts: Facts) -> float | None:
@@ -46,10 +48,10 @@ def _cpus(facts: Facts) -> Iterator[Check]:
     if usable is None:
         return
     limited = facts.process.quota_cpus is not None and facts.process.quota_cpus <= usable
-    whence = " (the quota of its cgroup)" if limited else ""
+    whence = " (quota of the cgroup)" if limited else ""
     has = f"{usable:g} CPUs are usable here{whence}"
     if facts.ranks is None:
-        yield Check("cpus", "ok", f"{has}; say --nproc to have them held against the ranks that you plan")
+        yield Check("cpus", "ok", f"{has}; add --nproc N to compare them with the ranks that you plan")
         return
     wanted = facts.ranks * (facts.threads or 1)
     threads = facts.threads or 1
@@ -58,11 +60,13 @@ def _cpus(facts: Facts) -> Iterator[Check]:
         yield Check("cpus", "ok", f"{has} for {plan}")
     elif facts.ranks > usable:
         yield Check(
-            "cpus", "warning", f"{has} for {plan}: ranks would wait for a CPU", "start fewer ranks on this host"
+            "cpus", "warning", f"{has} for {plan}: the ranks would wait for a CPU", "start fewer ranks on this host"
         )
     else:
         threads = max(1, int(usable // facts.ranks))
-        yield Check("cpus", "warning", f"{has} for {plan}: they would wait for a CPU", f"OMP_NUM_THREADS={threads}")
+        yield Check(
+            "cpus", "warning", f"{has} for {plan}: the threads would wait for a CPU", f"set OMP_NUM_THREADS={threads}"
+        )
 
 
 def _load(facts: Facts) -> Iterator[Check]:
@@ -76,16 +80,16 @@ def _load(facts: Facts) -> Iterator[Check]:
         return
     if stalled is None and taken < _BUSY * figures.cpu_count and (figures.load_1m or 0.0) < figures.cpu_count:
         return
-    waits = "" if stalled is None else f", and tasks wait for one {stalled:.0f} % of the time"
+    waits = "" if stalled is None else f", and tasks wait for a CPU {stalled:.0f} % of the time"
     ranks = f"{wanted} ranks" if wanted > 1 else "a rank"
-    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use already{waits}: {ranks} would have to share"
-    yield Check("cpu load", "warning", text, "look with top at what runs here; end it, or wait until it is over")
+    text = f"{taken:.1f} of {figures.cpu_count} CPUs are in use{waits}: {ranks} would have to share"
+    yield Check("cpu load", "warning", text, "see with top what runs here; end it, or wait until it has ended")
 
 
 def _hogs(facts: Facts) -> Iterator[Check]:
     for found in facts.figures.processes:
         if found.cpu_pct is not None and found.cpu_pct >= _HOG_PCT:
-            text = f"{named(found.process)} takes {found.cpu_pct:.0f} % of a CPU"
+            text = f"{named(found.process)} takes {cores(found.cpu_pct, facts.figures.cpu_count)}"
             yield Check("cpu hog", "warning", text, "end it, or keep the ranks off its CPUs (taskset, --cpu-bind)")
 
 
@@ -95,10 +99,10 @@ def _numa(facts: Facts) -> Iterator[Check]:
     for gpu in facts.gpus:
         node = gpu.numa_node
         if node is not None and 0 <= node < len(nodes) and is_apart(facts.process.cpus, nodes[node]):
-            text = (
-                f"GPU {gpu.index} is on NUMA node {node}, and this shell may not run there (CPUs {facts.process.cpus})"
+            text = f"GPU {gpu.index} is on NUMA node {node}, but this shell may only run on CPUs {facts.process.cpus}"
+            yield Check(
+                "numa", "warning", text, "bind each rank to the NUMA node of its GPU (torchrun --numa-binding, numactl)"
             )
-            yield Check("numa", "warning", text, "bind each rank to its GPU's node (torchrun --numa-binding, numactl)")
 
 
 def _memory(facts: Facts) -> Iterator[Check]:
@@ -111,7 +115,7 @@ def _memory(facts: Facts) -> Iterator[Check]:
     free = total - used
     text = f"{free / _GIB:.1f} of {total / _GIB:.0f} GiB of memory are free"
     if free < _TIGHT_MEMORY_PART * total:
-        yield Check("memory", "warning", text, "end what holds it before you start")
+        yield Check("memory", "warning", text, "end what uses it before you start")
     else:
         yield Check("memory", "ok", text)
 
@@ -126,16 +130,16 @@ def _disks(facts: Facts) -> Iterator[Check]:
             text = (
                 f"{disk.path}: {disk.free / _GIB:.1f} of {disk.total / _GIB:.0f} GiB are free ({', '.join(disk.uses)})"
             )
-            yield Check("disk", "warning", text, "make room: a checkpoint that does not fit ends the run")
+            yield Check("disk", "warning", text, "free some space: a checkpoint that does not fit ends the run")
 
 
 def _shm(total: int, free: int) -> Iterator[Check]:
     text = f"/dev/shm has {free / 2**20:,.0f} of {total / 2**20:,.0f} MiB free"
     if total < _SMALL_SHM:
-        advice = "DataLoader workers die with a bus error when it is full: docker run --shm-size=16g, or --ipc=host"
+        advice = "DataLoader workers die with a bus error when it is full: use docker run --shm-size=16g, or --ipc=host"
         yield Check("shared memory", "warning", text, advice)
     elif free < _TIGHT_SHM_PART * total:
-        yield Check("shared memory", "warning", text, "remove what earlier runs left in /dev/shm")
+        yield Check("shared memory", "warning", text, "remove the files of earlier runs from /dev/shm")
     else:
         yield Check("shared memory", "ok", text)
 
@@ -145,9 +149,11 @@ def _ports(facts: Facts) -> Iterator[Check]:
         by = "" if taken.process is None else f" by {named(taken.process)}"
         text = f"port {taken.port}, wanted for {taken.wanted_for}, is held{by}"
         if taken.wanted_for == RENDEZVOUS:
-            yield Check("port", "failure", text, "end its holder, or choose another: --master-port, --rdzv-endpoint")
+            yield Check(
+                "port", "failure", text, "end its holder, or choose another port: --master-port, --rdzv-endpoint"
+            )
         else:
-            yield Check("port", "ok", f"{text}: the next free one will be taken")
+            yield Check("port", "ok", f"{text}: the next free port will be used")
 
 
 RENDEZVOUS, STORE = "the rendezvous", "ddpmon's own store"

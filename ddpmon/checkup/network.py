@@ -19,19 +19,19 @@ def check_network(facts: Facts) -> Iterator[Check]:
         wrong = [name for name in _wanted(value) if not any(known.startswith(name) for known in names)]
         if wrong:
             text = f"{variable}={value}, but no interface {', '.join(wrong)} is up here"
-            yield Check("interface", "failure", text, f"choose one of {', '.join(sorted(names - {'lo'})) or 'none'}")
+            yield Check("interface", "failure", text, f"use one of {', '.join(sorted(names - {'lo'})) or 'none'}")
     if facts.hosts < 2:
         return
     if not facts.chosen and _is_loopback(facts.own_address):
         where = facts.own_address or "nothing"
-        text = f"the host's own name resolves to {where}: Gloo would offer that address to the other hosts"
-        yield Check("interface", "failure", text, f"GLOO_SOCKET_IFNAME={_best(facts)}, or mend /etc/hosts")
+        text = f"the name of this host resolves to {where}: Gloo would offer that address to the other hosts"
+        yield Check("interface", "failure", text, f"set GLOO_SOCKET_IFNAME={_best(facts)}, or correct /etc/hosts")
     elif not facts.chosen and len(real := _real(facts)) > 1:
-        text = f"{len(real)} interfaces are up ({', '.join(real)}) and none is chosen"
-        yield Check("interface", "ok", f"{text}: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME choose")
+        text = f"{len(real)} interfaces are up ({', '.join(real)}) and none is selected"
+        yield Check("interface", "ok", f"{text}: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME select one")
     else:
         yield Check(
-            "interface", "ok", f"through {', '.join(facts.chosen.values()) or facts.own_address or 'the only one'}"
+            "interface", "ok", f"{', '.join(facts.chosen.values()) or facts.own_address or 'the only one'} is used"
         )
 
 
@@ -69,6 +69,6 @@ def check_alike(hosts: Sequence[Facts]) -> Iterator[Check]:
             differing = True
             level: Level = "failure" if name in _BREAKS else "warning"
             text = f"{name} is {usual} on most hosts, but {', '.join(others[:8])}"
-            yield Check("versions", level, text, "install the same on every host")
+            yield Check("versions", level, text, "install the same version on every host")
     if len(hosts) > 1 and not differing:
-        yield Check("versions", "ok", f"the same on {len(hosts)} hosts")
+        yield Check("versions", "ok", f"the versions are the same on {len(hosts)} hosts")

@@ -80,7 +80,7 @@ def _first_host(environment: Mapping[str, str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return done.stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
-        raise ValueError("cannot tell which host is the first: set MASTER_ADDR to it") from None
+        raise ValueError("the first host is unknown: set MASTER_ADDR to it") from None
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -91,5 +91,5 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
         return int(value or "")
     except ValueError:
         raise ValueError(
-            f"{name}={value or ''} is no number: start this under torchrun or srun, or by itself"
+            f"{name}={value or ''} is not a number: start this under torchrun or srun, or by itself"
         ) from None

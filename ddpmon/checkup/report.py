@@ -30,7 +30,7 @@ def examine(hosts: Sequence[Facts], missing: Sequence[int] = ()) -> list[Check]:
     ]
     checks += check_alike(hosts)
     for host in missing:
-        checks.append(Check("hosts", "failure", f"host number {host} has not answered", "look at its own output"))
+        checks.append(Check("hosts", "failure", f"host number {host} has not answered", "read its own output"))
     return checks
 
 
@@ -39,7 +39,7 @@ def worst(checks: Sequence[Check]) -> int:
     return max((LEVELS.index(check.level) for check in checks), default=0)
 
 
-def as_text(hosts: Sequence[Facts], checks: Sequence[Check]) -> str:
+def as_lines(hosts: Sequence[Facts], checks: Sequence[Check]) -> list[str]:
     """A table: host by host, a line a check and one below it with what to do."""
     lines: list[str] = []
     for host in dict.fromkeys([*(facts.host for facts in hosts), *(check.host for check in checks)]):
@@ -51,9 +51,9 @@ def as_text(hosts: Sequence[Facts], checks: Sequence[Check]) -> str:
                     lines.append(f"  {'':6}  {'':<{_NAME_WIDTH}}  -> {check.advice}")
         lines.append("")
     counts = [sum(check.level == level for check in checks) for level in LEVELS]
-    verdict = ("nothing stands in the way", "it will run, but not well", "it will fail")[worst(checks)]
+    verdict = ("no problem found", "the run will start, but not run well", "the run will fail")[worst(checks)]
     lines.append(f"{verdict}: {counts[0]} ok, {_of(counts[1], 'warning')}, {_of(counts[2], 'failure')}")
-    return "\n".join(lines)
+    return lines
 
 
 def _of(number: int, what: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.plain import STDIN, STDOUT, complain, has_terminal, plain
 from ddpmon.commands.simulation import FOREIGN
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.diagnose.finding import Finding
@@ -29,12 +28,12 @@ OK, FAILED, USAGE = 0, 1, 2
 def demo(nproc: int, fault: str, steps: int | None, fake_gpus: int | None = None) -> int:
     """Train with a slow rank and watch; returns the exit code."""
     if importlib.util.find_spec("torch") is None:
-        complain("the demo trains with torch, which is not installed: pip install 'ddpmon[torch]'")
+        complain("the demo needs torch, which is not installed: pip install 'ddpmon[torch]'")
         return USAGE
     if fake_gpus is not None and fake_gpus < nproc:
-        complain(f"{nproc} ranks need {nproc} simulated GPUs, one each: --fake-gpus {nproc}")
+        complain(f"{nproc} ranks need one simulated GPU each: --fake-gpus {nproc}")
         return USAGE
-    plan = Plan(nproc, steps or (SHOWN_STEPS if _has_terminal() else JUDGED_STEPS), fault, fake_gpus or 0)
+    plan = Plan(nproc, steps or (SHOWN_STEPS if has_terminal(STDIN, STDOUT) else JUDGED_STEPS), fault, fake_gpus or 0)
     try:
         return _run(plan)
     except SimulationError as error:
@@ -52,22 +51,19 @@ def _run(plan: Plan) -> int:
 
 
 def _trouble(plan: Plan) -> str:
-    slow = f"from step {FAULT_FROM} on rank {plan.slow_rank} loses {plan.delay_ms} ms a step: {plan.fault}"
-    return slow if not plan.fake_gpus else f"{slow}. Their GPUs are simulated, with a {FOREIGN} on the first"
+    where = "host code" if plan.fault == "host" else plan.fault
+    slow = f"from step {FAULT_FROM} on, rank {plan.slow_rank} is slowed down by {plan.delay_ms} ms a step in {where}"
+    return slow if not plan.fake_gpus else f"{slow}. The GPUs are simulated, with a {FOREIGN} on the first"
 
 
 def _accompany(plan: Plan, training: Training) -> int:
-    if _has_terminal():
+    if has_terminal(STDIN, STDOUT):
         return _show(training)
     run = training.wait_until_announced(START_LIMIT_S)
     if run is None:
-        complain("the training run did not start")
+        complain("the training did not start")
         return FAILED
     return _judge(plan, training, _follow(training, run))
-
-
-def _has_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _show(training: Training) -> int:
@@ -110,7 +106,7 @@ def _judge(plan: Plan, training: Training, named: Finding | None) -> int:
     print(f"expected: rank {plan.slow_rank}, {phase}, since step {FAULT_FROM} (within {ONSET_TOLERANCE})")
     print(f"found:    {_described(named)}")
     if training.exit_code() != 0:
-        complain(f"the training run ended with exit code {training.exit_code()}")
+        complain(f"the training ended with exit code {training.exit_code()}")
         return FAILED
     return OK if named is not None and _is_right(plan.slow_rank, phase, named) else FAILED
 
@@ -130,8 +126,8 @@ def _is_right(slow_rank: int, phase: str, named: Finding) -> bool:
 def _show_log(training: Training) -> None:
     time.sleep(GRACE_S)  # whoever ends the training by a signal mostly sends us one too, which ends us here, quietly
     if training.was_signalled:
-        complain("the training run was ended by a signal")
+        complain("the training was ended by a signal")
         return
-    complain("the end of the training run's log:")
+    complain("the last lines of the training's log:")
     for line in training.last_lines(LOG_LINES):
         complain(f"  {line}")

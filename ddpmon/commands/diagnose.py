@@ -47,7 +47,7 @@ def _complain_of_rows(verdict: TableVerdict) -> None:
     for complaint in verdict.complaints:
         complain(complaint)
     if verdict.refused > len(verdict.complaints):
-        complain(f"{verdict.refused - len(verdict.complaints):,} more rows cannot be read")
+        complain(f"{verdict.refused - len(verdict.complaints):,} more rows could not be read")
 
 
 def _found(verdict: TableVerdict, floor: Severity) -> bool:

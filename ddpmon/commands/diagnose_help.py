@@ -1,8 +1,8 @@
 """What `ddpmon diagnose --help` says: the columns, and a table to begin with."""
 
-DIAGNOSE_HELP = """Judge a table made from logs: the same verdicts as over a live run.
+DIAGNOSE_HELP = """Diagnose a table made from logs: the same findings as for a live run.
 
-TABLE is text with one row a step and rank, and a heading:
+TABLE is text with a heading and one row for each step and rank:
 
 \b
   step,rank,duration_ms,exposed_ms,forward_ms
@@ -30,27 +30,29 @@ left empty, and a row, rank or column that is not there, is missing, not zero. D
 
 duration_ms alone is refused: under synchronous DDP every rank's step takes equally long.
 
-With --marks, TABLE has one row a mark instead, as a profiler's trace gives them:
+With --marks, TABLE has one row per mark instead, for example from a profiler's trace:
 
 \b
   step,rank,mark,host_ms,device_ms
   7,0,forward,1041.22,1041.30
 
 \b
-  step       the training loop's iteration: its optimizer marks come behind synced
-  mark       input (the loader has returned; host time only), forward (begins),
-             forwarded (has ended), ready (last gradient computed), synced (reduced),
-             optimizer (begins), optimized (has ended); forward, ready and synced
-             are needed
+  step       the training loop's iteration; its optimizer marks come after
+             synced
+  mark       input (the loader has returned; host time only), forward
+             (begins), forwarded (has ended), ready (last gradient computed),
+             synced (all reduced), optimizer (begins), optimized (has ended);
+             forward, ready and synced are needed
   host_ms    when the host recorded it
   device_ms  when the device passed it; empty where there is no device time
   rank, node as above
 
-Both times count from any zero of their own. With device times, ranks are judged by their own pace: what a step would
-take the rank if it never waited for the others.
+Both clocks may count from any moment, another one on each rank. With device times, ranks are judged by their own pace:
+the time that a step would take if the rank never waited for the others.
 
 Findings that were over before the table's end are shown too, and count for --fail-on with their worst severity. Rows
 that cannot be read are named by line on stderr, and left out.
 
-Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, or a table that cannot be judged.
+Exit codes: 0 read, 1 a finding at or above --fail-on, 2 usage, or a table that cannot be judged,
+4 the output cannot be written.
 """

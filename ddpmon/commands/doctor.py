@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.checkup.gather import UnreachableError, gather
 from ddpmon.checkup.place import find_place
-from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
+from ddpmon.checkup.report import as_lines, as_object, dumps, examine, worst
 from ddpmon.checkup.survey import survey
 from ddpmon.commands.plain import complain, plain
 
@@ -30,6 +30,6 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> int:
     if as_json:
         print(dumps(as_object(hosts, checks)), flush=True)
     else:
-        print("\n".join(plain(line) for line in as_text(hosts, checks).splitlines()), flush=True)
+        print("\n".join(map(plain, as_lines(hosts, checks))), flush=True)
     code = worst(checks)
     return OK if place.launched and code == WARNINGS else code

@@ -6,12 +6,12 @@ import os
 import selectors
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 
 from ddpmon.commands.listing import Listed, read_listing
-from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.commands.plain import STDIN, has_terminal
+from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 
 LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
 MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
@@ -27,8 +27,8 @@ def ssh_command(host: str, *options: str) -> list[str]:
         TargetError: `host` or DDPMON_SSH makes no sense.
     """
     if not host or host.startswith("-") or not host.isprintable() or any(letter.isspace() for letter in host):
-        raise TargetError(f"{host!r} is no host: --ssh takes user@host, or a name from your ssh configuration")
-    unattended = () if sys.stdin.isatty() else ("-o", "BatchMode=yes")
+        raise TargetError(f"{host!r} is not a host: --ssh takes user@host, or a name from your ssh configuration")
+    unattended = () if has_terminal(STDIN) else ("-o", "BatchMode=yes")
     return [*_words("DDPMON_SSH", "ssh"), "-o", "ConnectTimeout=10", *unattended, *options, host]
 
 
@@ -53,7 +53,7 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
     Raises:
         StoreUnavailable: it cannot be run, fails, or prints something else.
     """
-    limit = LIMIT_WITH_A_PERSON_S if sys.stdin.isatty() else LIMIT_S
+    limit = LIMIT_WITH_A_PERSON_S if has_terminal(STDIN) else LIMIT_S
     try:
         done = _run(command, limit)
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
     if len(done.stdout) > MOST_BYTES:
-        raise StoreUnavailable(f"{where} says far more than a list of runs would take")
+        raise StoreUnavailable(f"the answer of {where} is far longer than a list of runs")
     lines = [
         line for line in done.stdout.splitlines() if line.startswith(b"{")
     ]  # a shell's start-up files may talk too
@@ -70,9 +70,9 @@ def ask(command: Sequence[str], where: str) -> list[Listed]:
             return []
         raise StoreUnavailable(_refusal(done, command[0], where))
     try:
-        return [run for line in lines for run in read_listing(line).runs]
+        return [run for line in lines for run in read_listing(line).runs if is_run_id(run.id)]
     except ValueError as error:
-        raise StoreUnavailable(f"the ddpmon on {where} does not answer as this one understands: {error}") from None
+        raise StoreUnavailable(f"the answer of the ddpmon on {where} cannot be read here: {error}") from None
 
 
 def _run(command: Sequence[str], limit_s: float) -> Done:
@@ -117,17 +117,17 @@ def _hear(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]
 def last_line(said: bytes) -> str:
     """What a command said last on stderr, where the reason usually stands."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it did not say why"
+    return lines[-1][:300] if lines else "it gave no reason"
 
 
 def _refusal(done: Done, program: str, where: str) -> str:
     reason = last_line(done.stderr)
     if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
-        return f"there is no ddpmon on {where}'s PATH: set DDPMON_REMOTE to its path there, such as ~/venv/bin/ddpmon"
+        return f"ddpmon is not on the PATH of {where}: set DDPMON_REMOTE to its path there, such as ~/venv/bin/ddpmon"
     if done.returncode == SSH_FAILED:
         return f"{program} could not log in to {where}: {reason}"
     if "No such command" in reason or "No such option" in reason:
-        return f"the ddpmon on {where} is too old to list runs: install the release that is here"
+        return f"the ddpmon on {where} is too old to list runs: install the release that is installed here"
     return f"asking {where} for its runs failed (exit code {done.returncode}): {reason}"
 
 

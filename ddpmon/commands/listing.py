@@ -87,7 +87,7 @@ def read_listing(line: bytes) -> Listing:
 
 def runs_here() -> list[Listed]:
     """What the runs on this host say of themselves, newest first; no store is read."""
-    return [_announced(announcement) for announcement in discover()][:RUNS_SHOWN]
+    return [_announced(run) for run in discover() if is_run_id(run.run_id)][:RUNS_SHOWN]
 
 
 def runs_of(url: str) -> list[Listed]:

@@ -34,7 +34,7 @@ def look_once(target: str | None) -> Snapshot:
     if isinstance(answer, TargetError):
         raise answer
     if isinstance(answer, BaseException):
-        raise StoreUnavailable(f"the run could not be read: {answer}") from answer
+        raise StoreUnavailable(f"the run cannot be read: {answer}") from answer
     return answer
 
 

@@ -12,6 +12,7 @@ from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
 from ddpmon.commands.plain import complain, plain
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 
 OK, USAGE, NO_RUN = 0, 2, 3
@@ -37,15 +38,13 @@ def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
     elif runs:
         print("\n".join(table(runs, commands)))
     if not runs:
-        complain(f"no run {f'on {ssh}' if ssh else f'in {redacted(target)}' if target else 'on this host'}")
+        complain(f"no run {f'on {ssh}' if ssh else f'in {redacted(target)}' if target else _nowhere()}")
     return OK if runs else NO_RUN
 
 
 def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
     if ssh is not None and target is not None:
-        raise TargetError(
-            "a TARGET and --ssh exclude each other: the one is a store, the other a host with its own runs"
-        )
+        raise TargetError("STORE and --ssh exclude each other: one is a store, the other a host with its own runs")
     if ssh is not None:
         return runs_over_ssh(ssh, *(["--brief"] if brief else []))
     if target is not None:
@@ -54,6 +53,10 @@ def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
         runs = runs_here()
         runs += [] if brief else _elsewhere(runs)  # who asks briefly asks for what is on this host
     return runs if brief else looked_at(runs, target)
+
+
+def _nowhere() -> str:
+    return f"on this host{f'; {why}' if (why := squatted()) else ''}"
 
 
 def _elsewhere(known: Sequence[Listed]) -> list[Listed]:

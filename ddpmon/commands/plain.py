@@ -1,10 +1,55 @@
-"""Plain words on a plain terminal: what a run calls itself is data, never an escape code."""
+"""Plain words on a plain terminal: what a run calls itself is data, never an escape code; and how a command ends."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
+
+NOT_WRITTEN, READER_GONE = 4, 141  # the latter is what a shell reports of a process that SIGPIPE has ended
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+class _Stream(io.FileIO):
+    """Standard output or error: after the first write that fails, the rest goes to /dev/null.
+
+    A command without its output has failed: it ends with an exit code of its own. One without stderr goes on.
+    """
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if self.fileno() == STDOUT:
+                _end_without_output(error)
+            return len(data)
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    if error.errno == errno.EPIPE:
+        raise SystemExit(READER_GONE) from None
+    why = "it is closed" if error.errno == errno.EBADF else error.strerror
+    complain(f"standard output cannot be written: {why}")
+    raise SystemExit(NOT_WRITTEN) from None
+
+
+def open_streams() -> None:
+    """Let stdout and stderr say in one way that they cannot be written, and hold the number of one that is closed."""
+    for number, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:  # else the next file or socket would be taken for it; a write here fails as on a closed one
+            os.dup2(os.open(os.devnull, os.O_RDONLY), number)
+        buffer = io.BufferedWriter(_Stream(number, "w", closefd=False))
+        encoding = "utf-8" if stream is None else stream.encoding
+        setattr(sys, name, io.TextIOWrapper(buffer, encoding, "replace", line_buffering=True))
+
+
+def has_terminal(*numbers: int) -> bool:
+    """Whether all of these standard streams are a terminal; one that is closed is none."""
+    return all(os.isatty(number) for number in numbers)
 
 
 def plain(text: str) -> str:

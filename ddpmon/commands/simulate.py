@@ -13,7 +13,7 @@ from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, USAGE, FAILED = 0, 2, 3
 
 
 def simulate(store: str | None, **options: object) -> int:
@@ -25,7 +25,7 @@ def simulate(store: str | None, **options: object) -> int:
         complain(str(error))
         return USAGE
     if target is None and importlib.util.find_spec("torch") is None:
-        complain("hosting a store needs torch, which is not installed: pip install 'ddpmon[torch]', or --store URL")
+        complain("hosting a store needs torch, which is not installed: pip install 'ddpmon[torch]', or use --store URL")
         return USAGE
     try:
         return _publish(plan, target)
@@ -40,20 +40,25 @@ def _publish(plan: Plan, target: Target | None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     with host.simulate(plan, target) as simulation:
         print(
-            f"simulating {plan.ranks:,} ranks on {plan.nodes:,} hosts ({plan.scenario}); "
-            f"to see them: ddpmon watch {shlex.quote(simulation.url)}",
+            f"simulating {_count(plan.ranks, 'rank')} on {_count(plan.nodes, 'host')} (scenario {plan.scenario}); "
+            f"to watch: ddpmon watch {shlex.quote(simulation.url)}",
             flush=True,
         )
         with contextlib.suppress(KeyboardInterrupt):
             simulation.wait(plan.seconds)
         done = simulation.end()
     print(
-        f"published {done.rank_frames:,} rank frames, {done.history_frames:,} histories, {done.node_frames:,} host "
-        f"frames: {done.bytes / 1e6:,.1f} MB; {done.missed:,} frames could not be sent in time"
+        f"published {_count(done.rank_frames, 'rank frame')}, {_count(done.history_frames, 'history frame')} and "
+        f"{_count(done.node_frames, 'host frame')}, {done.bytes / 1e6:,.1f} MB in all; "
+        f"{_count(done.missed, 'frame')} could not be sent in time"
     )
     if done.error:
         complain(done.error)
     return FAILED if done.error else OK
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

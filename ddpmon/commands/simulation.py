@@ -22,10 +22,13 @@ class Simulation:
 
     Attributes:
         environment: the variables with which the training finds them.
+        foreign: the script of the foreign process, whose name says what it is.
     """
 
     def __init__(self, gpus: int, folder: Path) -> None:
         self._path = folder / "gpus.txt"
+        self.foreign = folder / "simulated_foreign_process.py"
+        self.foreign.write_text(_STAND_IN)
         self._gpus = [SimulatedGpu(f"GPU-simulated-{index}") for index in range(gpus)]
         self._scenario = Scenario(self._gpus)
         self._scenario.write(self._path)
@@ -56,7 +59,7 @@ class Simulation:
 def moving(simulation: Simulation, ranks: Callable[[], Sequence[int]]) -> Iterator[None]:
     """Move the figures as long as the block runs; the foreign process is a real one that only waits."""
     over = threading.Event()
-    foreign = subprocess.Popen([sys.executable, "-c", _STAND_IN, FOREIGN], stdin=subprocess.PIPE)
+    foreign = subprocess.Popen([sys.executable, str(simulation.foreign)], stdin=subprocess.PIPE)
 
     def move() -> None:
         while not over.wait(1.0):

@@ -40,20 +40,22 @@ def find_job(number: str) -> Job:
         StoreUnavailable: there is no Slurm here, or no such job, or it is not running.
     """
     if not _JOB.fullmatch(number):
-        raise TargetError(f"{number!r} is no Slurm job: --slurm takes its number, such as 4711 or 4711_3")
+        raise TargetError(f"{number!r} is not a Slurm job: --slurm takes its number, such as 4711 or 4711_3")
     asked = _slurm("squeue", "--noheader", f"--jobs={number}", "--states=all", "--format=%T %A %i %N").splitlines()
     parts = [part for line in asked if len(part := line.split()) >= _PARTS - 1]
     running = [part for part in parts if part[0] == "RUNNING" and len(part) == _PARTS]
     if len(running) > 1:
-        raise TargetError(f"job {number} is several: name one of {', '.join(part[2] for part in running[:16])}")
+        raise TargetError(
+            f"job {number} is an array of several jobs: name one of {', '.join(part[2] for part in running[:16])}"
+        )
     if not parts:
-        raise StoreUnavailable(f"Slurm does not know job {number}: it has ended, or is another cluster's")
+        raise StoreUnavailable(f"Slurm does not know job {number}: it has ended, or it belongs to another cluster")
     if not running:
-        raise StoreUnavailable(f"job {number} is {parts[0][0]}: there is nothing to watch on its nodes")
+        raise StoreUnavailable(f"job {number} is {parts[0][0]}: there is nothing to watch on its hosts")
     _, plain_number, _, nodes = running[0]
     names = _slurm("scontrol", "show", "hostnames", nodes).split()
     if not names:
-        raise StoreUnavailable(f"Slurm does not say which nodes {nodes!r} of job {number} are")
+        raise StoreUnavailable(f"Slurm does not list the hosts {nodes!r} of job {number}")
     return Job(plain_number, tuple(names))
 
 
@@ -67,7 +69,7 @@ def runs_of_job(job: Job) -> list[Listed]:
     found = ask(job.step(1, command), job.nodes[0])
     if found or len(job.nodes) == 1:
         return found
-    return ask(job.step(len(job.nodes), command), f"the nodes of job {job.number}")
+    return ask(job.step(len(job.nodes), command), f"the hosts of job {job.number}")
 
 
 def _slurm(*command: str) -> str:
@@ -77,9 +79,7 @@ def _slurm(*command: str) -> str:
         StoreUnavailable: it is not there or fails.
     """
     if shutil.which(command[0]) is None:
-        raise StoreUnavailable(
-            f"there is no {command[0]} here: --slurm needs a host where Slurm's commands are installed"
-        )
+        raise StoreUnavailable(f"{command[0]} is not installed here: --slurm needs a host with the Slurm commands")
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -27,7 +27,7 @@ def status(
         complain(str(error))
         return NO_RUN
     if snapshot.run is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
-        complain(snapshot.link.message or "no run found")
+        complain(snapshot.link.message or "no run was found")
         return NO_RUN
     print(dumps(status_object(snapshot)) if as_json else _for_a_person(snapshot))
     return FOUND if fail_on is not None and _found(snapshot, fail_on) else OK

@@ -70,10 +70,10 @@ def figures_line(snapshot: Snapshot) -> str:
 
 
 def _headline(run: RunView) -> str:
-    nodes = f"{len(run.nodes)} node{'s' if len(run.nodes) != 1 else ''}"
+    hosts = f"{len(run.nodes)} host{'s' if len(run.nodes) != 1 else ''}"
     elapsed = "" if run.elapsed_s is None else f"   {int(run.elapsed_s // 60)} min {int(run.elapsed_s % 60)} s"
     return plain(
-        f"{run.name}   {run.state}   {run.world_size} ranks on {nodes}   {run.backend}{elapsed}   {run.source}"
+        f"{run.name}   {run.state}   {run.world_size} ranks on {hosts}   {run.backend}{elapsed}   {run.source}"
     )
 
 
@@ -107,7 +107,7 @@ def _trace(finding: Finding, ranks: Ranks) -> Iterator[str]:
 def _more_figures(job: JobView) -> str:
     efficiency = None if job.sync_efficiency is None else 100 * job.sync_efficiency
     return (
-        f"sync efficiency {_figure(efficiency, 0)} %   lost to waiting {_figure(job.lost_to_waiting_pct, 0)} %   "
+        f"busy {_figure(efficiency, 0)} %   waiting {_figure(job.lost_to_waiting_pct, 0)} %   "
         f"all-reduce {_figure(job.allreduce_ms, 1)} ms   exposed {_figure(job.exposed_ms, 1)} ms   "
         f"bus bandwidth {_figure(job.busbw_gb_s, 2)} GB/s"
     )
@@ -115,12 +115,16 @@ def _more_figures(job: JobView) -> str:
 
 def _coverage(coverage: Coverage | None) -> str:
     if coverage is None:
-        return "no rank has been heard from"
+        return "no rank has reported"
     return f"{coverage.reporting}/{coverage.expected} ranks reporting, oldest {_figure(coverage.oldest_age_s, 1)} s"
 
 
 def _monitor(job: JobView) -> str:
-    return f"monitor {_figure(job.monitor_us, 0)} us/step, {job.dropped:,} dropped"
+    return f"probe {_figure(job.monitor_us, 0)} µs/step, {_dropped(job.dropped)}"
+
+
+def _dropped(records: int) -> str:
+    return f"{records:,} record{'s' if records != 1 else ''} dropped"
 
 
 def _hosts(snapshot: Snapshot) -> Iterator[str]:
@@ -141,7 +145,7 @@ def _table(ranks: Ranks) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield from (_aligned(row, widths) for row in rows)
     if len(order) > len(shown):
-        yield f"and {len(order) - len(shown)} more"
+        yield f"and {len(order) - len(shown)} more ranks"
 
 
 def _worst_first(ranks: Ranks) -> list[int]:

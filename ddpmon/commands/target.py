@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
+from ddpmon.commands.plain import plain
 from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -36,13 +37,13 @@ def reached(target: str | None, ssh: str | None = None, slurm: str | None = None
         StoreUnavailable: there is no such run, or no way to it.
     """
     if ssh is not None and slurm is not None:
-        raise TargetError("--ssh and --slurm exclude each other: a job's nodes are reached through Slurm")
+        raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
     if ssh is not None:
         with _through(ssh, _on_host(target, ssh)) as address:
             yield address
     elif slurm is not None:
         job = find_job(slurm)
-        run = _chosen(runs_of_job(job), target, f"the nodes of job {slurm}", f"--slurm {slurm} ")
+        run = _chosen(runs_of_job(job), target, f"the hosts of job {slurm}", f"--slurm {slurm} ")
         with _way_to(job, run) as address:
             yield address
     else:
@@ -79,11 +80,13 @@ def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
     if _is_folder(target):
         return TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
     if target.endswith(".ddpmon"):
-        return TargetError(f"{target!r} is no file, and no run on this host is called so: `ddpmon ls` lists runs")
+        return TargetError(f"{target!r} is neither a file nor a run on this host: `ddpmon ls` lists runs")
     if lacks_scheme(target):
-        return TargetError(f"no run on this host is called {target!r}: an address is tcp://{target}")
+        return TargetError(f"no run on this host is called {target!r}; if it is an address, write tcp://{target}")
     if trouble:
-        return StoreUnavailable(f"no run on this host is called {target!r}, and beyond it: {trouble}")
+        return StoreUnavailable(
+            f"no run on this host is called {target!r}, and the store of DDPMON_STORE cannot be asked: {trouble}"
+        )
     return StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
 
 
@@ -117,7 +120,7 @@ def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str
     fitting = runs if wanted is None else _fitting(runs, wanted)
     found = _only(fitting, where, options)
     if found is None:
-        others = f"; there: {', '.join(run.id for run in runs[:8])}" if runs else ""
+        others = f"; there are: {', '.join(plain(run.id) for run in runs[:8])}" if runs else ""
         raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
     return found
 
@@ -139,7 +142,7 @@ def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | Non
         TargetError: there are several.
     """
     if len(runs) > 1:
-        lines = [f"  {options}{run.id}   {_described(run)}" for run in runs]
+        lines = [f"  {options}{shlex.quote(run.id)}   {plain(_described(run))}" for run in runs]
         raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
     return runs[0] if runs else None
 
@@ -162,7 +165,7 @@ def _way_to(job: Job, run: Listed) -> Iterator[str]:
             tunnel.open()
         except StoreUnavailable as error:
             inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {node} --pty ddpmon watch"
-            raise StoreUnavailable(f"{error}; `{inside}` shows the run from its own node") from None
+            raise StoreUnavailable(f"{error}; this shows the run from its own host: {inside}") from None
         yield tunnel.url
 
 

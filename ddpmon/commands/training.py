@@ -48,7 +48,7 @@ class Plan:
         """The command line of the training run."""
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc}"]
         fault = f"{self.fault}:rank={self.slow_rank},ms={self.delay_ms},from={FAULT_FROM}"
-        return [*launcher, "-m", "trainer", f"--steps={self.steps}", f"--name={name}", f"--fault={fault}"]
+        return [*launcher, "-m", "ddpmon.trainer", f"--steps={self.steps}", f"--name={name}", f"--fault={fault}"]
 
 
 class Training:
@@ -92,14 +92,18 @@ class Training:
     def stage(self) -> str:
         """How far it is before it is announced, in a sentence."""
         if (code := self.exit_code()) is not None:
-            return f"the training run ended before it began (exit code {code}): q shows the end of its log"
-        return f"starting {self._planned} ranks, for {time.monotonic() - self._began:.0f} s: {self._doing()}"
+            return f"the training ended before its first step (exit code {code}): press q to see the end of its log"
+        return f"starting {self._planned} ranks ({time.monotonic() - self._began:.0f} s so far): {self._doing()}"
 
     def _doing(self) -> str:
         ranks = min(len(self.ranks()), self._planned)
         if not ranks:
             return "the launcher imports torch"
-        return "all ranks import torch and meet" if ranks == self._planned else "the launcher starts them"
+        return (
+            "all ranks import torch and connect to each other"
+            if ranks == self._planned
+            else "the launcher starts the ranks"
+        )
 
     @property
     def was_signalled(self) -> bool:

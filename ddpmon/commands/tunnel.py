@@ -112,7 +112,7 @@ class Tunnel:
             self._said.truncate(0)
             self._way = self._next_way()
             if shutil.which(command[0]) is None:
-                raise StoreUnavailable(f"{command[0]} cannot be run: there is no such command")
+                raise StoreUnavailable(f"{command[0]} cannot be run: command not found")
             self._process = subprocess.Popen(
                 [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command[:-1], "-L", self._forward, command[-1]],
                 stdin=subprocess.DEVNULL,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import sys
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.plain import complain
+from ddpmon.commands.plain import STDIN, STDOUT, complain, has_terminal
 from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -21,8 +20,8 @@ def watch(
     target: str | None, interval: float, ascii_only: bool, ssh: str | None = None, slurm: str | None = None
 ) -> int:
     """Show the run until the user quits, here, on an ssh host or of a Slurm job; returns the exit code."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        complain("the dashboard needs a terminal; `ddpmon status` prints the same without one")
+    if not has_terminal(STDIN, STDOUT):
+        complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
         with reached(target, ssh, slurm) as address:

@@ -11,7 +11,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
-from ddpmon.diagnose.wording import ms, pct
+from ddpmon.diagnose.wording import ms, pct, size
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
@@ -56,6 +56,11 @@ class Facts:
     def exposed_share(self) -> float:
         """The part of a step that the transfer takes."""
         return self.transfer / self.duration
+
+    @property
+    def unhidden(self) -> str:
+        """The transfer in words. On a GPU it holds the copies from the buckets to the gradients, too."""
+        return f"{'at most ' if self.info.device == 'cuda' else ''}{ms(self.transfer)}"
 
     @property
     def busbw_gb_s(self) -> float:
@@ -117,11 +122,11 @@ def _input(facts: Facts) -> Finding | None:
     share = facts.input / facts.duration
     if share < _NOTABLE:
         return None
-    workers = {-1: "", 0: " without workers"}.get(facts.workers, f" with {facts.workers} workers")
+    workers = {-1: "", 0: " without DataLoader workers"}.get(facts.workers, f" with {facts.workers} DataLoader workers")
     return _advise(
-        f"input takes {ms(facts.input)} of {ms(facts.duration)} a step on the typical rank{workers}",
+        f"input takes {ms(facts.input)} of a step of {ms(facts.duration)} on the typical rank{workers}",
         100 * share,
-        "load ahead in the background: DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True)",
+        "load batches in the background: DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True)",
         {"input_ms": facts.input, "step_ms": facts.duration, "workers": facts.workers},
     )
 
@@ -132,24 +137,24 @@ def _one_bucket(facts: Facts) -> Finding | None:
     hidden = min(facts.transfer, facts.backward) * (1 - 1 / _USUAL_BUCKETS)
     cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
     return _advise(
-        f"all gradients ({_size(facts.gradient_bytes)}) travel in one bucket, so nothing of the "
-        f"{ms(facts.transfer)} that it takes overlaps with backward",
+        f"all gradients ({size(facts.gradient_bytes)}) are in one bucket, so none of its "
+        f"{facts.unhidden} of transfer overlaps with backward",
         100 * hidden / facts.duration,
-        f"smaller buckets start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
+        f"use smaller buckets, which start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
         {"transfer_ms": facts.transfer, "backward_ms": facts.backward, "gradient_bytes": facts.gradient_bytes},
     )
 
 
 def _many_buckets(facts: Facts) -> Finding | None:
-    size = facts.gradient_bytes / max(1, facts.buckets)
-    if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or size >= _SMALL_BUCKET:
+    each = facts.gradient_bytes / max(1, facts.buckets)
+    if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or each >= _SMALL_BUCKET:
         return None
     return _advise(
-        f"the gradients travel in {facts.buckets} buckets of {_size(size)}, and {ms(facts.transfer)} a step "
-        f"are not hidden: many small reductions cost more in latency than they carry",
+        f"the gradients are in {facts.buckets} buckets of {size(each)}, and {facts.unhidden} of transfer a step "
+        f"is not hidden: many small reductions spend more time on latency than on data",
         50 * facts.exposed_share,
-        "larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
-        {"buckets": facts.buckets, "bucket_bytes": size, "transfer_ms": facts.transfer},
+        "use larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
+        {"buckets": facts.buckets, "bucket_bytes": each, "transfer_ms": facts.transfer},
     )
 
 
@@ -157,9 +162,9 @@ def _accumulate(facts: Facts) -> Finding | None:
     if facts.exposed_share < _LARGE:
         return None
     return _advise(
-        f"{100 * facts.exposed_share:.0f} % of a step ({ms(facts.transfer)}) is transfer not hidden by backward",
+        f"{100 * facts.exposed_share:.0f} % of a step ({facts.unhidden}) is transfer that backward does not hide",
         50 * facts.exposed_share,
-        "reduce half as often: accumulate gradients over two batches under no_sync(), or take larger batches",
+        "reduce half as often: accumulate gradients over two batches under no_sync(), or use larger batches",
         {"transfer_ms": facts.transfer, "step_ms": facts.duration},
     )
 
@@ -171,9 +176,9 @@ def _half_precision(facts: Facts) -> Finding | None:
     if facts.exposed_share < _NOTABLE or not large or not plain:
         return None
     return _advise(
-        f"{_size(facts.gradient_bytes)} of float32 gradients take {ms(facts.transfer)} a step not hidden",
+        f"{size(facts.gradient_bytes)} of float32 gradients take {facts.unhidden} a step outside backward",
         50 * facts.exposed_share,
-        "half the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
+        "halve the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
         {"transfer_ms": facts.transfer, "gradient_bytes": facts.gradient_bytes, "busbw_gb_s": facts.busbw_gb_s},
     )
 
@@ -184,29 +189,26 @@ def _interconnect(facts: Facts) -> Finding | None:
         return None
     evidence = {"busbw_gb_s": facts.busbw_gb_s, "transfer_ms": facts.transfer, "hosts": facts.hosts}
     if facts.info.backend == "gloo":
-        said, advice = "the GPUs reduce through Gloo, by way of the host", 'init_process_group("nccl")'
+        said, advice = "the GPUs reduce through Gloo, which copies by way of the host", 'use init_process_group("nccl")'
     elif facts.hosts > 1 and 0 < facts.busbw_gb_s < _SLOW_LINK_GB_S:
-        said = f"the reduction between {facts.hosts} hosts gets {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
-        advice = "is it the right network? see NCCL_SOCKET_IFNAME, NCCL_IB_HCA, and NCCL_DEBUG=INFO for what it chose"
+        said = f"the reduction between {facts.hosts} hosts gets at least {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
+        advice = "check which network NCCL uses: NCCL_DEBUG=INFO logs it, NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose it"
     else:
         return None
-    return _advise(f"{said}: {ms(facts.transfer)} a step", 100 * facts.exposed_share, advice, evidence)
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+    return _advise(f"{said}: {facts.unhidden} a step", 100 * facts.exposed_share, advice, evidence)
 
 
 def _bucket_view(facts: Facts) -> Finding | None:
     if facts.info.settings.gradient_as_bucket_view is not False or facts.memory < _FULL:
         return None
-    size = _size(facts.gradient_bytes)
+    copy = size(facts.gradient_bytes)
     return Finding(
         kind="advice",
         severity="info",
-        summary=f"a GPU's memory is {100 * facts.memory:.0f} % full, {size} of it a second copy of the gradients",
+        summary=f"the memory of a GPU is {100 * facts.memory:.0f} % full, and {copy} of it is a second copy of the "
+        "gradients",
         evidence={"memory_pct": 100 * facts.memory, "gradient_bytes": facts.gradient_bytes},
-        advice=f"DistributedDataParallel(gradient_as_bucket_view=True) frees {size}",
+        advice=f"use DistributedDataParallel(gradient_as_bucket_view=True), which frees {copy}",
     )
 
 
@@ -214,7 +216,7 @@ def _advise(said: str, gain_pct: float, advice: str, evidence: dict[str, float |
     return Finding(
         kind="advice",
         severity="info",
-        summary=f"{said}. Up to {pct(gain_pct)} % of the job's time could be saved.",
+        summary=f"{said}. Up to {pct(gain_pct)} % of the run's time could be saved.",
         cost_pct=gain_pct,
         evidence={**evidence, "gain_pct": gain_pct},
         advice=advice,

@@ -10,7 +10,7 @@ from ddpmon.diagnose.clash.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.wording import ms
+from ddpmon.diagnose.wording import ms, on_host
 from ddpmon.run.model import Run
 
 _ORDER = (
@@ -22,18 +22,21 @@ _ORDER = (
     "cpu_pinned",
     "cpu_oversubscribed",
 )  # of those that carry as much, the first
-_ALONE = {
+_ALONE = {  # measure -> its words as a cause, what to do, and a command that shows more
     "throttled": (
-        "cpu quota: a limit of its cgroup stops it",
-        "raise the container's or cgroup's CPU limit, or take fewer threads",
+        "a CPU quota: the limit of its cgroup throttles it",
+        "raise the CPU limit of the container or cgroup, or use fewer threads",
+        "",
     ),
     "clock": (
-        "gpu throttled: its SM clock is below the others'",
-        "look at nvidia-smi -q -d CLOCK,POWER,PERFORMANCE on its host",
+        "a throttled GPU: its SM clock is lower than that of the others",
+        "see what lowers it",
+        "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
     ),
     "queue": (
-        "cpu contention: it waits for a CPU",
-        "look with top at what else runs on its cores, outside of the container, too",
+        "CPU contention: it waits for a CPU",
+        "see what else runs on its cores, also outside the container",
+        "top",
     ),
 }
 Key = tuple[str, tuple[int, ...]]
@@ -140,7 +143,7 @@ def _end(finding: Finding) -> End:
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
     causes = [cause for clash in clashes if (cause := _of_clash(lateness, clash, clashes)) is not None]
     if not lateness.whole:
-        causes += _of_figures(lateness, causes)
+        causes += _of_figures(lateness, causes, clashes)
     best = max(causes, key=lambda each: (each.certain, each.share is not None, -each.order), default=None)
     collected = _collected(lateness.finding)
     return None if best is None or (collected and (best.share or 0.0) <= collected) else best
@@ -169,15 +172,21 @@ def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
     return [other for other in clashes if other.sign.kind == clash.sign.kind]
 
 
-def _of_figures(lateness: Lateness, known: Sequence[Cause]) -> list[Cause]:
+def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Clash]) -> list[Cause]:
     """What the ranks' own figures carry though no clash is known that would explain it."""
     causes = []
+    host = next(iter(lateness.finding.nodes), "")
+    held_down = [clash for clash in clashes if clash.sign.kind == "gpu_throttled"]
+    followed = any(
+        not lateness.ranks.isdisjoint(clash.sign.ranks) and not lateness.precedes(clash) for clash in held_down
+    )
     named = max((cause.share or 0.0 for cause in known), default=0.0)
-    for order, (measure, (because, advice)) in enumerate(_ALONE.items()):
+    for order, (measure, (because, advice, command)) in enumerate(_ALONE.items()):
         share = lateness.shares.get(measure, 0.0)
-        if share >= SOME and share > named:
+        if share >= SOME and share > named and not (measure == "clock" and followed):
             told = f"{because} ({ms(min(1, share) * lateness.excess_ms)} a step)"
-            causes.append(Cause(told, share >= MOST, share, advice, order=len(_ORDER) + order))
+            todo = f"{advice}: {on_host(host, command)}" if command else advice
+            causes.append(Cause(told, share >= MOST, share, todo, order=len(_ORDER) + order))
     return causes
 
 

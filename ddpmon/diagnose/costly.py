@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import Named, blame
+from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.hits import QUIET_STEPS, Hits
@@ -85,7 +85,7 @@ class CostlyRanks:
         numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
         since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
-        case.finding = _finding(case, "" if state is None else state.frame.host, since, numbers)
+        case.finding = with_command(_finding(case, "" if state is None else state.frame.host, since, numbers), run)
 
 
 def _hits(ledger: Ledger) -> NDArray[np.bool_]:
@@ -158,7 +158,7 @@ def _chance(count: int, total: int, n: int) -> float:
 
 def _finding(case: Case, host: str, since: tuple[int, bool], numbers: Numbers) -> Finding:
     often = numbers["one_step_in"]
-    rhythm = f"in one step of {often:.0f}" if often >= 1.5 else "in most steps"
-    named = Named("intermittent_straggler", f"rank {case.key} ({host})", "works", "is", "it")
+    rhythm = f"in one step in {often:.0f}," if often >= 1.5 else "in most steps,"
+    named = Named("intermittent_straggler", f"rank {case.key} ({host})", "works", "is late", "it")
     found = blame(named, case, ((case.key,), host), since, rhythm, numbers)
     return replace(found, advice=f"it comes and goes: {found.advice}") if found.advice else found

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import does, span, who
+from ddpmon.diagnose.wording import does, span
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 _FIRST_FRAMES = 30  # a rank publishes once a second
@@ -102,20 +102,21 @@ def _finding(
         said.append(f"{does(silent, 'have')} not reported for {span(oldest_s)}")
     if missing:
         said.append(
-            f"{does(missing, 'were')} never heard of, so whether the whole job or its network is slower cannot be told"
+            f"{does(missing, 'have')} never reported, so a slowdown of the whole run or its network cannot be detected"
         )
     if apart:
-        said.append(f"{does(apart, 'have')} started anew without the others and cannot be compared with them")
+        own = "its own" if len(apart) == 1 else "their own"
+        said.append(f"{does(apart, 'have')} restarted on {own} and cannot be compared with the others")
     counts = [(lost.steps, "step", "dropped"), (lost.frames, "frame", "dropped"), (lost.rejected, "frame", "rejected")]
-    counts += [(lost.refused, "frame", "not believed"), (lost.set_aside, "step record", "set aside")]
+    counts += [(lost.refused, "frame", "refused"), (lost.set_aside, "step record", "set aside")]
     said += [f"{n:,} {what}{'s' * (n != 1)} {fate} {when}" for n, what, fate in counts if n]
     heard = world - len(absent)
     if absent and 2 * heard <= world:
-        said.append(f"not enough evidence for a verdict: only {heard:,} of {world:,} ranks heard of")
+        said.append(f"there is not enough evidence for a verdict: only {heard:,} of {world:,} ranks have reported")
     return Finding(
         kind="monitor_degraded",
         severity="warning" if len(absent) >= _WARNING_SHARE * world else "info",
-        summary="the monitor does not see everything: " + "; ".join(said),
+        summary="the monitor does not see the whole run: " + "; ".join(said),
         ranks=tuple(absent),
         evidence={
             "not_reporting": len(silent),
@@ -127,15 +128,20 @@ def _finding(
             "set_aside": lost.set_aside,
             "thinned_ranks": thinned,
         },
-        advice=_advice(absent, lost),
+        advice=_advice(absent, apart, lost),
     )
 
 
-def _advice(absent: list[int], lost: _Losses) -> str:
+def _advice(absent: list[int], apart: list[int], lost: _Losses) -> str:
     if absent:
-        return f"look at the way from the host of {who(absent)} to the store, and whether they attach the monitor"
+        hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
+        return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
+    if apart:
+        return "restart the whole run, so that all ranks continue from the same step"
     if lost.steps or lost.frames:
-        return "the store or the ranks' host is too busy to take frames in; training does not notice"
+        return "the store or a rank's host is too busy to take in frames; the training is not affected"
     if lost.refused:
-        return "somebody writes to the store without this DDPMON_TOKEN, or a rank runs without it; the notices say how"
-    return "use the same ddpmon release on both sides; the notices name the keys"
+        return "set the same DDPMON_TOKEN for every rank and every dashboard; the notices say what was wrong"
+    if lost.rejected:
+        return "use the same ddpmon release in the training and here; the notices name the keys"
+    return "check the clocks of the hosts: these steps have impossible durations"

@@ -28,11 +28,11 @@ def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
             kind="monitor_degraded",
             severity="warning",
             summary=(
-                f"two processes write as {who(ranks)} ({first}{pair}): two jobs publish as one run, and the picture is "
-                f"not that of either"
+                f"two processes publish as {who(ranks)} ({first}{pair}): two trainings share one run, and the figures "
+                f"describe neither"
             ),
             ranks=tuple(ranks),
             evidence={"ranks_written_twice": len(ranks)},
-            advice="give each job a store or a rendezvous of its own, or end the one that should not be there",
+            advice="give each training its own store or rendezvous, or stop the one that should not run",
         )
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.clash.boards import POWER_CAP
 from ddpmon.diagnose.clash.clashes import LATE
 from ddpmon.diagnose.clash.figures import Figures
 from ddpmon.diagnose.clash.lifetimes import Clash
@@ -89,12 +90,28 @@ class Lateness:
 
     def _began_at(self, clash: Clash, began: int | None) -> bool:
         since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
-        after = max(_AFTER_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
         if began is None or since is None:
             return since is None or self.finding.since_is_bound or since <= near
         if clash.bound and began == clash.since:
             return self.finding.since_is_bound or since <= began + near
-        return not self.finding.since_is_bound and -near <= began - since <= after
+        return not self.finding.since_is_bound and -near <= began - since <= self._after
+
+    def precedes(self, clash: Clash) -> bool:
+        """Whether the clash may have begun before the lateness; a host is heard once a second.
+
+        A power cap must have been seen before: a late GPU computes while its peers wait, so it is capped because it is
+        late.
+        """
+        since, began = self.finding.since_step, clash.since
+        if clash.bound or since is None or began is None:
+            return True
+        capped = clash.sign.evidence.get("reasons") == POWER_CAP
+        return began < since if capped else began <= since + self._after
+
+    @property
+    def _after(self) -> float:
+        """By how many steps a reason may be noticed after its effect."""
+        return max(_AFTER_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
 
     def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
         """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.
@@ -103,7 +120,7 @@ class Lateness:
             clash: one of them.
             spread: all of its kind: what slows the whole job must act on half of it or more.
         """
-        if not self.suits(clash):
+        if not self.suits(clash) or (clash.sign.kind == "gpu_throttled" and not self.precedes(clash)):
             return False
         share = self.share_of(clash)
         if share is not None and share < SOME:

@@ -16,12 +16,12 @@ from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
 _ADVICE: dict[Role, str] = {
-    "cause": "its traceback says where; the other ranks' errors follow from it",
-    "unknown": "look at its log: it did not say which exception ended it",
+    "cause": "read its traceback; the errors of the other ranks follow from it",
+    "unknown": "read its log: it did not report which exception ended it",
     "interrupt": "",
-    "echo": "look at the log and at the kernel's log of the rank that ended first",
+    "echo": "read the log of the rank that ended first, and the kernel's log (dmesg) of its host",
 }
-_LEFT = "let all ranks do equally many steps: look for an exit, a return or a `continue` that only some of them reach"
+_LEFT = "make all ranks run the same number of steps: look for an exit, return or continue that only some of them reach"
 
 
 def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
@@ -69,7 +69,7 @@ def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) ->
     summary = f"rank {first} failed {_after(frame)}{f' at {where}' if where else ''}: {error_of(frame)}"
     if len(causes) > 1:
         alike = all(error_of(failed[rank]) == error_of(frame) for rank in causes[1:])
-        summary += f"; {who(causes[1:])} {'in the same way' if alike else 'with errors of their own'}"
+        summary += f"; {who(causes[1:])} {'in the same way' if alike else 'with other errors'}"
     if followers:
         summary += f"; {does(followers, 'follow')} from it"
     return _finding(failed, causes, role, summary, {"where": where} if where else {})
@@ -82,7 +82,7 @@ def _after(frame: RankFrame) -> str:
 def _interrupted(run: Run, failed: dict[int, RankFrame], ranks: Sequence[int]) -> Finding:
     everybody = len(failed) == run.info.world_size
     step = max(step_of(failed[rank]) for rank in ranks)
-    on = "all ranks" if everybody and len(ranks) == len(failed) else who(sorted(ranks))
+    on = "all ranks" if everybody and len(ranks) == len(failed) else who(ranks)
     return Finding(
         kind="rank_failed",
         severity="info" if everybody else "warning",
@@ -94,9 +94,10 @@ def _interrupted(run: Run, failed: dict[int, RankFrame], ranks: Sequence[int]) -
 
 
 def _after_vanishing(run: Run, failed: dict[int, RankFrame], vanished: list[int], echoes: list[int]) -> Finding:
-    summary = f"{who(vanished)} vanished without a word; {who(echoes)} then failed with {error_of(failed[echoes[0]])}"
+    error = error_of(failed[echoes[0]])
+    summary = f"{who(vanished)} disappeared without a message; {who(echoes)} then failed with {error}"
     lost = {rank: state.frame for rank in vanished if (state := run.ranks[rank]) is not None}
-    return _finding(failed | lost, vanished, "echo", summary, {"exception": error_of(failed[echoes[0]])})
+    return _finding(failed | lost, vanished, "echo", summary, {"exception": error})
 
 
 def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echoes: list[int]) -> Finding:
@@ -104,8 +105,8 @@ def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echo
     gone = {rank: run.states[rank].frame for rank in left}
     error = error_of(failed[echoes[0]])
     summary = (
-        f"{who(left)} had ended {_after(gone[left[0]])} ({their} program left, or {their} data ended), and "
-        f"{who(sorted(echoes))} failed waiting for {them}: {error}"
+        f"{who(left)} ended {_after(gone[left[0]])} ({their} program exited, or {their} data ended), and "
+        f"{who(echoes)} failed waiting for {them}: {error}"
     )
     found = _finding(failed | gone, left, "echo", summary, {"exception": error})
     return replace(found, advice=_LEFT)
@@ -113,9 +114,7 @@ def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echo
 
 def _only_echoes(failed: dict[int, RankFrame], echoes: list[int]) -> Finding:
     first = failed[echoes[0]]
-    summary = (
-        f"{who(sorted(echoes))} failed {_after(first)} with {error_of(first)}: no rank says why the connection broke"
-    )
+    summary = f"{who(echoes)} failed {_after(first)} with {error_of(first)}: no rank reported why the connection broke"
     return _finding(failed, [], "echo", summary, {"exception": error_of(first), "step": step_of(first)})
 
 

@@ -19,8 +19,8 @@ _PAUSES = 3
 _PAUSE_SHARE, _PAUSE_MS = 0.02, 1.0  # of a step, and at least
 _NAMED = 8
 _ADVICE = (
-    "gc.freeze() once the model is built; or gc.disable() and gc.collect() every few hundred steps, on all ranks at "
-    "the same step"
+    "call gc.freeze() once the model is built; or call gc.disable(), and gc.collect() every few hundred steps at the "
+    "same step on all ranks"
 )
 
 
@@ -65,8 +65,8 @@ class GcRule:
             Finding(
                 kind="gc_pauses",
                 severity="warning" if cost >= _WARNING_PCT else "info",
-                summary=f"Python's garbage collector costs {pct(cost)} % of the job: pauses of {ms(typical)}, one "
-                f"in {often:.0f} steps, most on {who(worst)}",
+                summary=f"Python's garbage collector costs {pct(cost)} % of the run's time: pauses of {ms(typical)}, "
+                f"one in {often:.0f} steps, mostly on {who(worst)}",
                 ranks=tuple(worst),
                 since_step=int(step[pauses][0]),
                 since_is_bound=len(step) >= _STEPS,

@@ -1,4 +1,4 @@
-"""The rank whose host sets the pace while nobody can tell what the others' hosts would need: information."""
+"""The rank whose CPU sets the pace while nothing shows what the CPUs of the others need: information."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOSTLY = 0.8
 
 
 class HiddenPace:
-    """Follows the rank that paces a job which never synchronises: mending it may save 10 %, and perhaps nothing."""
+    """Follows the rank that paces a run which never synchronises: fixing it may save 10 %, and perhaps nothing."""
 
     def __init__(self) -> None:
         self.cases = Cases()
@@ -45,7 +45,7 @@ class HiddenPace:
 
 
 def _pacer(ledger: Ledger, end: int) -> tuple[int, float, float]:
-    """The row of the rank that needs longest for certain, and the least and the most that mending it may save."""
+    """The row of the rank that needs longest for certain, and the least and the most that fixing it may save."""
     part = np.arange(end - WINDOW, end)
     row = int(np.median(ledger.work[:, part], axis=1).argmax())
     rows = np.array([row])
@@ -64,8 +64,8 @@ def _finding(ledger: Ledger, case: Case, row: int, most: float) -> Finding:
         kind="straggler",
         severity="info",
         summary=(
-            f"rank {case.key} ({host}): its host sets the pace; what the others' hosts would need is hidden. "
-            f"Mending it saves at most {pct(most)} % of the job, and perhaps nothing."
+            f"rank {case.key} ({host}) sets the pace: its GPU waits for its CPU. How much time the CPUs of the other "
+            f"ranks need is unknown. Fixing it saves at most {pct(most)} % of the run's time, and perhaps nothing."
         ),
         ranks=(case.key,),
         nodes=(host,),
@@ -74,5 +74,5 @@ def _finding(ledger: Ledger, case: Case, row: int, most: float) -> Finding:
         since_is_bound=True,
         cost_pct=0.0,
         evidence={"cost_most_pct": most, "window_steps": WINDOW},
-        advice="let all ranks synchronise now and then (loss.item() every 50 steps is enough): then it can be told",
+        advice="let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need",
     )

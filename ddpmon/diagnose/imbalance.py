@@ -60,12 +60,12 @@ def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Findin
         kind="uneven_work",
         severity="info",
         summary=(
-            f"work is uneven and nobody in particular is late: the last rank of a step works "
-            f"{ms(float(gap.mean()))} longer than the mean one, and it is now one, now another. "
-            f"Costs {pct(cost_pct)} % of the job."
+            f"work is uneven and no single rank is to blame: the slowest rank of a step works "
+            f"{ms(float(gap.mean()))} longer than the mean, and it is a different rank from step to step. "
+            f"Costs {pct(cost_pct)} % of the run's time."
         ),
         since_step=since,
         cost_pct=cost_pct,
         evidence={"imbalance": cost, "most_often_last_share": float(share), "window_steps": WINDOW},
-        advice="even the batches out: sort or bucket by length, pack sequences, or balance tokens over ranks",
+        advice="balance the batches: sort or bucket samples by length, pack sequences, or balance tokens across ranks",
     )

@@ -113,9 +113,9 @@ def _jump(ranks: tuple[int, ...], recent: I64, at: int, after: F32, base: float,
 def _finding(run: Run, jump: _Jump) -> Finding:
     hosts = {state.frame.host for rank in jump.ranks if (state := run.ranks[rank]) is not None}
     whose = f"the loss of {who(jump.ranks)}" if jump.ranks else "the loss"
-    alone = "the other ranks' did not" if jump.ranks else "nobody in particular"
+    alone = "the losses of the other ranks did not" if jump.ranks else "on no rank in particular"
     if run.info.world_size == 1:
-        alone = "after many steady steps"
+        alone = "it had been steady for many steps"
     return Finding(
         kind="loss_jump",
         severity="warning",
@@ -124,7 +124,7 @@ def _finding(run: Run, jump: _Jump) -> Finding:
         nodes=tuple(sorted(hosts)),
         since_step=jump.since,
         evidence={"before": jump.before, "after": jump.after, "limit": jump.limit, "calm_steps": jump.calm},
-        advice="look at this rank's data from that step on"
+        advice="check the data that this rank read from that step on"
         if jump.ranks
-        else "look at the learning rate and the data from that step on; gradient clipping; go back to a checkpoint",
+        else "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint",
     )

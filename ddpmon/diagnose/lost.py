@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.wording import on_host
 from ddpmon.run.model import LOST_S, Run
 
 
@@ -24,10 +25,11 @@ def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     state = run.ranks[first]
     assert state is not None  # a rank with an age has a frame
     frame = state.frame
-    who = f"rank {first} ({frame.host})" if lost.size == 1 else f"{lost.size} ranks (first rank {first}, {frame.host})"
+    one, many = f"rank {first} ({frame.host}) has", f"{lost.size} ranks (first rank {first}, {frame.host}) have"
+    whose = one if lost.size == 1 else many
     summary = (
-        f"{who} silent for {ages[first]:.0f} s, last seen at step {max(frame.step, 0):,} in {frame.phase}: "
-        f"killed, stopped, or cut off"
+        f"{whose} been silent for {ages[first]:.0f} s, last seen at step {max(frame.step, 0):,} in {frame.phase}: "
+        f"killed, stopped or disconnected"
     )
     hosts = sorted({state.frame.host for rank in lost.tolist() if (state := run.ranks[rank]) is not None})
     return [
@@ -39,6 +41,7 @@ def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
             nodes=tuple(hosts),
             since_step=frame.step if frame.step >= 0 else None,
             evidence={"silent_s": float(ages[first])},
-            advice=f"look at process {frame.pid} on {frame.host}: its log, the kernel's log, the network",
+            advice=f"see whether it still runs: {on_host(frame.host, f'ps -p {frame.pid}')}; then check its log, "
+            "the kernel's log (dmesg) and the network",
         )
     ]

@@ -126,7 +126,7 @@ def phases_tell(numbers: Numbers) -> bool:
 def cause_of(numbers: Numbers) -> str | None:
     """What the rank itself tells of the reason: garbage collection, where it holds half of the excess."""
     collected = numbers["gc_ms"] >= _CAUSE_SHARE * numbers["excess_ms"] > 0
-    return f"garbage collection holds {ms(numbers['gc_ms'])} of it" if collected else None
+    return f"garbage collection takes {ms(numbers['gc_ms'])} of it" if collected else None
 
 
 def cost_pct(ledger: Ledger, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:

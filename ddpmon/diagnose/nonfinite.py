@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import does, who
+from ddpmon.diagnose.wording import who
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import SILENT_S, Run
 
@@ -81,22 +81,20 @@ def _summary(bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int]
     later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
     if finite_since is not None:
         passing = f"at step {since:,}" if last == since else f"between steps {since:,} and {last:,}"
-        return f"{whose} was {word} {passing}, and is finite again since step {finite_since:,}"
-    text = f"{whose} is {word} since step {since:,}"
+        return f"{whose} was {word} {passing}, and has been finite again since step {finite_since:,}"
+    text = f"{whose} has been {word} since step {since:,}"
     if not named:
-        return f"{text} on {who(first)}: nobody in particular"
+        return f"{text} on {who(first)}: no single rank is to blame"
     if later:
-        text += f"; through the gradients {_theirs(list(later))} from step {min(later.values()):,}"
+        text += f"; it spread through the gradients to {who(list(later))} from step {min(later.values()):,} on"
     return text
-
-
-def _theirs(ranks: Sequence[int]) -> str:
-    return f"{does(ranks, 'have')} it too"
 
 
 def _advice(named: Sequence[int], since: int, finite_since: int | None) -> str:
     if finite_since is not None:
-        return "expected now and then with mixed precision: the scaler skips such steps; watch whether it comes back"
+        return (
+            "normal now and then in mixed precision, where the gradient scaler skips such steps; see whether it recurs"
+        )
     if named:
-        return f"look at the batch that {who(named)} read at step {since:,}, then restart from a checkpoint before it"
-    return f"restart from a checkpoint before step {since:,}: learning rate, gradient clipping, loss scaling"
+        return f"check the batch that {who(named)} read at step {since:,}, then restart from an earlier checkpoint"
+    return f"restart from a checkpoint before step {since:,}; check learning rate, gradient clipping and loss scaling"

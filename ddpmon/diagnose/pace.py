@@ -168,16 +168,16 @@ def _of_the_network(rise: Numbers) -> bool:
 def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
     cost = 100 * rise["transfer"] / now["duration"]
     where = (
-        "the network is slow, and durations cannot tell whose link"
+        "the network is slow, and durations do not show which link"
         if several
-        else "all are on one host, so no link is to blame"
+        else "they share one host, so no network link is to blame"
     )
     return Finding(
         kind="slow_network",
         severity="info",
         summary=(
-            f"the gradient transfer takes {ms(rise['transfer'])} a step longer since step {since:,}, on all "
-            f"ranks alike: {where}. Costs {pct(cost)} % of the job."
+            f"the gradient transfer has taken {ms(rise['transfer'])} longer a step since step {since:,}, equally on "
+            f"all ranks: {where}. Costs {pct(cost)} % of the run's time."
         ),
         since_step=since,
         cost_pct=cost,
@@ -188,25 +188,26 @@ def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, seve
             "step_ms": now["duration"],
         },
         advice=(
-            "look at the links between the hosts: errors, retransmits, other traffic, a port that fell back in speed"
+            "check the links between the hosts: errors, retransmits, other traffic, a port that runs at a lower speed"
             if several
-            else "all ranks share one host: look at what else uses its memory bandwidth and cores"
+            else "all ranks share one host: check what else uses its memory bandwidth and cores"
         ),
     )
 
 
 def _longer_waits(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
     """Neither the typical rank's work nor the transfer has grown by much: it is time spent waiting."""
+    longer = shift.level - shift.normal
     found = _job_slower(shift, since, rise, now, several=several)
     return replace(
         found,
         phase=None,
         summary=(
-            f"steps take {ms(shift.level - shift.normal)} longer since step {since:,}, and most of it is waiting: the "
-            f"typical rank works no longer, but now one, now another is late. "
-            f"Costs {pct(found.cost_pct or 0.0)} % of the job."
+            f"steps have taken {ms(longer)} longer since step {since:,}, and most of it is waiting; "
+            f"the typical rank does not work longer, but a different rank is late from step to step. "
+            f"Costs {pct(found.cost_pct or 0.0)} % of the run's time."
         ),
-        advice="look at who is last in the heat-map: what moves from rank to rank, as uneven batches or other jobs do",
+        advice="see in the heat map which rank is last: uneven batches and other jobs move from rank to rank",
     )
 
 
@@ -215,14 +216,14 @@ def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, severa
     cost = 100 * longer / now["duration"]
     phase = max(PHASES, key=lambda name: rise[name])
     named = phase if rise[phase] >= _SHARE * longer else None
-    shared = "storage, the network, power" if several else "storage, power and clocks, other jobs"
+    shared = "storage, the network, power" if several else "storage, power, clocks, other jobs"
     return Finding(
         kind="job_slower",
         severity="info",
         summary=(
-            f"the whole job is slower by {ms(longer)} a step since step {since:,}"
-            f"{f', in {named}' if named else ''}, and no rank in particular is to blame. "
-            f"Costs {pct(cost)} % of the job."
+            f"the whole run has been slower by {ms(longer)} a step since step {since:,}"
+            f"{f', in {named}' if named else ''}, and no single rank is to blame. "
+            f"Costs {pct(cost)} % of the run's time."
         ),
         phase=named,
         since_step=since,
@@ -232,5 +233,5 @@ def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, severa
             "normal_step_ms": now["duration"] - longer,
             **{f"rise_{name}_ms": rise[name] for name in ("typical", "transfer", "spread", *PHASES)},
         },
-        advice=f"look at what all ranks share: {shared}; or at longer sequences and larger batches",
+        advice=f"check what all ranks share: {shared}; or whether sequences or batches have become larger",
     )

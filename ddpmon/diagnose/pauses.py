@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import ADVICE
+from ddpmon.diagnose.blame import advice_on
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, alive
 from ddpmon.diagnose.wording import clean, pct, span
@@ -60,9 +60,9 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
     newest = on_record[last]
     many = newest.ranks > 1
     where = f"on {newest.ranks:,} ranks" if many else f"on rank {newest.rank}"
-    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {pct(cost)} % of the time"
+    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {pct(cost)} % of the run's time"
     if not many and len(on_record) >= _BLINDING * (last + 1 - min(on_record)) and len(on_record) > 1:
-        often += "; ranks are not compared in steps that hold it"
+        often += "; steps that contain it are not used to compare ranks"
     return Finding(
         kind="pause",
         severity="info",
@@ -125,7 +125,7 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
     longest = max(spent, key=lambda name: spent[name])
     phase = longest if spent[longest] >= ms / 2 else "work"
     state = run.ranks[rank]
-    again = f"; {len(pauses)} times, {pct(cost)} % of the time" if len(pauses) > 1 else ""
+    again = f"; {len(pauses)} times, {pct(cost)} % of the run's time" if len(pauses) > 1 else ""
     return Finding(
         kind="pause",
         severity="info",
@@ -143,5 +143,5 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
 def _advice(phase: str) -> str:
     """Nobody saves or evaluates in forward or backward; an evaluation may well wait for a loader of its own."""
     if phase in ("forward", "backward"):
-        return ADVICE[phase]
-    return f"{ADVICE[phase]}; {_NAME_IT}" if phase == "input" else _NAME_IT
+        return advice_on(phase)
+    return f"{advice_on(phase)}; {_NAME_IT}" if phase == "input" else _NAME_IT

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.scene import Scene, in_named_phase
-from ddpmon.diagnose.wording import clean, does, place, span, stack_text, who
+from ddpmon.diagnose.wording import clean, does, place, span, stack_command, stack_text, who
 from ddpmon.run.model import Run
 from ddpmon.schema import RankFrame
 
@@ -61,12 +61,12 @@ def find_apart(scene: Scene) -> Finding | None:
     return Finding(
         kind="pause",
         severity="info",
-        summary=f"no gradient reduction for {span(scene.seconds)}, though {go} from phase to phase (now {now}): "
-        f"gradient accumulation, no_sync, an evaluation, or another model than the one attached",
+        summary=f"no gradient reduction for {span(scene.seconds)}, although {go} from phase to phase (now {now}): "
+        f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",
         since_step=scene.held + 1,
         evidence={"seconds": scene.seconds, "waiting": len(scene.waiting()), "name": now},
-        advice="nothing, if this was meant: ranks are compared by the steps that reduce gradients; "
-        "an evaluation has a name within `with monitor.phase(name)`",
+        advice="nothing to do if this is intended: ranks are compared in steps that reduce gradients; "
+        "wrap an evaluation in `with monitor.phase(name)`",
     )
 
 
@@ -103,13 +103,14 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over:
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
     waiting = scene.waiting()
     doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames)})"
-    rest = f"{does(waiting, 'wait')}" if waiting else "the others have finished" if over else "nobody waits for another"
+    alone = "the others have finished" if over else "no rank waits for another"
+    rest = does(waiting, "wait") if waiting else alone
     where = place(frames[0].stall)
     evidence: dict[str, float | int | str] = {"seconds": seconds, "waiting": len(waiting), "name": phase}
     return Finding(
         kind="pause" if severity == "info" else "hang",
         severity=severity,
-        summary=f"{does(busy, 'are')} {doing} for {span(seconds)}{f' at {where}' if where else ''}; {rest}",
+        summary=f"{does(busy, 'have')} been {doing} for {span(seconds)}{f', at {where}' if where else ''}; {rest}",
         ranks=tuple(busy) if waiting or over else (),
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
         phase="other" if waiting else None,
@@ -132,16 +133,16 @@ def _signs(frames: Sequence[RankFrame]) -> dict[str, float | int | str]:
 
 def _writing(frames: Sequence[RankFrame]) -> str:
     written = max(map(_written, frames))
-    return f", writing {written / 1e6:,.0f} MB a second" if written >= _WRITES else ""
+    return f", writing {written / 1e6:,.0f} MB/s" if written >= _WRITES else ""
 
 
 def _advice(blamed: RankFrame | None, busy: Sequence[int], *, named: bool, late: bool) -> str:
     if named:
-        return f"it takes far longer than it used to: look at what {who(busy)} writes to or reads from" if late else ""
-    wrap = "wrap evaluation and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+        return f"it takes far longer than before: check the storage that {who(busy)} uses" if late else ""
+    wrap = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"
     if blamed is None or not late:
         return wrap
-    return f"look at process {blamed.pid} on {clean(blamed.host, 60)}: its stack says where it is; {wrap}"
+    return f"see where it is: {stack_command(blamed.host, blamed.pid)}; {wrap}"
 
 
 def _severity(run: Run, name: str, seconds: float) -> Severity:

@@ -25,14 +25,13 @@ def odd_phase(scene: Scene) -> Odd | None:
 
 def path_sentence(scene: Scene, odd: Odd) -> str:
     """Who never came to the collective that the others are in, or is in another; or that two sides disagree."""
-    for_ = f"for {span(scene.seconds)}"
     if odd.absent:
         it = "it" if len(odd.ranks) == 1 else "them"
-        return f"{standing(scene, odd.ranks)}; {does(odd.others, 'wait')} for {it} in {odd.operation} {for_}"
+        return f"{standing(scene, odd.ranks)}; {does(odd.others, 'wait')} for {it} in {odd.operation}"
     elsewhere = f"{does(odd.ranks, 'are')} in {odd.theirs}{_at(scene, odd.ranks)}"
     them = f"{does(odd.others, 'are')} in {odd.operation}{_at(scene, odd.others)}"
-    end = f"{who(odd.ranks)} took another path" if odd.certain else "they disagree, and nothing tells which is wrong"
-    return f"{for_} {elsewhere}, but {them}: {end}"
+    end = f"{who(odd.ranks)} took another path" if odd.certain else "the groups disagree, and which is wrong is unknown"
+    return f"for {span(scene.seconds)}, {elsewhere}, but {them}: {end}"
 
 
 def nobody(run: Run, scene: Scene) -> str:
@@ -40,15 +39,15 @@ def nobody(run: Run, scene: Scene) -> str:
     phases = Counter(frame.phase for frame in scene.going.values())
     absent = run.info.world_size - len(scene.going) - len(scene.ended)
     everybody = who(list(scene.going)) if absent or len(scene.going) == 1 else f"all {len(scene.going):,} ranks"
-    missing = f" ({absent} not heard of)" if absent else ""
-    verb = "s" if len(scene.going) == 1 else ""
+    missing = f" ({absent} have not reported)" if absent else ""
+    have = "has" if len(scene.going) == 1 else "have"
     if scene.waiting():
         where = operation_of_most(scene) or " and ".join(sorted(phases_of(phases)))
-        return f"{everybody}{missing} wait{verb} in {where} for {span(scene.seconds)}: nobody in particular"
+        return f"{everybody}{missing} {have} waited in {where} for {span(scene.seconds)}: no single rank is to blame"
     where = ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases.most_common(4))
     where = clean(next(iter(phases)), 40) if len(phases) == 1 else where
-    nobody = "" if len(scene.going) == 1 else ": nobody waits for another"
-    return f"no step finished for {span(scene.seconds)}: {everybody}{missing} in {where}{_at(scene)}{nobody}"
+    nobody = "" if len(scene.going) == 1 else ": no rank waits for another"
+    return f"no step has finished for {span(scene.seconds)}: {everybody}{missing} in {where}{_at(scene)}{nobody}"
 
 
 def phases_of(phases: Counter[str]) -> list[str]:
@@ -64,18 +63,18 @@ def operation_of_most(scene: Scene) -> str:
 
 
 def waiters(scene: Scene) -> str:
-    """Who waits, and in what."""
+    """Who waits, and in what; "" if nobody does."""
     waiting = scene.waiting()
     if not waiting:
-        return "no step finished"
+        return ""
     doing = Counter(scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
     return f"{does(waiting, 'wait')} in {operation_of_most(scene) or _DOING.get(doing, 'a collective')}"
 
 
 def standing(scene: Scene, ranks: Sequence[int]) -> str:
-    """Where `ranks` are stuck, with the first one's line."""
-    phase = clean(scene.going[ranks[0]].phase, 40)
-    return f"{does(ranks, 'are')} stuck in {phase}{_at(scene, ranks)}"
+    """Where `ranks` are stuck and for how long, with the first one's line."""
+    phase, at = clean(scene.going[ranks[0]].phase, 40), _at(scene, ranks)
+    return f"{does(ranks, 'have')} been stuck in {phase} for {span(scene.seconds)}{',' if at else ''}{at}"
 
 
 def _at(scene: Scene, ranks: Sequence[int] = ()) -> str:

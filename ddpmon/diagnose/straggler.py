@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import Named, blame
+from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
@@ -24,6 +24,7 @@ _ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
 _BY_DESIGN = 0.75
 _MORE = 0.05
 _STANDS_OUT, _MOST_OF_IT, _FEW = 1.5, 0.8, 16
+_LISTED = 6  # ranks that are late too, by number; of more, how many they are
 _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
 
 
@@ -133,7 +134,7 @@ class Stragglers:
         alone = lost * cost_pct(ledger, rows, rows, at) if few else numbers["cost_pct"]
         blamed = found.cost_pct is not None and found.kind != "uneven_work"
         aside = _aside(ledger, numbers, worst, beside, alone) if blamed else ""
-        case.finding = replace(found, summary=found.summary + aside)
+        case.finding = with_command(replace(found, summary=found.summary + aside), run)
 
 
 def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[int, bool]:
@@ -155,11 +156,13 @@ def _worst(ledger: Ledger, rows: I64, normal: Others) -> tuple[int, float]:
 def _aside(ledger: Ledger, numbers: Numbers, worst: tuple[int, float], beside: I64, alone: float) -> str:
     """What else a reader must know of the figures: who of a host stands out, and who else is late."""
     row, by = worst
-    said = f" Rank {ledger.who[row]} most of all, by {ms(by)}." if by > _STANDS_OUT * numbers["excess_ms"] else ""
+    stands_out = by > _STANDS_OUT * numbers["excess_ms"]
+    said = f" Rank {ledger.who[row]} is the latest of them, by {ms(by)}." if stands_out else ""
     if alone >= _MOST_OF_IT * numbers["cost_pct"]:
         return said
-    others = does(ledger.who[beside].tolist(), "are")
-    return f"{said} As long as {others} late, too, it is {pct(alone)} %."
+    saves = f"{pct(alone)} %" if alone > 0 else "nothing yet"
+    others = does(ledger.who[beside].tolist(), "are") if beside.size <= _LISTED else f"{beside.size} other ranks are"
+    return f"{said} Fixing it alone saves {saves}; {others} late too."
 
 
 def _is_young(case: Case) -> bool:
@@ -191,12 +194,10 @@ def _finding(case: Case, who: tuple[I64, str], since: tuple[int, bool], numbers:
     ranks, host = who
     evidence = {**numbers, "window_steps": WINDOW}
     if len(ranks) > 1:
-        named = Named("slow_node", f"all {len(ranks)} ranks of {host}", "work", "are", "them")
+        named = Named("slow_node", f"all {len(ranks)} ranks of {host}", "work", "are late", "them", "this host")
     else:
-        named = Named("straggler", f"rank {ranks[0]} ({host})", "works", "is", "it")
+        named = Named("straggler", f"rank {ranks[0]} ({host})", "works", "is late", "it")
     found = blame(named, case, (tuple(ranks.tolist()), host), since, "a step", evidence)
-    if len(ranks) > 1:
-        found = replace(found, advice=found.advice.replace("this rank", "this host"))
     return _by_design(found, numbers) or found
 
 
@@ -210,6 +211,6 @@ def _by_design(found: Finding, numbers: Numbers) -> Finding | None:
         kind="uneven_work",
         severity="info",
         cause=None,
-        summary=f"{found.summary} It is given {numbers['samples_ratio']:.2f} times the samples of the others.",
-        advice="give every rank the same batch, or a batch in proportion to its speed",
+        summary=f"{found.summary} It gets {numbers['samples_ratio']:.2f} times the samples of the others.",
+        advice="give every rank the same batch size, or one in proportion to its speed",
     )

@@ -20,7 +20,7 @@ from ddpmon.diagnose.standstill import (
     waiters,
 )
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
-from ddpmon.diagnose.wording import clean, does, span, stack_text
+from ddpmon.diagnose.wording import clean, does, span, stack_command, stack_text
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
 
@@ -70,18 +70,16 @@ def _hang(run: Run, scene: Scene) -> Finding:
     """Who it is, by the best evidence there is: silence, the flight recorders, the phases."""
     silent = scene.missing()
     if silent:
-        step_s = span(scene.seconds)
-        where = clean(scene.silent[silent[0]].phase, 40)
-        return _finding(
-            run, scene, silent, f"{does(silent, 'have')} gone silent in {where}; {waiters(scene)} for {step_s}"
-        )
+        where, waits = clean(scene.silent[silent[0]].phase, 40), waiters(scene)
+        sentence = f"{does(silent, 'have')} fallen silent in {where}; no step has finished for {span(scene.seconds)}"
+        return _finding(run, scene, silent, f"{sentence}; {waits}" if waits else sentence)
     odd = find_odd(scene.going)
     if odd is not None and odd.certain:
         return _finding(run, scene, odd.ranks, path_sentence(scene, odd), odd.operation)
     waiting, busy = scene.waiting(), scene.busy()
     if waiting and busy:
         busy = [rank for rank in busy if not is_at_something(scene, rank)] or busy
-        return _finding(run, scene, busy, f"{standing(scene, busy)} for {span(scene.seconds)}; {waiters(scene)}")
+        return _finding(run, scene, busy, f"{standing(scene, busy)}; {waiters(scene)}")
     odd = odd or odd_phase(scene)
     if odd is not None:
         return _finding(run, scene, odd.ranks if odd.certain else (), path_sentence(scene, odd), odd.operation)
@@ -93,7 +91,7 @@ def _finding(run: Run, scene: Scene, ranks: Sequence[int], sentence: str, operat
     shown = frames[0] if frames else next(iter(scene.going.values()))
     severity: Severity = "critical"
     if scene.held < 0 and scene.seconds < _FIRST_STEP_S:
-        severity, sentence = "info", f"no rank has finished its first step: compiling? {sentence}"
+        severity, sentence = "info", f"no rank has finished its first step (still compiling?): {sentence}"
     evidence: dict[str, float | int | str] = {"seconds": scene.seconds, "waiting": len(scene.waiting())}
     stack, operation = stack_text(shown.stall), operation or operation_of_most(scene)
     evidence |= {name: text for name, text in (("stack", stack), ("operation", operation)) if text}
@@ -114,7 +112,7 @@ def _finding(run: Run, scene: Scene, ranks: Sequence[int], sentence: str, operat
 def _advice(run: Run, scene: Scene, ranks: Sequence[int]) -> str:
     if ranks:
         frame = scene.going.get(ranks[0]) or scene.silent[ranks[0]]
-        return f"look at process {frame.pid} on {clean(frame.host, 60)}: its stack says where it is"
+        return f"see where it is: {stack_command(frame.host, frame.pid)}"
     if scene.waiting():
-        return f"look at the network and what {clean(run.info.backend, 20)} logs; rank detail shows every stack"
-    return "if this is evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else look at the stacks"
+        return f"check the network and the log of {clean(run.info.backend, 20)}; the rank detail shows every stack"
+    return "if this is an evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else compare the stacks"

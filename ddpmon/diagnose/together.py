@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ddpmon.diagnose.blame import Named, blame
+from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.hits import QUIET_STEPS, STEADY, Hits
@@ -121,10 +121,9 @@ def _described(run: Run, ledger: Ledger, case: Case, ranks: Sequence[int]) -> Fi
     numbers["cost_pct"] = cost_of_steps(ledger, rows, rows, at, span)
     numbers["hit_steps"], numbers["one_step_in"] = float(len(at)), own.gap
     since = (int(ledger.steps[own.first]), own.first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
-    found = blame(_named(ledger, rows), case, (tuple(ranks), ""), since, f"in one step of {own.gap:.0f}", numbers)
+    found = blame(_named(ledger, rows), case, (tuple(ranks), ""), since, f"in one step in {own.gap:.0f},", numbers)
     hosts = tuple(dict.fromkeys(ledger.hosts[place] for place in ledger.host_of[rows].tolist()))
-    plural = "this host" if found.kind == "slow_node" else "these ranks"
-    return replace(found, nodes=found.nodes and hosts, advice=found.advice.replace("this rank", plural))
+    return with_command(replace(found, nodes=found.nodes and hosts), run)
 
 
 def _named(ledger: Ledger, rows: I64) -> Named:
@@ -133,5 +132,6 @@ def _named(ledger: Ledger, rows: I64) -> Named:
     own = ledger.host_of == place
     if (ledger.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
         name = f"{'all' if len(rows) == own.sum() else 'nearly all'} {own.sum()} ranks of {ledger.hosts[place]}"
-        return Named("slow_node", name, "work", "are", "them")
-    return Named("intermittent_straggler", who(ledger.who[rows].tolist()), "work together", "are together", "them")
+        return Named("slow_node", name, "work", "are late", "them", "this host")
+    ranks = who(ledger.who[rows].tolist())
+    return Named("intermittent_straggler", ranks, "together work", "are late together", "them", "these ranks")

@@ -11,8 +11,8 @@ from ddpmon.diagnose.wording import does, span, who
 from ddpmon.run.model import SILENT_S, Run
 
 _ADVICE = (
-    "give every rank equally many batches: DistributedSampler, drop_last=True, or a fixed number of steps; "
-    "or let the others go on with torch.distributed.algorithms.join.Join"
+    "give every rank the same number of batches: DistributedSampler, drop_last=True, or a fixed number of steps; "
+    "or let the others continue with torch.distributed.algorithms.join.Join"
 )
 _BATCH_GAP = 64  # batches of one step at most: beyond it, another loader has ended
 
@@ -24,14 +24,14 @@ def find_uneven(scene: Scene) -> Finding | None:
     others = sorted(set(scene.waiting()) - set(dry))
     if not dry or not others:
         return None
-    done = "finished" if gone else "came to the end of its data" if len(dry) == 1 else "came to the end of their data"
+    done = "finished" if gone else "reached the end of its data" if len(dry) == 1 else "reached the end of their data"
     step = (scene.ended[dry[0]] if gone else scene.going[dry[0]]).step
     ending = ": its data ended earlier" if len(dry) == 1 else ": their data ended earlier"
     return Finding(
         kind="uneven_inputs",
         severity="critical",
-        summary=f"{who(dry)} {done} after step {step:,}; {does(others, 'wait')} for {_it(dry)} at step "
-        f"{step + 1:,}{ending if gone else ''}, {span(scene.seconds)} ago",
+        summary=f"{who(dry)} {done} after step {step:,}; {does(others, 'have')} waited for {_it(dry)} at step "
+        f"{step + 1:,} for {span(scene.seconds)}{ending if gone else ''}",
         ranks=tuple(dry),
         since_step=step + 1,
         cost_pct=100.0,
@@ -65,11 +65,12 @@ def find_left_behind(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         Finding(
             kind="uneven_inputs",
             severity="info",
-            summary=f"{who(behind)} finished after step {last:,}; the others go on without {_it(behind)}",
+            summary=f"{who(behind)} finished after step {last:,}; the others continue without {_it(behind)}",
             ranks=tuple(behind),
             since_step=last + 1,
             evidence={"last_step": last, "newest_step": max(front)},
-            advice="give every rank equally many batches if this was not meant: DistributedSampler, drop_last=True",
+            advice="if this is not intended, give every rank the same number of batches: DistributedSampler, "
+            "drop_last=True",
         )
     ]
 

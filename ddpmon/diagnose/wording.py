@@ -1,11 +1,13 @@
-"""Words for sentences: ranks, spans of time, and foreign text made harmless."""
+"""Words for sentences: ranks, durations, sizes, commands to paste, and foreign text made harmless."""
 
 from __future__ import annotations
 
+import shlex
+import socket
 from collections.abc import Sequence
 
 from ddpmon.machine import Process
-from ddpmon.parts import StackFrame, Stall
+from ddpmon.parts import NO_HOST, StackFrame, Stall
 
 _SHOWN = 6
 _STACK_LINES = 16
@@ -24,12 +26,13 @@ def named(process: Process) -> str:
 
 
 def who(ranks: Sequence[int]) -> str:
-    """Rank 2; ranks 0, 1, 3; 12 ranks (0, 1, 2, ...)."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) <= _SHOWN:
-        return f"ranks {', '.join(map(str, ranks))}"
-    return f"{len(ranks):,} ranks ({', '.join(map(str, ranks[:3]))}, ...)"
+    """Rank 2; ranks 0, 1, 3; 12 ranks (0, 1, 2, ...). Sorted by number, so that the sentence does not flicker."""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) <= _SHOWN:
+        return f"ranks {', '.join(map(str, ordered))}"
+    return f"{len(ordered):,} ranks ({', '.join(map(str, ordered[:3]))}, ...)"
 
 
 def does(ranks: Sequence[int], verb: str) -> str:
@@ -55,8 +58,42 @@ def ms(duration: float) -> str:
 
 
 def pct(share: float) -> str:
-    """A share in percent, without its sign: 0.35, 17, 100."""
-    return f"{share:.2g}" if abs(share) < 99.5 else f"{share:.0f}"
+    """A share in percent, without its sign: 0, <0.1, 2.6, 17, 100."""
+    if 0 < share < 0.1:
+        return "<0.1"
+    return f"{share:.1f}" if 0 < abs(share) < 9.95 else f"{share:.0f}"
+
+
+def size(count: float) -> str:
+    """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB."""
+    if abs(count) < 999.5 * 2**20:
+        return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
+    return f"{count / 2**30:,.1f} GiB"
+
+
+def cores(cpu_pct: float, total: int | None) -> str:
+    """How much CPU something takes: 60 % of a core, 1.9 of 4 cores, 118 of 128 cores.
+
+    Args:
+        cpu_pct: percent of one core.
+        total: the cores that there are, None or 0 if that is unknown.
+    """
+    if cpu_pct < 99.5 or total == 1:
+        return f"{cpu_pct:.0f} % of a core"
+    taken = f"{cpu_pct / 100:.1f}" if cpu_pct < 995 else f"{cpu_pct / 100:,.0f}"
+    return f"{taken} of {total:,} cores" if total else f"{taken} cores"
+
+
+def on_host(host: str, command: str) -> str:
+    """The command to paste: `ssh node0005 nvidia-smi -i 2`; without ssh for this host and an unknown one."""
+    if host in ("", NO_HOST, socket.gethostname()):
+        return f"`{command}`"
+    return f"`ssh {shlex.quote(clean(host, 60))} {command}`"
+
+
+def stack_command(host: str, pid: int) -> str:
+    """The command that prints where a process is: `ssh node0002 py-spy dump --pid 20021`."""
+    return on_host(host, f"py-spy dump --pid {pid}")
 
 
 def place(stall: Stall | None) -> str:

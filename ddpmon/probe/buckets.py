@@ -18,29 +18,31 @@ class BucketTimer:
     """Times the buckets of one DDP module through its communication hook.
 
     A hook that the user registered before or registers later is wrapped and keeps its state; without one the
-    reduction is the default's to the last bit: the bucket times `1.0 / world_size`, then the sum (of the initial world
-    size: not for `ddp.join(divide_by_initial_world_size=False)`).
+    reduction is the default's to the last bit: the bucket scaled as DDP scales it (see `_Scale`), then the sum.
 
     Args:
         recorder: takes the marks.
         ddp: the module, before its first backward.
 
     Raises:
-        RuntimeError: the module has trained already, or its hook cannot be wrapped; it is left as it was.
+        RuntimeError: the module has trained already, its hook cannot be wrapped, or its reduction cannot be repeated
+            to the last bit; it is left as it was.
     """
 
     def __init__(self, recorder: Recorder, ddp: DistributedDataParallel) -> None:
         self._recorder: Recorder | None = recorder
         self._ddp = ddp
         self._inner: tuple[Hook, Any] | None = None
-        self._scale = 1.0 / dist.get_world_size(ddp.process_group)
+        self._scale = _Scale(ddp)
         hooks = list(getattr(ddp, "_comm_hooks", []))
+        _check(ddp, self._scale, hooked=bool(hooks))
         if hooks:
             self._inner = hooks[0]
             _renew_reducer(ddp)
         try:
             ddp.register_comm_hook(None, self._hook)
         except Exception:
+            ddp._comm_hooks.clear()  # DDP has put ours there before it refused it
             for hook, state in hooks:
                 ddp.register_comm_hook(state, hook)
             raise
@@ -89,9 +91,46 @@ class BucketTimer:
         if self._inner is not None:
             hook, state = self._inner
             return hook(state, bucket)
-        tensor = bucket.buffer().mul_(self._scale)
+        tensor = self._scale(bucket.buffer())
         group: Any = self._ddp.process_group
         return cast("torch.futures.Future[torch.Tensor]", group.allreduce([tensor]).get_future().then(_first))
+
+
+class _Scale:
+    """Scales a bucket by the number of ranks in place, with the very operation that DDP takes where there is no hook.
+
+    DDP multiplies by `1.0 / world_size` while it copies a gradient into its bucket. It divides by the world size what
+    it does not copy one by one: sparse gradients, those of `batched_grad_copy`, and those that still lie in the bucket
+    since the step before (`gradient_as_bucket_view`). Both give the same bits where the world size is a power of two.
+    (The world size is the initial one: not for `ddp.join(divide_by_initial_world_size=False)`.)
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._world = dist.get_world_size(ddp.process_group)
+        self._divides = bool(getattr(ddp, "batched_grad_copy", False))
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it matters for the last bit which of the two operations it is."""
+        return self._world & (self._world - 1) != 0 and not self._divides
+
+    def __call__(self, bucket: torch.Tensor) -> torch.Tensor:
+        """The bucket, scaled."""
+        if self._divides or bucket.is_sparse:
+            return bucket.div_(self._world)
+        return bucket.mul_(1.0 / self._world)
+
+
+def _check(ddp: DistributedDataParallel, scale: _Scale, *, hooked: bool) -> None:
+    """Refuse what a hook cannot time, or cannot repeat.
+
+    Raises:
+        RuntimeError: why, in one line.
+    """
+    if getattr(ddp, "_use_python_reducer", False):
+        raise RuntimeError("torch's python_reducer has no buckets")
+    if ddp.gradient_as_bucket_view and scale.may_differ and not hooked:
+        raise RuntimeError("with gradient_as_bucket_view it would change bits unless the ranks are a power of two")
 
 
 class _Unhooked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -57,20 +58,34 @@ class CpuClock:
 class CudaClock:
     """Device time: pooled CUDA events on the current stream of the model's device.
 
-    They are read later, by `query()`; the GPU is never synchronised.
+    They are read later, by `query()`; the GPU is never synchronised. A mark costs a look at which stream is current
+    and the recording itself: the stream's Python object is kept, because making one takes longer than both.
+
+    Args:
+        device: the model's.
+
+    Raises:
+        RuntimeError: reading events from another thread would break off the CUDA graphs that this one captures.
     """
 
     name = "cuda events"
-    _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
     def __init__(self, device: Any) -> None:
         import torch
 
         self._set_device: Any = torch.cuda.set_device
         self._new_event: Any = torch.cuda.Event
-        self._stream: Any = torch.cuda.current_stream
+        # Event.record in Python only looks for a stream, which is known here.
+        self._record: Any = getattr(torch.cuda.Event.__base__, "record", torch.cuda.Event.record)
+        self._current: Any = torch._C._cuda_getCurrentStream
+        self._stream_of: Any = torch.cuda.current_stream
         self._device = device
+        self._latest: tuple[Any, Any] = (None, None)  # what torch calls the current stream, and its object
         self._pool: deque[Any] = deque(maxlen=8192)
+        on_rocm = torch.version.hip is not None
+        self._exchange_mode = _capture_mode_exchange(on_rocm=on_rocm)
+        if on_rocm and self._exchange_mode is None:
+            raise RuntimeError("this ROCm lets no other thread read events while the training captures a graph")
 
     def read_here(self) -> None:
         """Two things that a query would do from a new thread otherwise.
@@ -79,9 +94,8 @@ class CudaClock:
         graph that the training thread is capturing.
         """
         self._set_device(self._device)
-        with suppress(OSError, AttributeError):
-            mode = ctypes.c_int(self._THREAD_LOCAL)
-            ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        if self._exchange_mode is not None:
+            self._exchange_mode()
 
     def mark(self) -> Any:
         """Record an event on the current stream."""
@@ -89,7 +103,12 @@ class CudaClock:
             event = self._pool.pop()
         except IndexError:
             event = self._new_event(enable_timing=True)
-        event.record(self._stream(self._device))
+        now = self._current(self._device.index)
+        known, stream = self._latest  # one object: marks are taken on the autograd engine's threads, too
+        if now != known:
+            stream = self._stream_of(self._device)
+            self._latest = now, stream
+        self._record(event, stream)
         event.host_ns = perf_counter_ns()
         return event
 
@@ -104,3 +123,21 @@ class CudaClock:
     def recycle(self, marks: list[Any]) -> None:
         """Put events back into the pool."""
         self._pool.extend(marks)
+
+
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal
+_CUDA = (("libcuda.so.1",), "cuThreadExchangeStreamCaptureMode")
+_ROCM = (
+    ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
+    "hipThreadExchangeStreamCaptureMode",
+)
+
+
+def _capture_mode_exchange(*, on_rocm: bool) -> Callable[[], None] | None:
+    """What keeps the calling thread's queries out of other threads' captures; None where the driver has no such."""
+    libraries, name = _ROCM if on_rocm else _CUDA
+    for library in libraries:
+        with suppress(OSError, AttributeError):
+            function = getattr(ctypes.CDLL(library), name)
+            return lambda: function(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
+    return None

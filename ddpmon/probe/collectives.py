@@ -2,14 +2,19 @@
 
 So is, on CPUs, the time in `Work.wait`: asynchronous calls are waited for there, and functions imported by name before
 wait there, too. DDP's own gradient reduction is issued and waited for in C++ and does not pass here.
+
+On a GPU only barriers and what passes Python objects blocks the host. The others are marked on the device, all of them
+while that costs less than 1 % of a step, and otherwise only one in so many, which then stands for all of these.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -51,14 +56,17 @@ def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
     """Wrap the functions as attributes of torch.distributed, and `Work.wait`; returns what puts them back."""
     undo: list[Callable[[], None]] = []
     busy = threading.local()
+    on_host = recorder.clock.name == CpuClock.name
+    ration = Ration(recorder)
     for name in NAMES:
         original = getattr(dist, name, None)
         if original is not None:
-            wrapped = _timed(recorder, original, busy)
+            blocks = on_host or "barrier" in name or "object" in name
+            wrapped = _timed(recorder, original, busy, ration=None if blocks else ration)
             setattr(dist, name, wrapped)
             undo.append(functools.partial(_restore, name, wrapped, original))
     # On a GPU the host does not block there, and marks on the device would cost more than they tell.
-    if recorder.clock.name == CpuClock.name:
+    if on_host:
         with suppress(Exception):  # without it those waits are work, and nothing worse
             undo.append(_hook_wait(recorder, busy))
     return undo
@@ -82,12 +90,55 @@ def _hook_wait(recorder: Recorder, busy: threading.local) -> Callable[[], None]:
     return undo
 
 
+class Ration:
+    """Chooses which collectives of a step are marked where marks are dear.
+
+    A step's share is what fits into 1 % of the step before, by the host's clock. If that had more collectives, one in
+    `stride` is marked, another one each step.
+    """
+
+    _NS_EACH = 6_000  # two marks on a CUDA stream, an estimate from the cost of their parts
+    _SHARE = 0.01  # of a step
+    _ALWAYS = 8  # a step
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._step = recorder.last_step
+        self._since_ns = perf_counter_ns()
+        self._count = 0
+        self.stride = 1
+
+    def grant(self) -> int:
+        """How many collectives the coming one stands for; 0 if it is not marked."""
+        step = self._recorder.last_step
+        if step != self._step:
+            self._next_step(step)
+        self._count += 1
+        return 0 if (self._count + step) % self.stride else self.stride
+
+    def _next_step(self, step: int) -> None:
+        now = perf_counter_ns()
+        affordable = self._SHARE * (now - self._since_ns) / (step - self._step) / self._NS_EACH
+        self.stride = math.ceil(self._count / max(self._ALWAYS, affordable)) or 1
+        self._step, self._since_ns, self._count = step, now, 0
+
+
 def _timed(
-    recorder: Recorder, original: Callable[..., Any], busy: threading.local, *, waits: bool = False
+    recorder: Recorder,
+    original: Callable[..., Any],
+    busy: threading.local,
+    *,
+    waits: bool = False,
+    ration: Ration | None = None,
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
+            return original(*args, **kwargs)
+        if kwargs.get("async_op"):  # it will not block
+            return original(*args, **kwargs)
+        stands_for = 1 if ration is None else ration.grant()
+        if not stands_for:
             return original(*args, **kwargs)
         busy.on = True
         recorder.charge(recorder.mark_as, "barrier")
@@ -97,7 +148,7 @@ def _timed(
         finally:
             busy.on = False
             # An asynchronous call returns a Work and did not block.
-            recorder.charge(_ends, recorder, waits or result is None)
+            recorder.charge(_ends, recorder, stands_for if waits or result is None else 0)
         return result
 
     return collective
@@ -108,5 +159,5 @@ def _is_ours(recorder: Recorder) -> bool:
     return threading.get_ident() == recorder.thread or torch._C._current_graph_task_id() >= 0
 
 
-def _ends(recorder: Recorder, blocked: bool) -> None:
-    recorder.put("barriered", recorder.clock.mark(), blocked)
+def _ends(recorder: Recorder, stands_for: int) -> None:
+    recorder.put("barriered", recorder.clock.mark(), stands_for)

@@ -37,7 +37,9 @@ def engine() -> Engine | None:
         return None
     target = engine_of_environment()
     if target is None or target.redis is None:
-        raise TargetError(f"DDPMON_STORE={redacted(text)[:80]!r} is no store that ranks can publish to: redis://host")
+        raise TargetError(
+            f"DDPMON_STORE={redacted(text)[:80]!r} is not a store that ranks can publish to; expected redis://host"
+        )
     load_redis()
     return Engine(target.redis, ttl_of_environment())
 

@@ -48,7 +48,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
     group: Any = ddp.process_group
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     node, nodes = _node(world)
-    device = next(ddp.parameters()).device
+    device = _device(ddp)
     local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
     return Identity(
         rank=rank,
@@ -64,9 +64,16 @@ def identify(ddp: DistributedDataParallel) -> Identity:
     )
 
 
+def _device(ddp: DistributedDataParallel) -> torch.device:
+    """Where the first parameter lies whose gradient is reduced: a frozen one may lie elsewhere."""
+    ignored = getattr(ddp, "parameters_to_ignore", ())
+    module: torch.nn.Module = ddp.module
+    return next(p.device for name, p in module.named_parameters() if p.requires_grad and name not in ignored)
+
+
 def run_id(name: str) -> str:
     """A new id for a run: its name made safe for a key, the time, and a few random letters."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:64] or "run"
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).lstrip("-")[:64] or "run"
     return f"{safe}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 

@@ -1,4 +1,4 @@
-"""The loss as the trainer logged it, read without synchronising the device."""
+"""The loss and the samples as the trainer logged them, read without synchronising the device."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from ddpmon.parts import BadLoss
 from ddpmon.probe.record import NO_NUMBER, StepRow
 
-_SLOTS = 1024
+_SLOTS = 2048
 
 
 def number(value: Any) -> float:
     """What was logged as a float; NO_NUMBER for what is none, whatever its conversion raises."""
     try:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             value = value.tolist() if value.ndim == 0 else value.item()  # tolist goes past the dispatcher
         return float(value)
     except Exception:
@@ -24,51 +25,75 @@ def number(value: Any) -> float:
 
 
 class LossReader:
-    """Turns what was logged into a float, or into something that becomes one once the device has got there.
+    """Turns what was logged, a loss or a count of samples, into a float, or into a handle that becomes one later.
 
-    A CUDA loss is copied into a pinned host buffer behind the work already queued on the current stream. The buffer
-    holds the last 1,024 copies, which the publisher reads long before they are overwritten.
+    A CUDA tensor is copied into a pinned host buffer behind the work already queued on the current stream. The buffer
+    holds the last 2,048 copies, which the publisher reads long before they are overwritten.
     """
 
     def __init__(self, *, on_cpu: bool) -> None:
-        self._buffer = None if on_cpu else torch.empty(_SLOTS, dtype=torch.float32, pin_memory=True)
+        self._buffer: Tensor | None = None
+        if not on_cpu:  # on the CPU whatever the user's default device is
+            pinned = torch.cuda.is_available()
+            self._buffer = torch.empty(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=pinned)
+        self._slots: list[_Slot | None] = [None] * _SLOTS
         self.copies = 0
 
-    def take(self, loss: Any) -> Any:
-        """A float at once, or a handle with `.value()`; NO_NUMBER for what is no single number."""
-        if isinstance(loss, torch.Tensor) and loss.is_cuda:
-            return self._copied(loss.detach())
-        return number(loss)
+    def take(self, value: Any) -> Any:
+        """A float at once, or a handle with `.ready()` and `.value()`; NO_NUMBER for what is no single number."""
+        if isinstance(value, Tensor) and value.is_cuda:
+            return self._copied(value.detach())
+        return number(value)
 
-    def _copied(self, loss: torch.Tensor) -> Any:
-        if loss.numel() != 1 or self._buffer is None:
+    def _copied(self, value: Tensor) -> Any:
+        if value.numel() != 1 or self._buffer is None:
             return NO_NUMBER
-        slot = self._buffer[self.copies % _SLOTS]
+        place = self.copies % _SLOTS
+        slot = self._slots[place]
+        if slot is None or slot.device != value.device:
+            slot = self._slots[place] = _Slot(self._buffer[place], value.device)
         self.copies += 1
-        slot.copy_(loss.reshape(()), non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(loss.device))
-        return _Copied(self, self.copies, slot, event)
+        slot.fill(value)
+        return _Copied(self, self.copies, slot)
+
+
+class _Slot:
+    """One place of the buffer, with the event behind the last copy to it; an event records on one device only."""
+
+    __slots__ = ("device", "event", "place")
+
+    def __init__(self, place: Tensor, device: torch.device) -> None:
+        self.place = place
+        self.device = device
+        self.event: Any = torch.cuda.Event()
+
+    def fill(self, value: Tensor) -> None:
+        """Copy `value` behind the work already queued on its device."""
+        self.place.copy_(value.reshape(()), non_blocking=True)
+        self.event.record(torch.cuda.current_stream(self.device))
 
 
 class _Copied:
-    """A loss on its way to the host."""
+    """A number on its way to the host."""
 
-    __slots__ = ("_event", "_number", "_reader", "_slot")
+    __slots__ = ("_number", "_reader", "_slot")
 
-    def __init__(self, reader: LossReader, number: int, slot: torch.Tensor, event: Any) -> None:
+    def __init__(self, reader: LossReader, number: int, slot: _Slot) -> None:
         self._reader = reader
         self._number = number
         self._slot = slot
-        self._event = event
+
+    @property
+    def _is_overwritten(self) -> bool:
+        return self._reader.copies - self._number >= _SLOTS
 
     def ready(self) -> bool:
-        """Whether the copy has arrived."""
-        return bool(self._event.query())
+        """Whether the copy has arrived, or never will."""
+        return self._is_overwritten or bool(self._slot.event.query())
 
     def value(self) -> float:
-        """The loss, once ready; NO_NUMBER if nobody read it before its place was taken by a later one."""
-        return NO_NUMBER if self._reader.copies - self._number >= _SLOTS else float(self._slot)
+        """The number, once ready; NO_NUMBER if nobody read it before its place was taken by a later one."""
+        return NO_NUMBER if self._is_overwritten else float(self._slot.place)
 
 
 class BadLosses:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.probe.identity import Identity
@@ -94,7 +95,9 @@ class Machine:
             self._sampler.start()
             if self._stopped:
                 self._sampler.stop()
-        return self._sensor.read(None if self._gpu_memory is None else self._gpu_memory.value)
+        if self._gpu_memory is None:
+            return self._sensor.read()
+        return self._sensor.read(self._gpu_memory.value, _nccl_groups())
 
     def _may_sample(self) -> bool:
         """Whether this rank has got the turn to sample its host for the run."""
@@ -113,3 +116,8 @@ class Machine:
     def _give_turn(self) -> None:
         if self._turn is not None:
             self._turn.give()
+
+
+def _nccl_groups() -> int:
+    """The process groups of this rank that reduce with NCCL, each with buffers of its own on the GPU."""
+    return sum("nccl" in str(backend) for backend, _ in dist.distributed_c10d._world.pg_map.copy().values())

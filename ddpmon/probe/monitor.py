@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import multiprocessing
 import os
 import sys
@@ -92,7 +93,7 @@ class Monitor:
     def _go_on_with(self, model: Any, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer | None) -> bool:
         """Watch `model` from now on, if it is the one watched so far or a new wrapper of that; never raises."""
         if self.model is model:
-            _say_once("attach was called twice: this model is watched already in this process; call detach first")
+            _say_once("attach was called twice: this process already watches this model; call detach first")
             return True
         try:
             if self._assembly is not None and self._assembly.can_go_on_with(ddp):
@@ -103,7 +104,7 @@ class Monitor:
             say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
             self._end()
             return False
-        _say_once("attach was called twice: another model is watched already in this process; call detach first")
+        _say_once("attach was called twice: this process already watches another model; call detach first")
         return False
 
     def _fail(self, error: BaseException | None) -> None:
@@ -194,18 +195,18 @@ def monitor_error(error: Exception) -> None:
     """An exception of ours on the training thread: say so once, and measure no more."""
     if _process.active is not None:
         if (assembly := _process.active._assembly) is not None:
-            assembly.draft.notes.append("stopped measuring after an error of its own; training goes on")
+            assembly.draft.notes.append("stopped measuring after an internal error; training is not affected")
         _process.active._end()
-        say(f"stopped measuring after an error of its own ({type(error).__name__}: {error}); training is not affected")
+        say(f"stopped measuring after an internal error ({type(error).__name__}: {error}); training is not affected")
 
 
 def _refusal(model: Any, ddp: Any) -> str | None:
     """Why this model cannot be watched, in one sentence; None if it can."""
     if not isinstance(ddp, DistributedDataParallel):
         kind = type(model).__name__
-        return f"{kind} is not DistributedDataParallel, so nothing is watched; wrap it in DDP before attach"
+        return f"{kind} is not DistributedDataParallel, so nothing is watched; wrap the model in DDP before attach"
     if not (dist.is_available() and dist.is_initialized()):
-        return "the process group is gone, so nothing is watched; attach before destroy_process_group"
+        return "the process group is gone, so nothing is watched; call attach before destroy_process_group"
     return None
 
 
@@ -254,10 +255,14 @@ def _speak_last(error: BaseException | None) -> None:
 
 
 def _in_child() -> None:
-    """A forked child (a DataLoader worker) is not a rank: it has our hooks but not our threads."""
+    """A forked child (a DataLoader worker) is not a rank: it has our hooks but not our threads.
+
+    What it has inherited lives as long as the process: a CUDA event that is destroyed in a child may end it.
+    """
     if _process.active is not None:
         if (assembly := _process.active._assembly) is not None:
             assembly.recorder.thread = 0  # no thread of the child's is the training thread
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(assembly))
         _process.active._assembly = None
         _process.active = None
     _process.registered = False

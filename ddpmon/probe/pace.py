@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
@@ -10,7 +11,7 @@ from ddpmon.probe.record import StepRecord
 
 
 class HostTimes:
-    """Makes `schema.HOST_COLUMNS` of finished records, which must come in order.
+    """Makes `schema.HOST_COLUMNS` of finished records, which must come in order and before their marks are recycled.
 
     Device times are added up from step to step: two events that are hours apart give a duration too coarse.
     """
@@ -21,7 +22,7 @@ class HostTimes:
 
     def _begin(self) -> None:
         self._leads = Leads()
-        self._sync: Any = None
+        self._next: int | None = None  # a step number and no mark: marks are used again
         self._at = 0.0
 
     def of(self, record: StepRecord) -> tuple[float, ...]:
@@ -29,10 +30,10 @@ class HostTimes:
         if self._clock.name == CpuClock.name:
             return ()
         try:
-            if record.start is not self._sync:  # steps were lost between
+            if record.step != self._next:  # steps were lost between
                 self._begin()
             times = self._times(record)
-            self._sync, self._at = record.sync, self._at + times.duration
+            self._next, self._at = record.step + 1, self._at + times.duration
             return self._leads.take(times)
         except Exception:
             self._begin()
@@ -57,6 +58,9 @@ class HostTimes:
             else:
                 phases[column].append((host, host_end))
         ready, sync = mark(record.ready), mark(record.sync)
+        waits.append((ready[1], sync[1]))
+        if _has_unmarked(record):  # the device may have waited in them at any time of the step
+            waits = [(self._at, sync[1])]
         forward = next(mark(start) for column, start, _, _ in record.spans if column == "forward")
         return StepTimes(
             begins=record.start.host_ns / 1e6,
@@ -65,6 +69,12 @@ class HostTimes:
             phases=phases,
             marks=[*known.values()],
             forward=forward,
-            waits=[*waits, (ready[1], sync[1])],
+            waits=waits,
             duration=sync[1] - self._at,
         )
+
+
+def _has_unmarked(record: StepRecord) -> bool:
+    """Whether there were collectives without marks: another one then stands for them, several times over."""
+    starts = [start for column, start, _, _ in record.spans if column == "barrier"]
+    return any(one is following for one, following in pairwise(starts))

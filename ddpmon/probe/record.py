@@ -23,12 +23,15 @@ class StepRecord:
         spans: (column, start mark, end mark, the column that this span lies within or None).
         input_ns: host time inside the DataLoader's `__next__`. gc_ns: inside the garbage collector.
         loads: where the clock is a device's, when those calls began and ended on the host's clock.
+        counts: samples that were still on the device when they were logged; they add to `samples`.
         buckets: per bucket (index, bytes, launch mark, done mark), in order of launch.
+        taken: every mark that came while this step was the open one, for a clock that takes its marks back.
     """
 
     __slots__ = (
         "allreduce_ms",
         "buckets",
+        "counts",
         "gc_ns",
         "input_ns",
         "input_waits",
@@ -41,6 +44,7 @@ class StepRecord:
         "start",
         "step",
         "sync",
+        "taken",
     )
 
     def __init__(self, step: int, start: Any) -> None:
@@ -56,19 +60,20 @@ class StepRecord:
         self.marked: list[tuple[str, int]] | None = None
         self.losses: list[Any] = []
         self.samples = NAN
+        self.counts: list[Any] | None = None
         self.allreduce_ms = NAN
         self.buckets: list[list[Any]] | None = None
+        self.taken: list[Any] = []
 
     def readable(self, clock: Clock) -> bool:
-        """Whether every mark and every loss can be read without waiting."""
-        return clock.ready(self.sync) and all(loss.ready() for loss in self.losses if type(loss) is not float)
+        """Whether every mark and every number can be read without waiting."""
+        return clock.ready(self.sync) and all(
+            each.ready() for each in (*self.losses, *(self.counts or ())) if type(each) is not float
+        )
 
     def marks(self) -> list[Any]:
-        """All marks that this record alone owns (its start belongs to the step before)."""
-        owned = [mark for _, start, end, _ in self.spans for mark in (start, end)]
-        owned += [mark for bucket in self.buckets or () for mark in bucket[2:] if mark is not None]
-        owned += [mark for mark in (self.ready, self.start) if mark is not None]
-        return list({id(mark): mark for mark in owned}.values())  # one mark may end a span and begin the next
+        """All marks that came with this record; the next one's may still refer to them."""
+        return self.taken + [mark for bucket in self.buckets or () for mark in bucket[2:] if mark is not None]
 
 
 @dataclass(slots=True)
@@ -122,7 +127,7 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         record.allreduce_ms,
         record.gc_ns / 1e6,
         sum(losses) / len(losses) if losses else NAN,
-        record.samples,
+        _samples(record),
         *host,
     )
     row = StepRow(record.step, at, values)
@@ -134,6 +139,14 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         row.bucket_sizes = [bucket[1] for bucket in record.buckets]
         row.bucket_ms = _bucket_ms(record.buckets, clock)
     return row
+
+
+def _samples(record: StepRecord) -> float:
+    """The sum of what was logged, NaN where nothing was."""
+    if not record.counts:
+        return record.samples
+    known = 0.0 if record.samples != record.samples else record.samples
+    return known + sum(float(count.value()) for count in record.counts)
 
 
 def _input_ms(record: StepRecord, clock: Clock) -> float:

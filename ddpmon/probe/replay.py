@@ -13,6 +13,12 @@ from ddpmon.probe.step import Event, Recorder
 
 MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
 MAX_PENDING = 4096  # steps kept while their marks cannot be read
+_MAX_TAKEN = 4 * MAX_SPANS  # marks of a step that go back to the clock; more are left to Python
+_MARK_AT = {
+    **dict.fromkeys(("forward", "forwarded", "computed", "ready", "synced"), 1),
+    **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered"), 1),
+    "load": 2,
+}
 _NESTING_PHASES = ("input", "forward", "backward", "optimizer")
 
 T = TypeVar("T")
@@ -49,6 +55,7 @@ class Replay:
         self._loads: list[str] = []
         self._forward: Any = None
         self._backward_from: Any = None  # the last forward's end, or the last backward's
+        self._spent: list[Any] = []  # marks of the record recycled last, which the one after it may refer to
         self._idle_since: Any = None  # device clocks: end of the last work before the coming forward
         self._handlers: dict[str, Callable[[Event], None]] = {
             kind: getattr(self, f"_on_{kind}")
@@ -66,9 +73,17 @@ class Replay:
         for _ in range(len(log)):
             event = log.popleft()
             try:
+                if not self._host_clock:
+                    self._take(event)
                 handlers[event[0]](event)
             except Exception:  # costs a step, not the run's frames
                 self._lose()
+
+    def _take(self, event: Event) -> None:
+        """Note the event's mark, whatever becomes of the event: its clock wants it back."""
+        place, taken = _MARK_AT.get(event[0]), self._open.taken
+        if place is not None and event[place] is not None and len(taken) < _MAX_TAKEN:
+            taken.append(event[place])
 
     def _lose(self) -> None:
         """Not all of the open step is known; what was begun may have ended unseen."""
@@ -82,9 +97,10 @@ class Replay:
         return _host_ns(self._since)
 
     def recycle(self, record: StepRecord) -> None:
-        """Nobody reads `record` any more."""
+        """Nobody reads `record` any more. Its marks go back once the next one is not read any more either."""
         if not self._host_clock:
-            self._clock.recycle(record.marks())
+            self._clock.recycle(self._spent)
+            self._spent = record.marks()
 
     def _on_forward(self, event: Event) -> None:
         if self._pending is not None:
@@ -126,12 +142,13 @@ class Replay:
             self._seal(self._pending)
         record = self._open
         record.sync = self._idle_since = self._backward_from = mark
+        self._open = StepRecord(step + 1, mark)
         if self._lost or step != record.step:
             self.dropped += step - record.step + 1
             self._lost = False
+            self._open.taken = record.marks()
         else:
             self._pending = record
-        self._open = StepRecord(step + 1, mark)
         self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)
         self._leave_closure(mark)
 
@@ -211,9 +228,11 @@ class Replay:
         record = self._pending or self._open
         if loss is not None and len(record.losses) < MAX_SPANS:
             record.losses.append(loss)
-        if samples is not None:
+        if isinstance(samples, int | float):
             samples = number(samples)
             record.samples = samples if record.samples != record.samples else record.samples + samples
+        elif samples is not None:
+            record.counts = _kept(record.counts, samples)
 
     def _on_pause(self, event: Event) -> None:
         _, at, name = event
@@ -233,10 +252,11 @@ class Replay:
     def _on_barriered(self, event: Event) -> None:
         if not self._barriers:
             return
-        _, mark, blocked = event
+        _, mark, stands_for = event  # as many calls: 0 if it did not block
         start, within = self._barriers.pop()
-        if blocked and self._open.start is not None:  # what goes before the first step is not its
-            self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
+        if self._open.start is not None:  # what goes before the first step is not its
+            for _ in range(stands_for):
+                self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
         self.phase, self._since = within, mark
 
     def _on_bucket(self, event: Event) -> None:

@@ -24,6 +24,7 @@ Place = tuple[str, int]  # file and line
 _MAX_STACKS, _MAX_FRAMES = 8, 64
 _FILE, _FUNCTION, _SOURCE = 256, 128, 160  # characters: the fullest stacks must fit into a frame
 _OURS = "ddpmon-"  # how our threads are called
+_TRAINER = f"{Path(ddpmon.__file__).parent}/trainer/"
 _INSTALLED = ("site-packages", "dist-packages")
 _FOREIGN = tuple(
     f"{Path(folder)}/"
@@ -92,9 +93,14 @@ def _unwind(frame: FrameType | None) -> list[StackFrame]:
 
 
 def is_own(file: str) -> bool:
-    """Whether `file` is the user's: neither Python's, nor an installed package's, nor torch's or ours."""
+    """Whether `file` is the user's: neither Python's, nor an installed package's, nor torch's or ours.
+
+    The trainer that is installed with ddpmon counts as a user's program.
+    """
     if file.startswith("<frozen"):
         return False
+    if file.startswith(_TRAINER):
+        return True
     return not file.startswith(_FOREIGN) and not any(f"/{folder}/" in file for folder in _INSTALLED)
 
 

@@ -19,7 +19,7 @@ from torch.autograd import Variable
 
 from ddpmon.probe.clock import Clock
 from ddpmon.probe.garbage import Collections
-from ddpmon.probe.loss import LossReader, number
+from ddpmon.probe.loss import LossReader
 
 MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
 SAMPLED_FIRST, SAMPLED_EVERY = 3, 16  # steps; the latter a power of two
@@ -210,7 +210,7 @@ class Recorder:
             if loss is not None and type(loss) is not float:
                 loss = self.losses.take(loss)
             if samples is not None and type(samples) is not int:
-                samples = number(samples)
+                samples = self.losses.take(samples)
             put = self._put
             put(("log", loss, samples))
         except Exception as error:

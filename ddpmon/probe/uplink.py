@@ -198,7 +198,7 @@ class Uplink:
             if self.training is not None:
                 self.training.set(self.handover_key, address)
         except Exception as error:
-            raise StoreUnavailable(f"the training's store took no address: {error}") from None
+            raise StoreUnavailable(f"the store of the training accepts no address: {error}") from None
         finally:
             self.training = None
 
@@ -212,7 +212,7 @@ class Uplink:
             host, port, self.run = self.training.get(self.handover_key).decode().split(" ")
         except Exception as error:
             self.training = None
-            raise StoreUnavailable(f"the training's store has gone: {error}") from None
+            raise StoreUnavailable(f"the store of the training is gone: {error}") from None
         if "://" in host:
             return self._published_elsewhere(host)
         self._address = rendezvous.server_of(self.training) if rendezvous.is_wanted() else (host, int(port))
@@ -231,7 +231,7 @@ class Uplink:
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
         elsewhere = f" (from another host: {there})" if how != there and not _is_local(url) else ""
-        say(f"to see this run live: {how}{elsewhere}{hint}")
+        say(f"to watch this run: {how}{elsewhere}{hint}")
 
     def _write_file(self) -> Path | None:
         """Announce the run on this host."""

@@ -14,7 +14,7 @@ from time import monotonic
 
 from ddpmon.parts import Flight, Stack, Stall
 from ddpmon.probe import stacks
-from ddpmon.probe.flight import flights
+from ddpmon.probe.flight import FlightRecorder
 from ddpmon.probe.motion import Motion
 from ddpmon.probe.step import Recorder
 
@@ -27,7 +27,8 @@ _SOURCES_WAIT_S = 0.2
 class Watchdog:
     """Times the silence since the last finished step, and says what the rank is in once it lasts too long.
 
-    A phase of the user's makes no rank "stalled", but what it is in is captured all the same: an evaluation may hang.
+    A phase of the user's makes no rank "stalled", but its stacks are captured all the same: an evaluation may hang. The
+    flight recorders are not read there, nor while the training thread gets about: reading them holds the GIL.
 
     Attributes:
         notes: takes a sentence if something could not be captured, once each.
@@ -42,6 +43,7 @@ class Watchdog:
         self._next = 0.0
         self._motion = Motion()
         self._stacks: list[Stack] = []
+        self._recorders = FlightRecorder()
         self._flights: list[Flight] = []
         self._sources = _Sources()
 
@@ -65,6 +67,7 @@ class Watchdog:
         now = monotonic()  # looking took its time
         if now - self._progress <= self.patience_s:
             self._stacks, self._flights, self._next = [], [], 0.0
+            self._recorders.clear()
         elif now >= self._next:
             self._next = now + _REFRESH_S
             self._capture()
@@ -103,7 +106,7 @@ class Watchdog:
         except Exception as error:
             self._note(f"no stacks: {type(error).__name__}: {error}")
         try:
-            self._flights = flights()
+            self._flights = [] if self._recorder.paused or self._motion.moves else self._recorders.look()
         except Exception as error:
             self._note(f"no flight recorder: {type(error).__name__}: {error}")
 

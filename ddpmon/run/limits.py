@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ddpmon.machine import Disk, GpuFigures, GpuProcess, Pressure
+from ddpmon.machine import Disk, GpuFigures, GpuProcess, Pressure, ProcessFigures
 from ddpmon.run.ours import owner_of
 
 SHM = "/dev/shm"
@@ -21,6 +21,7 @@ _ONLY_READ = re.compile(r"(?:training |train |validation |input )?data(?:[ -]?se
 SM_PCT = 1.0  # a process that uses less of a GPU is idle
 _HELD, _DRAWN = 64 << 20, 512 << 20  # a desktop draws a little on every GPU
 _CONTEXT, _UNKNOWN_USE, _UNKNOWN_SHARE = 1 << 30, 2 << 30, 0.05
+_NCCL = 3 << 29  # NCCL's buffers of one process group, at most, where it connects a rank to many by many channels
 
 
 def memory_stall(pressure: Pressure | None) -> float | None:
@@ -68,16 +69,21 @@ def is_hidden(gpu: GpuFigures, ranks: Sequence[int], pids: Mapping[int, int]) ->
     return {owner_of(on.process, pids) for on in gpu.processes or ()}.isdisjoint(ranks)
 
 
-def foreign_memory(gpu: GpuFigures, held: Sequence[int | None]) -> int | None:
-    """Device bytes that neither torch holds in the ranks on a GPU nor their contexts explain; None where unknown.
+def foreign_memory(gpu: GpuFigures, ranks: Sequence[ProcessFigures]) -> int | None:
+    """Device bytes that neither torch and NCCL hold for the ranks on a GPU nor their contexts explain.
 
     Args:
         gpu: where they are.
-        held: by torch, rank by rank. One that holds nothing yet may well have its context by now.
+        ranks: their processes. One whose torch holds nothing yet may well have its context by now.
+
+    Returns:
+        The bytes, None where unknown.
     """
+    held = [rank.gpu_memory for rank in ranks]
     if gpu.memory_used is None or not held or not all(held):
         return None
-    return max(0, gpu.memory_used - sum(each or 0 for each in held) - _CONTEXT * len(held))
+    around = sum(_CONTEXT + _NCCL * (1 if rank.nccl_groups is None else rank.nccl_groups) for rank in ranks)
+    return max(0, gpu.memory_used - sum(each or 0 for each in held) - around)
 
 
 def is_crowded(gpu: GpuFigures, foreign: int | None) -> bool:

@@ -1,8 +1,9 @@
-"""Who a process is: parents, user, command, start. Cheap for processes that have been asked for before."""
+"""Who a process is: parents, user, program, start. Cheap for processes that have been asked for before."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,6 +19,8 @@ _KEPT = 4096
 _GENERATIONS = 32
 _FRESH_S = 30.0  # a process may become another program without any sign of it in _Stat
 _TEXT = 256
+_INTERPRETER = re.compile(r"(?:python|pypy|(?:ba|da|z)?sh)[\d.]*")
+_FLAG = re.compile(r"-[BbIOquv]+|-[WX].+")  # of Python; what a shell takes so has no value either
 
 
 class _Stat(NamedTuple):
@@ -96,8 +99,29 @@ def _parents(parent: int) -> list[int]:
 
 
 def _command(words: list[str], name: bytes) -> str:
-    """The command line; as `ps` has it the name in brackets where there is none, as for the kernel's threads."""
-    return _text(" ".join(words) or f"[{name.decode('utf-8', 'replace')}]")
+    """The program, and of an interpreter the script or module that it runs: other arguments may hold passwords.
+
+    As `ps` has it, the name in brackets where there is no command line, as for the kernel's threads.
+    """
+    if not (words and words[0].strip()):
+        return _text(f"[{name.decode('utf-8', 'replace')}]")
+    program = _base(words[0].split()[0])  # a process that renames itself puts a whole title there
+    return _text(f"{program} {_script(words[1:])}".strip() if _INTERPRETER.fullmatch(program) else program)
+
+
+def _script(words: list[str]) -> str:
+    """The script or module that an interpreter runs; "" where an option comes first that may take a value."""
+    first = next((place for place, word in enumerate(words) if not _FLAG.fullmatch(word)), len(words))
+    match words[first:]:
+        case ["-m", module, *_]:
+            return f"-m {module}"
+        case [script, *_] if script == "-c" or not script.startswith("-"):
+            return _base(script)
+    return ""
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 @lru_cache(maxsize=256)

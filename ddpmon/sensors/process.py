@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.sensors.cgroup import Cgroups
@@ -10,6 +11,7 @@ from ddpmon.sensors.children import AtWork, Children, Usage, usage_of
 from ddpmon.sensors.reading import Gains, NotYet, Rate, Readings, clean, read_file, read_table
 
 _MOST_THREADS = 512
+_LAUNCHES = "pt_autograd"  # the threads in which torch's autograd engine launches the backward of a GPU
 
 
 class ProcessSensor:
@@ -25,14 +27,15 @@ class ProcessSensor:
         self._pid = os.getpid() if pid is None else pid
         self._thread = self._pid if thread is None else thread
         self._compute_threads = compute_threads
-        self._cpu, self._wait, self._switches = Rate(), Rate(), Rate()
+        self._cpu, self._switches = Rate(), Rate()
         self._reads, self._writes = Rate(), Rate()
-        self._waits, self._workers = Gains(), Gains()
+        self._wait, self._waits, self._workers = Gains(max), Gains(), Gains()
+        self._engine = _EngineThreads(f"/proc/{self._pid}/task")
         self._children, self._at_work = Children(self._pid), AtWork()
         self._cgroups = Cgroups(self._pid)
 
-    def read(self, gpu_memory: int | None = None) -> ProcessFigures:
-        """The figures now, with the device bytes that torch holds; never raises."""
+    def read(self, gpu_memory: int | None = None, nccl_groups: int | None = None) -> ProcessFigures:
+        """The figures now, with the device bytes that torch holds and its process groups with NCCL; never raises."""
         readings = Readings()
         take, cgroups = readings.take, self._cgroups
         usage = take("cpu_pct rss_bytes threads", usage_of, self._pid)
@@ -63,6 +66,7 @@ class ProcessSensor:
             read_bytes_s=take("read_bytes_s", self._reads, read),
             write_bytes_s=take("write_bytes_s", self._writes, written),
             gpu_memory=gpu_memory,
+            nccl_groups=nccl_groups,
             unread=readings.unread,
         )
 
@@ -86,7 +90,9 @@ class ProcessSensor:
     def _runqueue(self, waits: dict[int, float]) -> float:
         if self._thread not in waits:
             raise NotYet("the training thread has ended")
-        return min(100.0, self._wait(waits[self._thread]))  # what it waited for long is booked when it is over
+        launching = {self._thread, *self._engine.among(waits)}
+        # What one waited for long is booked when it is over.
+        return min(100.0, self._wait({thread: waits[thread] for thread in launching}))
 
     def _read_status(self) -> tuple[int, str]:
         """Involuntary switches of the training thread, and the CPUs that it may run on."""
@@ -100,6 +106,34 @@ class ProcessSensor:
 
     def _workers_cpu(self, workers: dict[int, Usage]) -> float:
         return self._workers({pid: 100 * usage.seconds for pid, usage in workers.items()})
+
+
+class _EngineThreads:
+    """Finds the autograd engine's threads by their names, which they take a moment after they have begun.
+
+    Args:
+        folder: of the process's threads.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._before: set[int] = set()
+        self._looked_at: set[int] = set()
+        self._found: set[int] = set()
+
+    def among(self, threads: Iterable[int]) -> set[int]:
+        """Those of `threads` that are the engine's; of each the name is read in its first two readings."""
+        present = set(threads)
+        new = present - self._looked_at
+        self._found = self._found & present | {thread for thread in new if self._name(thread).startswith(_LAUNCHES)}
+        self._before, self._looked_at = present, present & self._before
+        return self._found
+
+    def _name(self, thread: int) -> str:
+        try:
+            return read_file(f"{self._folder}/{thread}/comm")
+        except OSError:
+            return ""  # it has ended
 
 
 def _wait_of(path: str) -> float | None:

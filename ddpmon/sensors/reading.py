@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import TypeVar
 
@@ -58,9 +58,14 @@ class Rate:
 
 
 class Gains:
-    """What several counters gain a second together, since the reading before; one that is new counts nothing."""
+    """What several counters gain a second, since the reading before; one that is new counts nothing.
 
-    def __init__(self) -> None:
+    Args:
+        combined: what makes one number of their gains: their sum, or the largest.
+    """
+
+    def __init__(self, combined: Callable[[Iterable[float]], float] = sum) -> None:
+        self._combined = combined
         self._before: tuple[Mapping[int, float], float] | None = None
 
     def __call__(self, values: Mapping[int, float]) -> float:
@@ -72,7 +77,7 @@ class Gains:
         before, self._before = self._before, (values, monotonic())
         if before is None:
             raise NotYet("read once so far")
-        gained = sum(max(0.0, value - before[0].get(key, value)) for key, value in values.items())
+        gained = self._combined(max(0.0, value - before[0].get(key, value)) for key, value in values.items())
         return gained / max(self._before[1] - before[1], 1e-3)
 
 

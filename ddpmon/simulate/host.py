@@ -55,9 +55,11 @@ class Simulation:
         total = Account()
         for report in self._reports:
             try:
-                total = total + (report.recv() if report.poll(30.0) else Account(error="a process did not end"))
+                total = total + (
+                    report.recv() if report.poll(30.0) else Account(error="a simulating process did not end")
+                )
             except (EOFError, OSError):
-                total = total + Account(error="a process died")
+                total = total + Account(error="a simulating process died")
         for process in self._processes:
             process.join(5.0)
         return total
@@ -148,9 +150,9 @@ def _await_ready(report: Connection) -> None:
         StoreUnavailable: it could not.
     """
     try:
-        said = report.recv() if report.poll(_READY_S) else Account(error="a process did not start")
+        said = report.recv() if report.poll(_READY_S) else Account(error="a simulating process did not start")
     except (EOFError, OSError):
-        said = Account(error="a process died while it started")
+        said = Account(error="a simulating process died while it started")
     if isinstance(said, Account):
         raise StoreUnavailable(said.error)
 

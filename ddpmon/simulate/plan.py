@@ -64,22 +64,31 @@ class Plan:
     def _complaints(self) -> Iterator[tuple[bool, str]]:
         """What may be wrong, in an order in which each can be asked once those before are right."""
         n = self.ranks
-        yield not 1 <= n <= MAX_RANKS, f"{n:,} ranks: from 1 to {MAX_RANKS:,} can be simulated"
-        yield not 1 <= self.hosts <= n, f"{self.hosts:,} hosts for {n:,} ranks: each holds some"
+        yield not 1 <= n <= MAX_RANKS, f"cannot simulate {n:,} ranks: use 1 to {MAX_RANKS:,}"
+        yield (
+            not 1 <= self.hosts <= n,
+            f"cannot place {n:,} ranks on {self.hosts:,} hosts: every host needs at least one rank",
+        )
         yield self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"
         yield (
             self.scenario in NEEDS_HOSTS and self.nodes < 2,
-            f"{self.scenario} needs 2 hosts or more: --hosts 2, or another --scenario",
+            f"the scenario {self.scenario} needs at least 2 hosts: use --hosts 2, or another --scenario",
         )
-        bounds = f"from {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms can be simulated"
-        yield not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS, f"a step of {self.step_ms:g} ms: {bounds}"
-        hours = f"from 0 to {_LONGEST_HOURS:g} can be simulated"
-        yield not 0 <= self.hours <= _LONGEST_HOURS, f"a history of {self.hours:g} hours: {hours}"
-        processes = f"from 1 to {_MOST_PROCESSES}, and no more than ranks"
-        yield not 1 <= self.processes <= min(_MOST_PROCESSES, n), f"{self.processes} processes: {processes}"
+        bounds = f"use {_SHORTEST_MS:g} to {_LONGEST_MS:g} ms"
+        yield not _SHORTEST_MS <= self.step_ms <= _LONGEST_MS, f"cannot simulate steps of {self.step_ms:g} ms: {bounds}"
+        hours = f"use 0 to {_LONGEST_HOURS:g}"
+        yield not 0 <= self.hours <= _LONGEST_HOURS, f"cannot simulate a history of {self.hours:g} hours: {hours}"
+        processes = f"use 1 to {_MOST_PROCESSES}, and no more than there are ranks"
+        yield (
+            not 1 <= self.processes <= min(_MOST_PROCESSES, n),
+            f"cannot publish with {self.processes} processes: {processes}",
+        )
         endless = self.seconds is not None and not 0 < self.seconds < math.inf
-        yield endless, f"{self.seconds} seconds: a run lasts longer than nothing and less than for ever"
-        yield not 0 <= self.seed < 1 << 63, f"a seed of {self.seed}: a whole number from 0 on"
+        yield endless, f"cannot simulate for {self.seconds} seconds: use a finite number above 0"
+        yield (
+            not 0 <= self.seed < 1 << 63,
+            f"cannot use the seed {self.seed}: use a whole number from 0 to {(1 << 63) - 1}",
+        )
 
     @property
     def per_host(self) -> int:

@@ -38,8 +38,11 @@ class Account(msgspec.Struct):
     error: str = ""
 
     def __add__(self, other: Account) -> Account:
-        mine, its = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return Account(*(a + b for a, b in zip(mine, its, strict=True)))
+        *mine, error = msgspec.structs.astuple(self)
+        *its, its_error = msgspec.structs.astuple(other)
+        total = Account(*(a + b for a, b in zip(mine, its, strict=True)))
+        total.error = error or its_error
+        return total
 
 
 def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, report: Connection) -> None:

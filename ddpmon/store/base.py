@@ -40,8 +40,8 @@ class Ageing(Protocol):
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a run may be called so: short, on one line, and one part of a key."""
-    return 0 < len(text) <= 256 and text.isprintable() and "/" not in text
+    """Whether a run may be called so: short, on one line, one part of a key, and no option on a command line."""
+    return 0 < len(text) <= 256 and text.isprintable() and "/" not in text and not text.startswith("-")
 
 
 def run_key(run_id: str) -> str:

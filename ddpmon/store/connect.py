@@ -17,7 +17,7 @@ from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
-_FORM = "a TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
+_FORM = "TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def parse_target(text: str) -> Target:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise TargetError(f"{shown!r} is no address ({error}): {_FORM}") from None
+        raise TargetError(f"{shown!r} is not an address ({error}): {_FORM}") from None
     if parts.scheme != "tcp":
         raise TargetError(f"unknown scheme {parts.scheme!r} in {shown!r}: {_FORM}")
     if not host:
@@ -165,7 +165,7 @@ def _not_a_url(text: str) -> str:
         return f"{text!r} {what}: {_FORM}"
     if lacks_scheme(text):
         return f"{text!r} lacks its scheme, tcp://{text}: {_FORM}"
-    return f"{text!r} is no address: {_FORM}"
+    return f"{text!r} is not an address: {_FORM}"
 
 
 def lacks_scheme(text: str) -> bool:

@@ -1,19 +1,16 @@
 """The runs on this host: one small private file a run, so that `ddpmon watch` needs no address.
 
-A file lies in `$XDG_RUNTIME_DIR/ddpmon/`, or else in `ddpmon-<uid>/` in the temporary folder. A clean end withdraws
-it. The file of a run that was killed is set aside for a day, which is how a watcher learns that the end was not clean.
+A file lies in `$XDG_RUNTIME_DIR/ddpmon/` where that variable names a folder of this user's, or else in `ddpmon-<uid>/`
+in the temporary folder. A clean end withdraws it. The file of a run that was killed is set aside for a day, which is
+how a watcher learns that the end was not clean.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import socket
 import stat
-import tempfile
-import time
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -22,9 +19,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ddpmon.parts import MAX_RANKS, Count, Text
+from ddpmon.store.private import Folder, existing_folders, folders, stem
 
 MAX_FILE_BYTES = 16 << 10
-KEEP_DEAD_S = 24 * 3600.0
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
@@ -53,9 +50,8 @@ _decoder = msgspec.json.Decoder(Announcement)
 
 def announce(announcement: Announcement) -> Path | None:
     """Write the run's file (atomic, mode 0600); None when no private folder can be used. Never raises."""
-    for folder in _folders():
-        with contextlib.suppress(Exception):
-            _make_private(folder)
+    for path in folders():
+        with suppress(Exception), Folder(path, make=True) as folder:
             return _write(folder, announcement)
     return None
 
@@ -66,112 +62,66 @@ def anybody_finds(path: Path) -> bool:
     return path.parent in (Path(runtime) / "ddpmon", Path("/tmp") / f"ddpmon-{os.geteuid()}")
 
 
-def private_folder() -> Path | None:
-    """The folder of this user's files on this host, made if need be; None when none can be used. Never raises."""
-    for folder in _folders():
-        with contextlib.suppress(Exception):
-            _make_private(folder)
-            return folder
-    return None
-
-
-def stem(text: str) -> str:
-    """A file name for what may hold any characters, without its suffix."""
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
-
-
 def withdraw(path: Path | None) -> None:
     """Remove what `announce` wrote: the run has ended cleanly. Never raises."""
     if path is not None:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        with suppress(OSError), Folder(path.parent) as folder:
+            folder.remove(path.name)
 
 
 def discover() -> list[Announcement]:
     """The live runs on this host, newest first; clears away what is stale. Never raises."""
-    found = [announcement for path in _files("*.json") if (announcement := _live(path))]
-    for path in _files("*.dead"):
-        if time.time() - _modified(path) > KEEP_DEAD_S:
-            withdraw(path)
+    found: list[Announcement] = []
+    for folder in existing_folders():
+        found += [run for name in folder.names(".json") if (run := _live(folder, name)) is not None]
+        for name in (*folder.names(".dead"), *folder.names(".tmp")):
+            if folder.is_stale(name):
+                folder.remove(name)
     return sorted(found, key=lambda announcement: announcement.started_at, reverse=True)
 
 
 def left_behind(run_id: str) -> bool:
     """Whether the run's file is still there although its process is dead: it did not end cleanly."""
     name = stem(run_id)
-    if any(True for _ in _files(f"{name}.dead")):
-        return True
-    runs = [_read(path) for path in _files(f"{name}.json")]
-    return any(run is not None and run.machine == _machine() and not _alive(run) for run in runs)
+    for folder in existing_folders():
+        run = _read(folder, f"{name}.json")
+        if folder.names(f"{name}.dead") or (run is not None and run.machine == _machine() and not _alive(run)):
+            return True
+    return False
 
 
-def _live(path: Path) -> Announcement | None:
-    announcement = _read(path)
-    if announcement is None:
-        withdraw(path)
+def _live(folder: Folder, name: str) -> Announcement | None:
+    run = _read(folder, name)
+    if run is None or (run.machine != _machine() and _before_a_reboot(run)):
+        folder.remove(name)
         return None
-    if announcement.machine != _machine():
-        if _before_a_reboot(announcement):
-            withdraw(path)
+    if run.machine != _machine():
         return None  # another container's or host's: not ours to judge
-    if _alive(announcement):
-        return announcement
-    with contextlib.suppress(OSError):
-        os.utime(path)
-        path.rename(path.with_suffix(".dead"))
+    if _alive(run):
+        return run
+    with suppress(OSError):
+        folder.rename(name, name.replace(".json", ".dead"))
     return None
 
 
-def _folders() -> list[Path]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    folders = [Path(runtime) / "ddpmon"] if runtime.startswith("/") else []
-    with contextlib.suppress(OSError):  # no folder of this host takes temporary files: read-only, or full
-        folders.append(Path(tempfile.gettempdir()) / f"ddpmon-{os.geteuid()}")
-    return folders
-
-
-def _make_private(folder: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    if not _is_private(folder):
-        raise PermissionError(f"{folder} is not private")
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-def _write(folder: Path, announcement: Announcement) -> Path:
+def _write(folder: Folder, announcement: Announcement) -> Path:
     complete = msgspec.structs.replace(announcement, pid_started=_started(announcement.pid) or 0.0, machine=_machine())
-    path = folder / f"{stem(announcement.run_id)}.json"
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    name = stem(announcement.run_id)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(folder.open(f"{name}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(msgspec.json.encode(complete))
-        Path(temporary).replace(path)
-        path.with_suffix(".dead").unlink(missing_ok=True)
+        folder.rename(f"{name}.tmp", f"{name}.json")
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        folder.remove(f"{name}.tmp")
         raise
-    return path
+    folder.remove(f"{name}.dead")
+    return folder.path / f"{name}.json"
 
 
-def _files(pattern: str) -> Iterator[Path]:
-    for folder in _folders():
-        if _is_private(folder):
-            with contextlib.suppress(OSError):
-                yield from sorted(folder.glob(pattern))
-
-
-def _read(path: Path) -> Announcement | None:
+def _read(folder: Folder, name: str) -> Announcement | None:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
+        with os.fdopen(folder.open(name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > MAX_FILE_BYTES:
                 return None
             return _decoder.decode(file.read(MAX_FILE_BYTES + 1))
@@ -205,10 +155,3 @@ def _machine() -> str:
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return 0.0

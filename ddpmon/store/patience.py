@@ -111,8 +111,8 @@ class _LeftBehind:
             waiting = len(self._futures.get(address, ()))
         if waiting >= _MOST_LEFT_BEHIND:
             raise StoreSilent(
-                f"the store at {address} does not answer: {waiting} connections have been waiting for a word from it, "
-                f"and no other is opened before one of them ends"
+                f"the store at {address} does not answer: {waiting} connections wait for its answer, and no other is "
+                f"opened before one of them ends"
             )
 
 

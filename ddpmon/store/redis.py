@@ -84,7 +84,7 @@ class RedisStore:
                 values = [answer if isinstance(answer, bytes) else b"" for answer in answers]
                 left -= sum(map(len, values))
                 if left < 0:
-                    raise ValueError("it holds far more for this run than frames take")
+                    raise ValueError("it holds far more data for this run than frames need")
                 found += [(value if len(value) <= _MOST_BYTES else _TOO_MUCH) or None for value in values]
         return found
 
@@ -160,7 +160,7 @@ class RedisStore:
 
     def _ask_each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self._gone:  # redis-py would connect anew, and what was asked before is never answered there
-            raise ConnectionResetError("the connection was given up")
+            raise ConnectionResetError("the connection was abandoned")
         self._take_answers(self._patience_s)
         self._complain_if_silent(0.0)
         self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
@@ -172,7 +172,7 @@ class RedisStore:
 
     def _send(self, *command: Any, look: bool = True) -> None:
         if self._broken:
-            raise ConnectionResetError("the connection was given up")
+            raise ConnectionResetError("the connection was abandoned")
         if look:
             self._take_answers(0.0)
             self._complain_if_silent(self._patience_s)
@@ -214,7 +214,7 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer{hint}") from None
         except errors.AuthenticationError as error:
             self._broken = self._gone = True
-            raise StoreUnavailable(f"the store at {self.address} does not let us in: {self._line(error)}") from None
+            raise StoreUnavailable(f"the store at {self.address} refuses the login: {self._line(error)}") from None
         except errors.ResponseError as error:
             self._broken = self._gone = True
             raise StoreUnavailable(f"the store at {self.address} refuses: {self._line(error)}") from None
@@ -250,7 +250,7 @@ def ttl_of_environment() -> int:
         return DEFAULT_TTL_S
     if text.isdecimal() and len(text) < 10 and _LEAST_TTL_S <= int(text) <= _MOST_TTL_S:
         return int(text)
-    raise TargetError(f"DDPMON_TTL_S={text[:40]!r} is no number of seconds from {_LEAST_TTL_S} to {_MOST_TTL_S}")
+    raise TargetError(f"DDPMON_TTL_S={text[:40]!r} is not a number of seconds from {_LEAST_TTL_S} to {_MOST_TTL_S}")
 
 
 def load_redis() -> Any:

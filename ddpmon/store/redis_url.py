@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from ddpmon.store.base import TargetError
+from ddpmon.store.base import TargetError, is_run_id
 
 SCHEMES = ("redis://", "rediss://")
 _PORT = 6379
 _MOST_DB = 1 << 16
 _FORM = (
     "a Redis store is redis://[user:password@]host[:port][/db][?run=ID], or rediss:// with [?ca=FILE]; "
-    "percent-encode what is special in a password"
+    "percent-encode special characters in a password"
 )
 
 
@@ -69,7 +69,7 @@ def parse_redis(text: str) -> tuple[RedisAddress, str | None]:
         host, port = parts.hostname, parts.port
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        raise TargetError(f"{shown!r} is no address: {_FORM}") from None
+        raise TargetError(f"{shown!r} is not an address: {_FORM}") from None
     if not host or parts.fragment or port == 0:
         raise TargetError(f"{shown!r} names no {'port' if host and not parts.fragment else 'host'}: {_FORM}")
     if unknown := sorted(options.keys() - {"run", "ca"}):
@@ -106,7 +106,7 @@ def _database(parts: SplitResult, shown: str) -> int:
     if not text:
         return 0
     if not text.isdecimal() or int(text[:6]) >= _MOST_DB:
-        raise TargetError(f"the path of {shown!r} is no database number: {_FORM}")
+        raise TargetError(f"the path of {shown!r} is not a database number: {_FORM}")
     return int(text)
 
 
@@ -114,19 +114,17 @@ def _authority(ca: str | None, parts: SplitResult, shown: str) -> str | None:
     if ca is None:
         return None
     if parts.scheme != "rediss":
-        raise TargetError(f"{shown!r} is not encrypted, so ca= means nothing: write rediss://")
+        raise TargetError(f"{shown!r} is not encrypted, so ca= has no effect: write rediss://")
     try:
         found = Path(ca).is_file()
     except (OSError, ValueError):  # too long for a name, or not one at all
         found = False
     if not found:
-        raise TargetError(f"there is no file {ca!r} with certificates (ca= in {shown!r})")
+        raise TargetError(f"the certificate file {ca!r} does not exist (ca= in {shown!r})")
     return ca
 
 
 def _run(run_id: str | None, shown: str) -> str | None:
-    if run_id is None:
-        return None
-    if not run_id or "/" in run_id or not run_id.isprintable() or len(run_id) > 256:
-        raise TargetError(f"run= in {shown!r} is no run's id")
+    if run_id is not None and not is_run_id(run_id):
+        raise TargetError(f"run= in {shown!r} is not the id of a run")
     return run_id

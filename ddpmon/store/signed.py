@@ -19,7 +19,7 @@ from ddpmon.store.base import RUNS_KEY, Ageing, Store
 MARK = b"\xc1dm1"  # msgpack never begins a value with this byte
 UNSIGNED = "not signed, and this watcher has a DDPMON_TOKEN"
 FORGED = "not signed with this DDPMON_TOKEN"
-REPLAYED = "older than one that was there before (replayed, or of a second job)"
+REPLAYED = "older than an earlier one (replayed, or from a second training)"
 _MOST_COUNTED = 1 << 16
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct(f"<4sQQ{_DIGEST_BYTES}s")

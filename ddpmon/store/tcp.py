@@ -175,7 +175,7 @@ def knock(host: str, port: int, timeout_s: float) -> None:
         raise StoreUnavailable(f"no store at {host}:{port}: {error.strerror or error}") from None
     if answer is None:
         raise StoreSilent(
-            f"somebody listens at {host}:{port} and does not answer: a store that is stopped or cut off, or no store"
+            f"the process at {host}:{port} does not answer: a store that is stopped or disconnected, or no store"
             f"{' (a Redis server is redis://)' if port in _REDIS_PORTS else ''}"
         )
     if not _NONCE.startswith(answer[: len(_NONCE)]):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
-from ddpmon.store.discovery import KEEP_DEAD_S, private_folder, stem
+from ddpmon.store.discovery import withdraw
+from ddpmon.store.private import Folder, stem, usable_folder
 
 _SUFFIX = ".turn"
 
@@ -21,7 +21,7 @@ class Turn:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._file = f"{stem(name)}{_SUFFIX}"
         self._path: Path | None = None
         self._handle = -1
 
@@ -32,35 +32,35 @@ class Turn:
             OSError: no private folder can be used.
         """
         if self._handle < 0:
-            folder = private_folder()
+            folder = usable_folder()
             if folder is None:
                 raise OSError("no private folder can be used")
-            self._path = folder / f"{stem(self._name)}{_SUFFIX}"
-            self._handle = _lock(self._path)
-            if self._handle >= 0:
-                _clear_away(folder, self._path)
+            with folder:
+                self._path = folder.path / self._file
+                self._handle = _lock(folder, self._file)
+                if self._handle >= 0:
+                    _clear_away(folder, self._file)
         return self._handle >= 0
 
     def give(self) -> None:
         """Give the turn back. Never raises."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
+            withdraw(self._path)
             with suppress(OSError):
-                if self._path is not None:
-                    self._path.unlink(missing_ok=True)
                 os.close(handle)
 
 
-def _lock(path: Path) -> int:
+def _lock(folder: Folder, name: str) -> int:
     """An open file with the lock on it, or -1 if somebody else holds it.
 
     Raises:
         OSError: the file cannot be opened.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = folder.open(name, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == path.stat().st_ino:  # else its holder has just given it back
+        if os.fstat(handle).st_ino == folder.inode(name):  # else its holder has just given it back
             return handle
     except OSError:
         pass
@@ -68,10 +68,10 @@ def _lock(path: Path) -> int:
     return -1
 
 
-def _clear_away(folder: Path, own: Path) -> None:
+def _clear_away(folder: Folder, own: str) -> None:
     """Remove what processes that were killed have left; a lock that can be had is nobody's."""
-    for path in folder.glob(f"*{_SUFFIX}"):
+    for name in folder.names(_SUFFIX):
         with suppress(OSError):
-            if path != own and time.time() - path.lstat().st_mtime > KEEP_DEAD_S and (handle := _lock(path)) >= 0:
-                path.unlink(missing_ok=True)
+            if name != own and folder.is_stale(name) and (handle := _lock(folder, name)) >= 0:
+                folder.remove(name)
                 os.close(handle)

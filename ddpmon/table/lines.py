@@ -124,7 +124,7 @@ def _check(heading: Heading, source: str) -> None:
         raise TableError(f"{source} needs a column work_ms, or duration_ms and exposed_ms; it has {_has(heading)}")
     raise TableError(
         f"{source} has duration_ms, but neither exposed_ms nor work_ms: under synchronous DDP every rank's step takes "
-        f"equally long, so durations alone say nothing about who is late"
+        f"equally long, so durations alone do not show who is late"
     )
 
 
@@ -140,7 +140,7 @@ def need_columns(heading: Heading, source: str, names: Sequence[str]) -> None:
 
 
 def _has(heading: Heading) -> str:
-    strange = f", and {listed([*heading.unknown])}, which no column is called" if heading.unknown else ""
+    strange = f", and the unknown {listed([*heading.unknown])}" if heading.unknown else ""
     return f"{listed([*heading.place])}{strange}"
 
 

@@ -86,7 +86,7 @@ def steps_of_marks(table: Table) -> tuple[Records, list[str]]:
     timed = [rank for rank in ranks if np.isfinite(rank.device[:, _NEEDED]).all(axis=1).any()]
     if timed and len(timed) < len(ranks):
         absent = np.array([rank.number for rank in ranks if rank not in timed])
-        notes.append(f"no device times of {ranks_listed(absent)}: where they waited is unknown, so they are left out")
+        notes.append(f"left out: {ranks_listed(absent)}, without device times: where they waited is unknown")
     made = [_device_steps(rank) if timed else _host_steps(rank) for rank in timed or ranks]
     step, rank = (np.concatenate([one[name] for one in made]).astype(np.int64) for name in ("step", "rank"))
     values = {name: np.concatenate([one[name] for one in made]) for name in made[0] if name not in ("step", "rank")}
@@ -95,7 +95,7 @@ def steps_of_marks(table: Table) -> tuple[Records, list[str]]:
     values = {name: column[order] for name, column in values.items()}
     known = _possible(step, values, notes)
     if not known.any():
-        raise TableError(f"no step of {table.source} has forward, ready and synced, one behind the other, in ms")
+        raise TableError(f"no step of {table.source} has forward, ready and synced in this order, in milliseconds")
     known &= ~rare(step, rank, known, notes)
     step, rank = step[known], rank[known]
     kept = {name: column[known] for name, column in values.items()}
@@ -112,7 +112,8 @@ def _ranks(table: Table, notes: list[str]) -> Iterator[_Rank]:
     key = np.stack([rank, step, mark])
     again = len(step) - np.unique(key, axis=1).shape[1]
     if again:
-        notes.append(f"{again:,} mark{'s' if again > 1 else ''} that come again further down: the last one counts")
+        rows = f"{again:,} row{'s' if again > 1 else ''}"
+        notes.append(f"{rows} ignored: a later row is for the same mark of this step and rank")
     for number in np.unique(rank).tolist():
         own = np.flatnonzero(rank == number)
         steps, at = np.unique(step[own], return_inverse=True)
@@ -132,10 +133,12 @@ def _possible(step: Array, values: dict[str, Array], notes: list[str]) -> Array:
     together |= step == step[0]  # it begins with its forward
     missing, apart = int((~there).sum()), int((there & ~(good & together)).sum())
     if missing:
-        notes.append(f"{_steps(missing)} without forward, ready and synced in order, or the step before, left out")
+        notes.append(
+            f"left out: {_steps(missing)} without forward, ready and synced in this order, or without the step before"
+        )
     if apart:
         notes.append(
-            f"{_steps(apart)} left out that took another time than on the other ranks: a clock was set or stood"
+            f"left out: {_steps(apart)} with another duration than on the other ranks: a clock was set or stood still"
         )
     found: Array = good & together
     return found

@@ -74,7 +74,7 @@ class Reader:
         complaints = tuple(text for _, text in self._complaints)
         if not any(len(chunk["step"]) for chunk in self._chunks):
             reason = f": {complaints[0]}" if complaints else " below its heading"
-            raise TableError(f"{self._source} has no row that can be read{reason}")
+            raise TableError(f"{self._source} has no readable row{reason}")
         joined = {name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._chunks[0]}
         broken = joined.pop("broken_loss").astype(bool)
         notes = tuple(self._notes())
@@ -82,11 +82,11 @@ class Reader:
 
     def _notes(self) -> Iterator[str]:
         if self._refused:
-            yield f"{self._refused:,} row{'s' if self._refused > 1 else ''} that cannot be read left out"
+            yield f"left out: {self._refused:,} unreadable row{'s' if self._refused > 1 else ''}"
         if self._heading.unknown:
             yield f"not used: {listed([*self._heading.unknown])}"
         if self._headings:
-            yield f"the heading stands in the table {self._headings} more time{'s' if self._headings > 1 else ''}"
+            yield f"the heading is repeated {self._headings} time{'s' if self._headings > 1 else ''}"
 
     def _rows(self, first: int, lines: list[str]) -> tuple[Sequence[int], list[list[str]]]:
         """The rows among these lines, as wide as the heading, and their line numbers."""
@@ -105,7 +105,7 @@ class Reader:
         """One line's cells; None where they are no row, which is said unless the line is empty."""
         cells, width = split_line(line, self._heading.separator), len(self._heading.cells)
         if cells is None:
-            self._refuse(number, "a quote that is not closed, or a cell without end")
+            self._refuse(number, "a quote is not closed, or a cell does not end")
         elif any(cells) and (len(cells) < width or any(cells[width:])):
             self._refuse(number, f"{len(cells)} cell{'s' if len(cells) > 1 else ''} where the heading has {width}")
         elif any(cells):

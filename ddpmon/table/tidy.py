@@ -53,14 +53,14 @@ def tidy(table: Table) -> tuple[Records, list[str]]:
     rank = table.values["rank"][chosen].astype(np.int64)
     known = _know_waits(step, values, notes)
     if not known.any():
-        raise TableError(f"no row of {table.source} tells what its rank worked: work_ms, or duration_ms and exposed_ms")
+        raise TableError(f"no row of {table.source} holds the work of its rank: work_ms, or duration_ms and exposed_ms")
     known &= _possible(step, values, known, notes)
     if not known.any():
         raise TableError(
-            f"no row of {table.source} can be: durations are above 0, and waits no longer than they, in ms"
+            f"no row of {table.source} is possible: a duration is above 0 ms, and no wait is longer than it"
         )
     if np.median(values["duration"][known]) < _SHORT_MS:
-        notes.append("steps take less than 1 ms: durations are in ms, are these in seconds?")
+        notes.append("steps take less than 1 ms: are these durations in seconds? Milliseconds are expected")
     known &= ~rare(step, rank, known, notes)
     kept = {name: column[known] for name, column in values.items() if np.isfinite(column).any()}
     broken = _broken(rank, kept.get("loss"), table.broken_loss[chosen], known)
@@ -76,7 +76,7 @@ def _in_order(table: Table, notes: list[str]) -> Array:
     order = np.lexsort((rank, step))  # stable: the last of the file stays the last
     again = (np.diff(step[order]) == 0) & (np.diff(rank[order]) == 0)
     if again.any():
-        notes.append(f"{_rows(again.sum())} for a step and rank that come again further down: the last one counts")
+        notes.append(f"{_rows(again.sum())} ignored: a later row is for the same step and rank")
     chosen: Array = order[np.append(~again, True)]
     return chosen
 
@@ -92,16 +92,16 @@ def _know_waits(step: Array, values: dict[str, Array], notes: list[str]) -> Arra
         known_work = np.where(np.isnan(work), duration - exposed - barrier, work)
         exposed[alone] = np.maximum(0, _most_at_step(step, known_work) - work - barrier)[alone]
         duration[alone] = (work + exposed + barrier)[alone]
-        notes.append(f"waits of {_rows(alone.sum())} derived: the longest work of any rank at the step less their own")
+        notes.append(
+            f"waits of {_rows(alone.sum())} derived: the longest work of any rank at that step minus the row's own"
+        )
     apart = np.abs(duration - exposed - barrier - work) > _DISAGREE * duration
     if apart.any():
-        notes.append(
-            f"{_rows(apart.sum())} where work_ms is not duration - exposed - barrier: work is taken as the latter"
-        )
+        notes.append(f"work_ms of {_rows(apart.sum())} replaced by duration - exposed - barrier, which differs from it")
     values["duration"], values["exposed"] = duration, exposed
     known: Array = ~np.isnan(duration) & ~np.isnan(exposed)
     if not known.all():
-        notes.append(f"{_rows((~known).sum())} from which work cannot be told left out")
+        notes.append(f"left out: {_rows((~known).sum())} without enough columns to compute the work")
     return known
 
 
@@ -110,8 +110,8 @@ def _possible(step: Array, values: dict[str, Array], known: Array, notes: list[s
     possible: Array = believable(step, values)
     if (known & ~possible).any():
         notes.append(
-            f"{_rows((known & ~possible).sum())} with impossible figures left out: durations are above 0, and waits no "
-            f"longer than they, all in ms"
+            f"left out: {_rows((known & ~possible).sum())} with impossible numbers; a duration is above 0 ms, and no "
+            f"wait is longer than it"
         )
     return possible
 
@@ -133,7 +133,7 @@ def rare(step: Array, rank: Array, known: Array, notes: list[str]) -> Array:
     rare = 2 * np.bincount(own) < last - first + 1
     if not rare.any() or rare.all():
         return np.zeros(len(rank), bool)
-    notes.append(f"left out, with rows at fewer than half of the steps: {ranks_listed(ranks[rare])}")
+    notes.append(f"left out: {ranks_listed(ranks[rare])}, with rows at fewer than half of the steps")
     return np.isin(rank, ranks[rare])
 
 
@@ -165,7 +165,7 @@ def check_numbers(rank: Array, source: str) -> None:
     """
     count, highest = len(np.unique(rank)), int(rank.max())
     if highest >= max(_FEW_RANKS, _CROWDED * count):
-        raise TableError(f"{source} has {count:,} ranks but one with the number {highest:,}: ranks count from 0")
+        raise TableError(f"{source} has {count:,} ranks, but one is numbered {highest:,}: ranks count from 0")
 
 
 def nodes_of(table: Table, rank: Array, notes: list[str]) -> dict[int, str]:
@@ -173,7 +173,7 @@ def nodes_of(table: Table, rank: Array, notes: list[str]) -> dict[int, str]:
     ranks = np.unique(rank).tolist()
     nodes = {number: table.nodes[number] for number in ranks if number in table.nodes}
     if nodes and len(nodes) < len(ranks):
-        notes.append(f"the node of {len(ranks) - len(nodes)} of {len(ranks)} ranks is missing: nodes are not judged")
+        notes.append(f"column node lacks {len(ranks) - len(nodes)} of {len(ranks)} ranks: hosts are not compared")
         return {}
     return nodes
 

@@ -110,9 +110,9 @@ def _coverage(records: Records, ranks: Array) -> Iterator[str]:
     for at in np.flatnonzero(partly)[:_NAMED].tolist():
         yield f"rank {ranks[at]} has rows from step {starts[at]:,} to step {ends[at]:,} only"
     if partly.sum() > _NAMED:
-        yield f"so it is with {partly.sum() - _NAMED} more ranks"
+        yield f"{partly.sum() - _NAMED} more ranks also lack steps at the beginning or the end"
     if partly.any():
-        yield "whether the whole job or its network is slower is judged only where all ranks have rows"
+        yield "a slowdown of the whole run or its network is only judged where all ranks have rows"
     holes = int((~_complete(records)).sum())
     if holes:
         yield f"{holes:,} of {len(records.steps):,} steps lack rows of a rank and are not compared"
@@ -129,13 +129,13 @@ def _spans(records: Records, ranks: Array) -> tuple[Array, Array]:
 def _evidence(records: Records, compared: int, near: bool) -> Iterator[str]:
     """What the verdicts rest on, where it is little or can be doubted."""
     if records.steps[0] >= WARM_UP:
-        yield f"begins at step {records.steps[0]:,}: taken for the middle of a run, so no warm-up is left out"
+        yield f"the table begins at step {records.steps[0]:,}, so no warm-up steps are left out"
     if len(np.unique(records.rank)) == 1:
-        yield "one rank: nothing to compare it with"
+        yield "there is only one rank, so there is nothing to compare it with"
     elif not near:
         spacing = int(np.median(np.diff(records.steps)))
         kept = capacity_for(records.world_size)
-        yield f"not judged: steps are {spacing:,} apart, and {WINDOW} of them must lie within {kept:,}"
+        yield f"not judged: rows are {spacing:,} steps apart, and {WINDOW} of them must lie within {kept:,} steps"
     elif compared < ENOUGH:
-        behind = f" behind the first {WARM_UP}" if records.steps[0] < WARM_UP else ""
-        yield f"not enough evidence: {compared} steps{behind} with rows of all ranks, a verdict takes {ENOUGH}"
+        behind = f" after the first {WARM_UP}" if records.steps[0] < WARM_UP else ""
+        yield f"not enough evidence: {compared} steps{behind} have rows of all ranks, and a verdict needs {ENOUGH}"

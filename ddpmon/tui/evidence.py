@@ -5,27 +5,45 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from ddpmon.diagnose.wording import pct, size
 from ddpmon.schema import PHASES
-from ddpmon.tui.text import amount, figure
+from ddpmon.tui.text import figure
 
 Evidence = Mapping[str, float | int | str]
 
+COUNTED_FROM_0 = ("step", "index", "numa_node")
 LONGEST = 60  # a longer text stands in a block of its own
 NEGLIGIBLE = 0.1  # of the whole: a part below it is left out
-UNITS = {"ms": "ms", "us": "us", "s": "s", "pct": "%", "mhz": "MHz", "w": "W", "gb_s": "GB/s"}
+UNITS = {"ms": "ms", "us": "µs", "s": "s", "pct": "%", "mhz": "MHz", "w": "W", "gb_s": "GB/s"}
 SHARES = ("share", "imbalance")
+SIZES = ("memory_used", "memory_total", "memory_limit", "free", "total")  # bytes, though their names do not say so
+IDENTIFIERS = ("pid", "port", "numa_node")  # numbers that count nothing
 WHAT = ("work", "step", "transfer")
-SAID = {"gc": "garbage collection", "typical": "typical work", "spread": "spread of the waits"}
-ELSEWHERE = ("cost_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps")
+SAID = {
+    "gc": "garbage collection",
+    "typical": "typical work",
+    "spread": "spread of the waits",
+    "launch": "GPU waiting for the CPU",
+    "runqueue": "run-queue wait",
+    "sm": "SM use",
+    "rss": "resident memory",
+    "oom_kills": "killed for lack of memory",
+    "never_heard_of": "never reported",
+    "refused_frames": "refused frames",
+    "set_aside": "impossible step records",
+    "retransmits_per_1000": "TCP retransmits",
+    "others_per_1000": "other hosts",
+}
+ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
 
 
 def evidence_words(evidence: Evidence) -> str:
     """`work 158 ms, others 117 ms, +41 ms; waits 40 ms less; input +39 ms; over 20 steps`: one line, not cleaned.
 
-    Keys end in their unit (`_ms`, `_pct`, `_s`, `_bytes`). What is not finite, and what is small beside the whole, is
-    left out.
+    Keys end in their unit (`_ms`, `_pct`, `_s`, `_bytes`). What is not finite, a count of 0, and what is small beside
+    the whole, is left out.
     """
-    left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(value)}
+    left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
     said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left)]
     said += [_plainly(key, value) for key, value in left.items()]
@@ -38,8 +56,10 @@ def evidence_blocks(evidence: Evidence) -> list[tuple[str, list[str]]]:
     return [(_name(key), [line for line in text.splitlines() if line.strip()]) for key, text in texts]
 
 
-def _worth_saying(value: float | int | str) -> bool:
-    return not _is_long(value) and bool(value.strip()) if isinstance(value, str) else math.isfinite(value)
+def _worth_saying(key: str, value: float | int | str) -> bool:
+    if isinstance(value, str):
+        return not _is_long(value) and bool(value.strip())
+    return math.isfinite(value) and (value != 0 or not isinstance(value, int) or key.endswith(COUNTED_FROM_0))
 
 
 def _is_long(text: str) -> bool:
@@ -107,11 +127,21 @@ def _extent(evidence: Evidence) -> Iterator[str]:
 
 
 def _plainly(key: str, value: float | int | str) -> str:
-    """Any other pair: its name, its value and the unit that its name ends in."""
-    if isinstance(value, str):
+    """Any other pair: its name, its value and the unit that its name ends in.
+
+    What belongs to the cause of a finding is named like the same of a finding of its own.
+    """
+    if key == "cause_share":
+        return f"the cause explains {pct(100 * float(value))} % of it"
+    key = key.removeprefix("cause_")
+    if isinstance(value, str) or key in IDENTIFIERS:
         return f"{_name(key)} {value}"
-    if key.endswith("_bytes"):
-        return f"{_name(key.removesuffix('_bytes'))} {amount(value)}"
+    if key.endswith("_per_1000"):
+        return f"{_name(key)} {pct(value / 10)} %"
+    if key.endswith("_bytes_s"):
+        return f"{_name(key.removesuffix('_bytes_s'))} {size(value)}/s"
+    if key.endswith("_bytes") or key in SIZES:
+        return f"{_name(key.removesuffix('_bytes'))} {size(value)}"
     if key.endswith(SHARES):
         return f"{_name(key).removesuffix(' share')} {100 * value:.0f} %"
     shown = f"{value:,}" if isinstance(value, int) else figure(value)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpmon.machine import GpuFigures, GpuProcess, Process
+from ddpmon.diagnose.wording import size
+from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.snapshot import NodeView, Ranks
@@ -15,6 +16,7 @@ Level = Literal["note", "warning", "broken"]
 LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
+FOREIGN = "foreign process"
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
 SLOWED = {
     "hardware slowdown": "slowdown",
@@ -31,7 +33,7 @@ class GpuState:
     Attributes:
         ranks: ours that compute on it.
         strange: per process of `gpu.processes`, whether it is somebody else's and at work on a GPU of our ranks.
-        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell who is a stranger.
+        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign.
         untold: bytes in use there that torch does not hold in our ranks; None when unknown.
         foreign: the same without what our ranks' contexts explain; None where that cannot be told.
     """
@@ -49,7 +51,7 @@ class GpuState:
         return [on for on, strange in self.listed() if strange]
 
     def listed(self) -> list[tuple[GpuProcess, bool]]:
-        """Each process, and whether it is a stranger."""
+        """Each process, and whether it is a foreign process."""
         return list(zip(self.gpu.processes or (), self.strange, strict=True))
 
     @property
@@ -65,7 +67,7 @@ def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
 
 
 def ours_of(ranks: Ranks | None, node: NodeView) -> Ours:
-    """What tells our processes on this host from strangers."""
+    """What tells our processes on this host from foreign ones."""
     return Ours(pids_of(ranks, node), node.figures, node.gpus)
 
 
@@ -86,16 +88,17 @@ def _state(gpu: GpuFigures, here: tuple[int, ...], ours: Ours, ranks: Ranks | No
     strange = tuple(
         bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()
     )
-    held = [_torch_memory(ranks, rank) for rank in here]
+    processes = [_process_of(ranks, rank) for rank in here]
+    held = [process.gpu_memory for process in processes]
     hidden = gpu.processes is not None and apart and any(size != 0 for size in held)
     known = [size for size in held if size is not None]
     rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
-    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, held))
+    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, processes))
 
 
-def _torch_memory(ranks: Ranks | None, rank: int) -> int | None:
-    process = ranks.process[rank] if ranks is not None else None
-    return None if process is None else process.gpu_memory
+def _process_of(ranks: Ranks | None, rank: int) -> ProcessFigures:
+    """The rank's own process; one of which nothing is known where it has not told."""
+    return (ranks.process[rank] if ranks is not None else None) or ProcessFigures()
 
 
 def whose(process: Process, ours: Ours) -> str:
@@ -148,11 +151,11 @@ def _company(state: GpuState) -> Iterator[Remark]:
     """Who else is there."""
     strangers = len(state.strangers)
     if strangers:
-        yield "warning", "stranger" if strangers == 1 else f"{strangers} strangers"
+        yield "warning", FOREIGN if strangers == 1 else f"{strangers} {FOREIGN}es"
     if len(state.ranks) > 1:
         yield "warning", f"{len(state.ranks)} ranks"
     if state.crowded and state.foreign is not None:
-        yield "warning", f"{state.foreign / 1e9:.0f} GB not ours"
+        yield "warning", f"{size(state.foreign)} not ours"
     elif state.hidden:
         yield "note", "hidden"
 

@@ -1,19 +1,18 @@
-"""What of a host stands out enough to be said in a line: tight memory and disks, pressure, strangers.
+"""What stands out on a host, in a line: little memory or disk space, pressure, foreign processes.
 
-What one frame cannot tell, such as errors of an interface that go on growing, is left to the verdicts.
+What one frame cannot show, such as a growing number of interface errors, is left to the findings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.diagnose.wording import named
+from ddpmon.diagnose.wording import cores, named, size
 from ddpmon.machine import Disk, HostFigures, HostProcess
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks
-from ddpmon.tui.hosts import gpu_remarks, gpu_states, ours_of
-from ddpmon.tui.text import amount
+from ddpmon.tui.hosts import FOREIGN, gpu_remarks, gpu_states, ours_of
 
 STEAL_PCT = 5.0
 
@@ -25,14 +24,19 @@ def notable(node: NodeView, ranks: Ranks | None) -> list[str]:
 
 def host_words(figures: HostFigures) -> list[str]:
     """The same of the host alone, without its processes."""
-    return [*_memory(figures), *(f"pressure {name} {share:.0f} %" for name, share in pressed(figures)), *_rest(figures)]
+    return [*_memory(figures), *(_pressure(*each) for each in pressed(figures)), *_rest(figures)]
+
+
+def _pressure(name: str, share: float) -> str:
+    said = {"cpu": "CPU pressure {} % (tasks waiting for a core)", "memory": "memory pressure {} %"}
+    return said.get(name, "disk pressure {} %").format(f"{share:.0f}")
 
 
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     for state in gpu_states(ranks, node):
-        words = [word for level, word in gpu_remarks(state) if level != "note" and "stranger" not in word]
-        those = [f"stranger {named(on.process)}" for on in state.strangers[:3]]
-        those += [f"{len(state.strangers) - 3} more strangers"] if len(state.strangers) > 3 else []
+        words = [word for level, word in gpu_remarks(state) if level != "note" and FOREIGN not in word]
+        those = [f"{FOREIGN} {named(on.process)}" for on in state.strangers[:3]]
+        those += [f"{len(state.strangers) - 3} more {FOREIGN}es"] if len(state.strangers) > 3 else []
         if words or those:
             yield f"GPU {state.gpu.index}: {', '.join([*words, *those])}"
 
@@ -40,7 +44,7 @@ def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
 def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     ours = ours_of(ranks, node)
     for used in [process for process in node.figures.processes if is_hog(process, ours)][:3]:
-        yield f"{named(used.process)} uses {used.cpu_pct:.0f} % of a core"
+        yield f"{named(used.process)} takes {cores(used.cpu_pct or 0.0, node.figures.cpu_count)}"
 
 
 def is_hog(used: HostProcess, ours: Ours) -> bool:
@@ -53,7 +57,7 @@ def _memory(figures: HostFigures) -> Iterator[str]:
     if used is not None and used >= 100 * FULL:
         yield f"memory {used:.0f} % used"
     if figures.swap_in_bytes_s is not None and figures.swap_in_bytes_s >= SWAP_IN_S:
-        yield f"swapping in {amount(figures.swap_in_bytes_s)}/s"
+        yield f"swapping in {size(figures.swap_in_bytes_s)}/s"
 
 
 def memory_pct(figures: HostFigures) -> float | None:
@@ -102,7 +106,7 @@ def known_sum(rates: list[float | None]) -> float | None:
 
 def _rest(figures: HostFigures) -> Iterator[str]:
     if figures.steal_pct is not None and figures.steal_pct >= STEAL_PCT:
-        yield f"steal {figures.steal_pct:.0f} %"
+        yield f"CPU steal {figures.steal_pct:.0f} % (time taken by other virtual machines)"
     for disk in figures.disks:
         if is_tight(disk):
             yield f"{disk.path} {100 * (free_share(disk) or 0.0):.0f} % free"

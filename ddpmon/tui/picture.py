@@ -51,4 +51,4 @@ def notice(picture: Picture) -> str:
         return f"display frozen{step} for {age(picture.paused_s)}; collection goes on, space resumes"
     if run is None or link.state == "live":
         return link.message if run is not None else ""
-    return link.message or f"the store is {link.state}; this is the last picture"
+    return link.message or f"the store is {link.state}; this is the last state"

@@ -14,5 +14,5 @@ def summary_line(snapshot: Snapshot) -> str:
         return clean(f"no run was seen: {snapshot.link.message}" if snapshot.link.message else "no run was seen")
     facts = [run.state, f"step {count(run.step)}", f"{figure(snapshot.job.step_ms)} ms/step", clock(run.elapsed_s)]
     worst = headline(snapshot.findings)
-    lost = {"gone": " (the store is gone)", "silent": " (the store is silent)"}.get(snapshot.link.state, "")
+    lost = {"gone": " (the store is gone)", "silent": " (the store does not answer)"}.get(snapshot.link.state, "")
     return clean(f"{run.name}: {', '.join(facts)}{lost}; {worst.summary if worst else calm_sentence(snapshot)}")

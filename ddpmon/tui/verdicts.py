@@ -92,18 +92,20 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return f"waiting: {snapshot.link.message or 'no run has been read yet'}"
     if ranks is None or not {*ranks.state} - {"unknown"}:
         if snapshot.link.state == "gone":
-            return f"nothing is known of the ranks: {snapshot.link.message}"
-        return f"waiting: no rank has published yet (run seen at {run.source}, {count(run.world_size)} expected)"
+            return f"nothing is known about the ranks: {snapshot.link.message}"
+        return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
     spread = spread_pct(ranks)
     if run.world_size == 1:
-        return "one rank: nothing to compare it with"
+        return "there is only one rank, so there is nothing to compare it with"
     if not is_judged(snapshot) or spread is None:
-        return f"not enough evidence yet: step {count(run.step)}, a verdict takes {ENOUGH_STEPS}"
+        return (
+            f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
+        )
     known = int(np.isfinite(ranks.work_ms).sum())
-    who = f"all {known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
+    who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
     if spread > UNEVEN_PCT:
-        return f"nobody in particular is late so far; the work of {who} differs by up to {spread:.0f} %"
-    return f"{who} within {max(spread, 1):.0f} %"
+        return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
+    return f"healthy: {who} within {max(spread, 1):.0f} % of their median work"
 
 
 def is_judged(snapshot: Snapshot) -> bool:

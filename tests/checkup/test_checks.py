@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
 from ddpmon.checkup.host import RENDEZVOUS, STORE
-from ddpmon.checkup.report import as_object, as_text, dumps, examine, worst
+from ddpmon.checkup.report import as_lines, as_object, dumps, examine, worst
 from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.machine import (
     Disk,
@@ -44,12 +44,12 @@ def test_a_host_in_order_has_nothing_to_say_but_that() -> None:
     [
         ({"utilization_pct": 38.0, "processes": [GpuProcess(STRANGER, GIB)]}, "gpu busy", "warning", "pid 8123 (bob"),
         ({"memory_used": 60 * GIB, "processes": [GpuProcess(STRANGER, 60 * GIB)]}, "gpu memory", "warning", "60.0 of"),
-        ({"memory_used": 60 * GIB}, "gpu memory", "warning", "hidden from here"),
-        ({"memory_used": 60 * GIB, "processes": None}, "gpu memory", "warning", "60.0 of 140 GiB are held"),
+        ({"memory_used": 60 * GIB}, "gpu memory", "warning", "not visible from here"),
+        ({"memory_used": 60 * GIB, "processes": None}, "gpu memory", "warning", "60.0 of 140 GiB are in use"),
         ({"memory_used": 139 * GIB}, "gpu memory", "failure", "139.0 of 140 GiB"),
         ({"ecc_uncorrected": 2, "remapped_rows": 1}, "gpu health", "warning", "2 uncorrected ECC errors, 1 remapped"),
         ({"clock_reasons": ["hardware thermal"], "temperature_c": 92.0}, "gpu clocks", "warning", "at 92 °C: hardware"),
-        ({"power_limit_w": 300.0}, "gpu clocks", "warning", "GPU 3 may draw 300 W, others of its kind 700 W"),
+        ({"power_limit_w": 300.0}, "gpu clocks", "warning", "GPU 3 may draw 300 W, other GPUs of its kind 700 W"),
         ({"pcie_width": 4}, "pcie", "warning", "x4 of x16"),
     ],
 )
@@ -69,8 +69,8 @@ def loaded(
 @pytest.mark.parametrize(
     ("here", "words"),
     [
-        (loaded(100.0, 99.0), "64.0 of 64 CPUs are in use already, and tasks wait for one 99 % of the time: 8 ranks"),
-        (loaded(95.0, None), "60.8 of 64 CPUs are in use already: 8 ranks would have to share"),
+        (loaded(100.0, 99.0), "64.0 of 64 CPUs are in use, and tasks wait for a CPU 99 % of the time: 8 ranks"),
+        (loaded(95.0, None), "60.8 of 64 CPUs are in use: 8 ranks would have to share"),
         (loaded(98.0, 60.0, None, 2), "2.0 of 2 CPUs"),
         (loaded(60.0, 40.0), None),
         (loaded(100.0, 4.0), None),
@@ -78,7 +78,7 @@ def loaded(
         (loaded(5.0, 0.0), None),
         (loaded(15.0, None, 4, 4, load=0.6), None),
         (loaded(15.0, None, 4, 4), None),
-        (loaded(50.0, None, 4, 4), "2.0 of 4 CPUs are in use already: 4 ranks would have to share"),
+        (loaded(50.0, None, 4, 4), "2.0 of 4 CPUs are in use: 4 ranks would have to share"),
         (loaded(45.0, None, 4, 4, load=5.0), "1.8 of 4 CPUs"),
     ],
     ids=[
@@ -117,7 +117,7 @@ def test_too_few_gpus_and_none() -> None:
     ("process", "ranks", "threads", "words"),
     [
         (ProcessFigures(cpus="0-3"), 8, 1, "4 CPUs are usable here for 8 ranks"),
-        (ProcessFigures(cpus="0-63", quota_cpus=6.0), 8, 1, "6 CPUs are usable here (the quota of its cgroup)"),
+        (ProcessFigures(cpus="0-63", quota_cpus=6.0), 8, 1, "6 CPUs are usable here (quota of the cgroup)"),
         (ProcessFigures(cpus="0-63"), 8, 16, "8 ranks of 16 threads"),
     ],
 )
@@ -149,7 +149,7 @@ def test_memory_shared_memory_and_disks() -> None:
 
 def test_a_hog_a_taken_port_and_few_files() -> None:
     assert (
-        "pid 8123 (bob, python train.py) takes 190 %"
+        "pid 8123 (bob, python train.py) takes 1.9 of 64 cores"
         in told(facts(figures=host(processes=[HostProcess(STRANGER, 190.0)])))[2]
     )
     assert told(facts(figures=host(ports=[TakenPort(29500, RENDEZVOUS, STRANGER)])))[1:] == (
@@ -189,7 +189,7 @@ def test_versions_that_differ_are_told_by_host() -> None:
 def test_a_host_that_has_not_answered_fails_the_check() -> None:
     checks = examine([facts(hosts=2)], missing=[1])
     assert worst(checks) == 2
-    assert "host number 1 has not answered" in as_text([facts()], checks)
+    assert "host number 1 has not answered" in "\n".join(as_lines([facts()], checks))
 
 
 def test_table_and_object_say_the_same() -> None:
@@ -199,9 +199,9 @@ def test_table_and_object_say_the_same() -> None:
     assert said["verdict"] == "failure"
     assert {check["level"] for check in said["checks"]} == {"ok", "failure"}
     assert dumps(said).isascii()
-    text = as_text(hosts, checks)
+    text = "\n".join(as_lines(hosts, checks))
     assert "x fail  port" in text
-    assert text.splitlines()[-1].startswith("it will fail: ")
+    assert text.splitlines()[-1].startswith("the run will fail: ")
 
 
 @pytest.mark.parametrize(("listed", "cpus"), [("0-3,8", 5), ("7", 1), ("", 0), ("0-x", 0), ("a", 0), ("3-1", 0)])

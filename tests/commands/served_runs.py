@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -47,8 +48,9 @@ def host_with_runs(folder: Path, *names: str) -> Iterator[list[str]]:
 
 def remote_ddpmon(folder: Path) -> str:
     """The command, for a shell on that host, that is its ddpmon."""
-    places = f"XDG_RUNTIME_DIR={folder} TMPDIR={folder} PYTHONPATH={ROOT}"
-    return f"env {places} {sys.executable} -m ddpmon.cli"
+    python_path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = f"XDG_RUNTIME_DIR={folder}", f"TMPDIR={folder}", f"PYTHONPATH={python_path}"
+    return shlex.join(["env", *places, sys.executable, "-m", "ddpmon.cli"])
 
 
 class Served:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-STAND_IN = f"{sys.executable} {Path(__file__).with_name('ssh_stand_in.py')}"
+STAND_IN = shlex.join([sys.executable, str(Path(__file__).with_name("ssh_stand_in.py"))])
 CONFIG = """
 ListenAddress 127.0.0.1
 Port {port}
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/key.pub
+HostKey "{folder}/host_key"
+AuthorizedKeysFile "{folder}/key.pub"
 PidFile none
 UsePAM no
 StrictModes no
@@ -42,18 +43,17 @@ def real_ssh(folder: Path) -> Iterator[tuple[str, str]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
-    options = f"-F /dev/null -p {port} -i {folder}/key -o UserKnownHostsFile={folder}/known"
-    ssh, login = f"ssh {options} -o StrictHostKeyChecking=accept-new", f"{getpass.getuser()}@127.0.0.1"
-    with _privilege_folder(), (folder / "sshd.log").open("wb") as log:
+    options = ["-F", "/dev/null", "-p", str(port), "-i", f"{folder}/key", "-o", f'UserKnownHostsFile="{folder}/known"']
+    ssh, login = ["ssh", *options, "-o", "StrictHostKeyChecking=accept-new"], f"{psutil.Process().username()}@127.0.0.1"
+    _make_privilege_folder()
+    with (folder / "sshd.log").open("wb") as log:
         server = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stdout=log, stderr=log)
         try:
             _wait_until_it_answers(server, port, folder)
-            tried = subprocess.run(
-                [*ssh.split(), "-o", "BatchMode=yes", login, "true"], capture_output=True, check=False
-            )
+            tried = subprocess.run([*ssh, "-o", "BatchMode=yes", login, "true"], capture_output=True, check=False)
             if tried.returncode:
                 pytest.skip(f"this sshd lets nobody in: {tried.stderr.decode().strip()}")
-            yield ssh, login
+            yield shlex.join(ssh), login
         finally:
             server.terminate()
             server.wait()
@@ -69,15 +69,10 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, folder: P
     pytest.skip(f"sshd does not run here: {(folder / 'sshd.log').read_text(errors='replace')[-300:]}")
 
 
-@contextlib.contextmanager
-def _privilege_folder() -> Iterator[None]:
-    """Debian's sshd wants this folder where it is started as root, and nobody has made it where it is no service."""
-    folder = Path("/run/sshd")
-    ours = os.geteuid() == 0 and not folder.exists()
-    if ours:
-        folder.mkdir(mode=0o755)
-    try:
-        yield
-    finally:
-        if ours:
-            folder.rmdir()
+def _make_privilege_folder() -> None:
+    """Debian's sshd wants this folder where it is started as root, and nobody has made it where it is no service.
+
+    It stays: another server may have been started meanwhile, which needs it as well.
+    """
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -40,12 +42,12 @@ def deaf_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def announced(tmp_path: Path, run_id: str, port: int) -> None:
+def announced(tmp_path: Path, run_id: str, port: int, name: str = "gpt\x1b[31m") -> None:
     runtime = os.environ["XDG_RUNTIME_DIR"]
     assert runtime == str(tmp_path)
     announcement = Announcement(
         run_id=run_id,
-        name=f"gpt\x1b[31m-{run_id}",
+        name=f"{name}-{run_id}",
         url=f"tcp://127.0.0.1:{port}",
         pid=os.getpid(),
         host="node0",
@@ -62,7 +64,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
     for command in ("watch", "ls", "status", "diagnose", "demo"):
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
-    assert "3 no run" in " ".join(ddpmon("status", "--help").stdout.split())
+    assert "3 no run was found" in " ".join(ddpmon("status", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,10 @@ def test_no_run_on_this_host_is_3(ddpmon: Ddpmon, as_json: tuple[str, ...]) -> N
 
 
 def test_a_store_that_refuses_is_3(ddpmon: Ddpmon) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    done = ddpmon("status", f"tcp://127.0.0.1:{port}")
+    with socket.socket() as held:  # bound, so that nobody else takes the port
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        done = ddpmon("status", f"tcp://127.0.0.1:{port}")
     assert (done.returncode, done.stdout) == (3, "")
     assert str(port) in done.stderr
 
@@ -123,6 +126,49 @@ def test_a_store_that_never_answers_is_3(ddpmon: Ddpmon, deaf_port: int) -> None
     done = ddpmon("status", "--json", f"tcp://127.0.0.1:{deaf_port}")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr
+
+
+FORGED = "gpt\nddpmon: forged"
+
+
+def listing_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
+    """What `ddpmon ls --json` prints on the host that ssh reaches."""
+    runs = [{"id": run_id, "name": FORGED, "url": "tcp://127.0.0.1:1", "world_size": 4} for run_id in ids]
+    (tmp_path / "listing").write_text(json.dumps({"schema_version": 1, "runs": runs}))
+    (tmp_path / "ssh").write_text(f"cat '{tmp_path}/listing'")
+    monkeypatch.setenv("DDPMON_SSH", f"sh '{tmp_path}/ssh'")
+
+
+def test_what_ls_prints_to_paste_is_a_run_whatever_it_calls_itself(
+    ddpmon: Ddpmon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing_from(tmp_path, monkeypatch, "--ssh=root@evil.example", "-h", "--slurm=1;id", "gpt$(id);-1")
+    head, row = ddpmon("ls", "--ssh", "node0", "--brief").stdout.splitlines()
+    assert shlex.split(row[head.index("to watch it") :]) == ["ddpmon", "watch", "--ssh", "node0", "gpt$(id);-1"]
+
+
+@pytest.mark.parametrize("ssh", [(), ("--ssh", "node0")], ids=["here", "ssh"])
+def test_a_name_of_several_lines_makes_no_line_of_its_own(
+    ddpmon: Ddpmon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: tuple[str, ...]
+) -> None:
+    for run_id in ("a", "b"):
+        announced(tmp_path, run_id, 29480, name=FORGED)
+    listing_from(tmp_path, monkeypatch, "a", "b")
+    done = ddpmon("status", *ssh)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 3
+    assert "ddpmon: forged" not in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("command", ["ls", "status", "watch"])
+def test_a_folder_that_cannot_be_used_is_said(ddpmon: Ddpmon, tmp_path: Path, command: str) -> None:
+    squatted = tmp_path / f"ddpmon-{os.geteuid()}"
+    squatted.mkdir()
+    squatted.chmod(0o777)
+    done = in_a_terminal(command, keys=b"q") if command == "watch" else ddpmon(command)
+    assert done.returncode == 3
+    assert f"{squatted} is open to others (mode 777), so no run is announced there" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["status", "watch"])
@@ -160,6 +206,29 @@ def test_a_word_that_is_no_choice_is_named_once_with_the_choices(ddpmon: Ddpmon,
     assert said.count(arguments[-1]) == 1
     assert "Value error" not in said
     assert "warning" in said or "backward" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("watch", "--interval", "abc"), "'abc' is not a number from 0.25 to 10."),
+        (("demo", "--nproc", "2.5"), "'2.5' is not a whole number from 2 to 64."),
+        (("simulate", "--ranks", "many"), "'many' is not a whole number."),
+    ],
+)
+def test_a_wrong_number_is_named_once_with_what_is_expected(
+    ddpmon: Ddpmon, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = ddpmon(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith(expected)
+    assert done.stderr.count(arguments[-1]) == 1
+
+
+def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
+    done = ddpmon()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ddpmon("--help").stdout
 
 
 def in_a_terminal(*arguments: str, keys: bytes = b"") -> Done:

@@ -43,8 +43,8 @@ def test_a_person_reads_the_verdict_first(table: str) -> None:
     first, verdict, advice, *notes = done.stdout.splitlines()
     assert first == f"{table}: 4 ranks, steps 0 to 199"
     assert verdict.startswith("critical: rank 2 is late by ")
-    assert "since step 60: backward" in verdict
-    assert advice.startswith("    look at this rank's device")
+    assert "in backward (since step 60)" in verdict
+    assert advice.startswith("    check the GPU of this rank")
     assert notes == []
 
 
@@ -95,7 +95,7 @@ def test_bad_rows_are_named_on_stderr_and_the_rest_is_judged(tmp_path: Path) -> 
     lines = done.stderr.splitlines()
     assert len(lines) == 6
     assert "table.csv:4: rank is " in lines[0]
-    assert lines[-1] == "ddpmon: 3 more rows cannot be read"
+    assert lines[-1] == "ddpmon: 3 more rows could not be read"
     assert "\x1b" not in done.stderr + done.stdout
     assert len(json.loads(done.stdout)["findings"]) == 1
 
@@ -104,7 +104,7 @@ def test_bad_rows_are_named_on_stderr_and_the_rest_is_judged(tmp_path: Path) -> 
     ("text", "words"),
     [
         ("", "is empty"),
-        (ROWS[0] + "\n", "has no row that can be read"),
+        (ROWS[0] + "\n", "has no readable row"),
         ("step,rank,duration_ms\n0,0,1\n", "takes equally long"),
         (os.urandom(100_000), "standard input"),
     ],

@@ -22,58 +22,45 @@ import psutil
 import pytest
 
 from ddpmon.store.discovery import discover, left_behind
+from tests.ranks import Group, running
 
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
 DDPMON = [sys.executable, "-m", "ddpmon.cli"]
-TRAINER = [sys.executable, "-m", "trainer", "--nproc=2", "--steps=1000000", "--name=live", "--layers=2"]
+DELAY_MS = 100
+TRAINING = ["--steps=1000000", "--name=live", "--layers=2", f"--fault=input:rank=1,ms={DELAY_MS},from=40"]
 PATIENCE_S = 120.0
 
 
-class Live:
-    """A training run of two ranks, of which rank 1 is slow from step 40 on."""
-
-    def __init__(self, log: Path) -> None:
-        with log.open("wb") as output:
-            command = [*TRAINER, "--fault=input:rank=1,ms=100,from=40"]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-
-    def tree(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            parent = psutil.Process(self.process.pid)
-            return [parent, *parent.children(recursive=True)]
-        return []
-
-    def signal(self, number: int) -> None:
-        for process in self.tree():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-
-
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """A training run of two ranks, of which rank 1 is slow from step 40 on, once that is seen."""
     folder = tmp_path_factory.mktemp("live")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
         patch.setenv("TMPDIR", str(folder))
         patch.setattr("tempfile.tempdir", str(folder))
-        run = Live(folder / "log")
-        try:
-            wait_for_the_straggler(run, folder / "log")
-            yield run
-        finally:
-            run.signal(signal.SIGKILL)
-            run.process.wait()
+        with running(Group(2, "trainer", TRAINING, [folder / "log"])) as group:
+            wait_for_the_straggler(group, folder / "log")
+            yield group
 
 
-def wait_for_the_straggler(run: Live, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline and run.process.poll() is None:
+def wait_for_the_straggler(group: Group, log: Path) -> None:
+    """Until `status` names the slow rank, and the steps that it shows are all slow ones."""
+    deadline, done = time.monotonic() + PATIENCE_S, ddpmon("--version")
+    while time.monotonic() < deadline and group.poll() is None:
         done = ddpmon("status", "--json")
-        if done.returncode == 0 and json.loads(done.stdout)["findings"]:
-            return
+        if done.returncode == 0:
+            seen = json.loads(done.stdout)
+            inputs = [rank["phases_ms"]["input"] or 0.0 for rank in seen["ranks"]]
+            if stragglers(seen) and inputs[1] > DELAY_MS * 0.9:
+                return
         time.sleep(1.0)
-    pytest.fail(f"no finding: {done.stdout}{done.stderr}{log.read_text(errors='replace')[-3000:]}")
+    pytest.fail(f"no straggler: {done.stdout}{done.stderr}{log.read_text(errors='replace')[-3000:]}")
+
+
+def stragglers(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in seen["findings"] if finding["kind"] == "straggler" and finding["ranks"] == [1]]
 
 
 def ddpmon(*arguments: str) -> Done:
@@ -94,10 +81,10 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
     seen = status()
     assert (seen["run"]["name"], seen["run"]["world_size"], seen["run"]["state"]) == ("live", 2, "running")
     assert seen["coverage"]["reporting"] == 2
-    straggler = next(finding for finding in seen["findings"] if finding["kind"] == "straggler")
-    assert (straggler["ranks"], straggler["phase"]) == ([1], "input")
+    (straggler,) = stragglers(seen)
+    assert straggler["phase"] == "input"
     early, late = seen["ranks"]
-    assert late["phases_ms"]["input"] > 90
+    assert late["phases_ms"]["input"] > DELAY_MS * 0.9
     assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"
     assert late["lateness_ms"] > early["lateness_ms"]
 
@@ -105,7 +92,8 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
 @pytest.mark.usefixtures("live")
 def test_the_run_goes_on_between_two_looks() -> None:
     before = status()["run"]["step"]
-    time.sleep(3.0)
+    while status()["run"]["step"] == before:  # the test's own deadline ends this
+        time.sleep(0.2)
     assert status()["run"]["step"] > before
 
 
@@ -134,23 +122,21 @@ def test_the_dashboard_opens_shows_the_run_and_quits_with_a_summary() -> None:
     assert b"Traceback" not in screen
 
 
-def test_a_store_that_is_stopped_is_3_and_recovers(live: Live) -> None:
-    live.signal(signal.SIGSTOP)
+def test_a_store_that_is_stopped_is_3_and_recovers(live: Group) -> None:
+    live.send_signal(signal.SIGSTOP)
     try:
         done = ddpmon("status", "--json")
         assert (done.returncode, done.stdout) == (3, "")
         assert len(done.stderr.splitlines()) == 1
     finally:
-        live.signal(signal.SIGCONT)
+        live.send_signal(signal.SIGCONT)
     assert status()["run"]["name"] == "live"
 
 
-def test_a_killed_run_is_3_and_known_to_have_been_killed(live: Live) -> None:
+def test_a_killed_run_is_3_and_known_to_have_been_killed(live: Group) -> None:
     (run,) = discover()
-    tree = live.tree()
-    live.signal(signal.SIGKILL)
-    live.process.wait()
-    psutil.wait_procs(tree, timeout=PATIENCE_S)
+    live.send_signal(signal.SIGKILL)
+    live.wait(PATIENCE_S)
     for target in ([], [f"{run.url}/{run.run_id}"]):  # the port alone may be another run's by now
         done = ddpmon("status", *target)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
@@ -167,7 +153,7 @@ def test_ending_the_demo_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.Monk
     assert demo.returncode == 128 + signal.SIGTERM
     assert said == ""
     assert "the launcher imports torch" in printed
-    _, left = psutil.wait_procs(tree, timeout=1)
+    _, left = psutil.wait_procs(tree, timeout=PATIENCE_S)
     assert left == []
     assert not list(tmp_path.glob("ddpmon-demo-*"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +136,17 @@ def test_a_name_an_id_or_its_beginning_means_a_run(target: str, name: str, capsy
     assert json.loads(capsys.readouterr().out)["run"]["name"] == name
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_the_status_of_a_live_run_without_an_output_has_a_code_of_its_own(
+    urls: list[str], as_json: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "ddpmon.cli", "status", urls[2], "--fail-on=info", *as_json]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = b"ddpmon: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, said)
+
+
 @pytest.mark.usefixtures("urls")
 def test_a_run_is_meant_before_a_file_of_its_name(
     capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +172,7 @@ def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
     assert "'trainer' is a folder, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
     assert status("nosuch", True, None) == 3
     assert "'nosuch' is neither an address nor a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
-    for wrong, said in (("host:29480", "an address is tcp://host:29480"), ("", "TARGET is empty")):
+    for wrong, said in (("host:29480", "if it is an address, write tcp://host:29480"), ("", "TARGET is empty")):
         assert status(wrong, True, None) == 2
         assert said in capsys.readouterr().err
 

@@ -61,6 +61,7 @@ def said(process: subprocess.Popen[str]) -> Said:
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="needs a C compiler")
 def test_the_ranks_have_simulated_gpus_that_are_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with demo(tmp_path, "--fake-gpus=3") as process:
         info, ranks, gpus = said(process)
         tree = psutil.Process(process.pid).children(recursive=True)
@@ -70,7 +71,7 @@ def test_the_ranks_have_simulated_gpus_that_are_called_so(tmp_path: Path, monkey
     assert [gpu.process_count for gpu in gpus] == [2, 1, 0]
     ours, foreign = gpus[0].processes or []
     assert ours.process.pid == ranks[0].pid
-    assert (foreign.process.command or "").endswith("simulated foreign process")
+    assert (foreign.process.command or "").endswith(" simulated_foreign_process.py")
     assert foreign.process.parents[0] == process.pid
     assert foreign.process.pid in {process.pid for process in tree}
     assert process.returncode == 128 + signal.SIGTERM

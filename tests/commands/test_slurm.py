@@ -26,7 +26,7 @@ esac
 """
 SCONTROL = '[ "$*" = "show hostnames node[7-8]" ] && printf "node7\\nnode8\\n"'
 SRUN = """
-echo "$*" >> {log}
+echo "$*" >> "{log}"
 for word; do shift; case "$word" in sh) break ;; --nodelist=*) nodes=${{word#--nodelist=}} ;; esac; done
 [ "$nodes" = "{holds}" ] || exec sh -c 'echo "{{\\"schema_version\\": 1, \\"runs\\": []}}"; exit 3'
 exec sh "$@"
@@ -79,8 +79,8 @@ def test_the_run_of_a_job_is_found_on_its_nodes_and_read_through_a_tunnel(holder
         ("4713", 2, "4713_1, 4713_2"),
         ("4716", 3, "Unable to contact slurm controller"),
         ("9", 3, "Slurm does not know job 9"),
-        ("gpt", 2, "is no Slurm job"),
-        ("--help", 2, "is no Slurm job"),
+        ("gpt", 2, "is not a Slurm job"),
+        ("--help", 2, "is not a Slurm job"),
     ],
 )
 def test_a_job_that_cannot_be_watched_is_told_in_a_sentence(
@@ -109,4 +109,4 @@ def test_a_host_without_slurm_is_told_in_a_sentence(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert status(None, True, None, slurm="4711") == 3
-    assert "there is no squeue here" in capsys.readouterr().err
+    assert "squeue is not installed here" in capsys.readouterr().err

@@ -133,6 +133,7 @@ def test_ranks() -> None:
             "read_bytes_s": None,
             "write_bytes_s": None,
             "gpu_memory": None,
+            "nccl_groups": None,
             "unread": {},
         },
         "cpu_pct": 50.25,

@@ -27,12 +27,12 @@ def table(**changes: Any) -> list[list[str]]:
 
 def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     printed = lines()
-    assert printed[0] == "gpt   running   2 ranks on 1 node   gloo   12 min 31 s   tcp://127.0.0.1:29480"
+    assert printed[0] == "gpt   running   2 ranks on 1 host   gloo   12 min 31 s   tcp://127.0.0.1:29480"
     assert printed[1] == f"warning: {STRAGGLER.summary}"
     assert printed[2].strip() == STRAGGLER.advice
     assert printed[3] == "step 1,204   last step 3.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
-    assert "sync efficiency 76 %   lost to waiting 20 %" in printed[4]
-    assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   monitor - us/step, 0 dropped"
+    assert "busy 76 %   waiting 20 %" in printed[4]
+    assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   probe - µs/step, 0 records dropped"
 
 
 def test_the_latest_rank_stands_first() -> None:
@@ -54,15 +54,17 @@ def test_unknown_ranks_stand_last_and_are_dashes_never_zeros() -> None:
 def test_a_large_run_shows_the_worst_and_counts_the_rest() -> None:
     printed = table(ranks=unknown_ranks(100, lateness_ms=floats(*range(100))))
     assert [row[0] for row in printed[1:-1]] == [str(rank) for rank in range(99, 83, -1)]
-    assert printed[-1] == ["and", "84", "more"]
+    assert printed[-1] == ["and", "84", "more", "ranks"]
 
 
 def test_a_calm_run_says_so_with_its_spread() -> None:
-    assert verdict(snapshot(findings=(), ranks=two_ranks(work_ms=floats(100.0, 101.0)))) == ("all 2 ranks within 1 %")
+    assert verdict(snapshot(findings=(), ranks=two_ranks(work_ms=floats(100.0, 101.0)))) == (
+        "healthy: 2 ranks within 1 % of their median work"
+    )
 
 
 def test_a_run_that_was_not_seen_is_not_called_healthy() -> None:
-    expected = "waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 2 expected)"
+    expected = "waiting: no rank has reported yet (run found at tcp://127.0.0.1:29480, 2 ranks expected)"
     assert verdict(snapshot(findings=(), ranks=None)) == expected
     assert verdict(snapshot(findings=(), ranks=unknown_ranks(2))) == expected
     assert verdict(snapshot(findings=(), run=None)) == "waiting: no run has been read yet"
@@ -72,13 +74,13 @@ def test_a_run_that_was_not_seen_is_not_called_healthy() -> None:
 
 def test_what_is_over_is_no_verdict() -> None:
     cleared = dataclasses.replace(STRAGGLER, cleared_at_step=900)
-    assert verdict(snapshot(findings=(cleared,))).startswith("nobody in particular")
+    assert verdict(snapshot(findings=(cleared,))).startswith("no single rank")
     assert not any("warning" in line for line in lines(findings=(cleared,)))
 
 
 def test_missing_ranks_are_missing_in_the_coverage() -> None:
     assert lines(coverage=Coverage(64, 61, None))[-1].startswith("61/64 ranks reporting, oldest - s")
-    assert lines(coverage=None)[-1].startswith("no rank has been heard from")
+    assert lines(coverage=None)[-1].startswith("no rank has reported")
 
 
 def test_a_hang_is_followed_by_its_culprits_stack() -> None:
@@ -116,7 +118,7 @@ def test_a_host_has_a_line_only_when_something_stands_out() -> None:
     printed = lines(nodes=nodes, ranks=two_ranks(gpu=(None, gpu)))
     (line,) = [line for line in printed if line.startswith("node0:")]
     assert line == (
-        "node0: GPU 1: Xid 79, stranger pid 8123 (bob, python [2J other.py); memory 97 % used; /ckpt 2 % free"
+        "node0: GPU 1: Xid 79, foreign process pid 8123 (bob, python [2J other.py); memory 97 % used; /ckpt 2 % free"
     )
 
 
@@ -130,7 +132,7 @@ def test_of_many_hosts_in_trouble_only_the_first_are_printed() -> None:
 
 def test_the_monitors_own_cost_is_printed() -> None:
     job = dataclasses.replace(snapshot().job, monitor_us=38.2, dropped=1204)
-    assert lines(job=job)[-1].endswith("monitor 38 us/step, 1,204 dropped")
+    assert lines(job=job)[-1].endswith("probe 38 µs/step, 1,204 records dropped")
 
 
 @pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07", "\x9b31m", "a\rb\nc", "\u202eabc"])

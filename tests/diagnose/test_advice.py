@@ -51,7 +51,7 @@ def test_a_healthy_job_is_left_alone() -> None:
     assert advised(job(), ON_GPUS, **frame) == []
 
 
-@pytest.mark.parametrize(("workers", "words"), [(0, "without workers"), (2, "with 2 workers")])
+@pytest.mark.parametrize(("workers", "words"), [(0, "without DataLoader workers"), (2, "with 2 DataLoader workers")])
 def test_input_on_every_rank(workers: int, words: str) -> None:
     (finding,) = advised(job(input_ms=30.0), loader=Loader(workers, 5, ended=False))
     assert words in finding.summary
@@ -69,7 +69,7 @@ def test_one_bucket_hides_nothing() -> None:
 
 def test_many_small_buckets() -> None:
     (finding,) = advised(job(20.0), {"settings": Settings()}, bucket_count=40, gradient_bytes=20 * MB)
-    assert "40 buckets of 0.5 MB" in finding.summary
+    assert "40 buckets of 0.5 MiB" in finding.summary
     assert "bucket_cap_mb=25" in finding.advice
 
 
@@ -82,14 +82,14 @@ def test_a_transfer_of_a_quarter_of_the_step() -> None:
 def test_float32_gradients_that_take_long() -> None:
     (finding,) = advised(job(20.0), bucket_count=4, gradient_bytes=100 * MB)
     assert "bf16_compress_hook" in finding.advice
-    assert "100 MB of float32" in finding.summary
+    assert "95 MiB of float32" in finding.summary
     compressed = Settings(gradient_dtype="float32", comm_hook="fp16_compress_hook")
     assert advised(job(20.0), {"settings": compressed}, bucket_count=4, gradient_bytes=100 * MB) == []
 
 
 def test_gpus_that_reduce_through_gloo() -> None:
     info = {"device": "cuda", "backend": "gloo", "settings": Settings()}
-    assert [f.advice for f in advised(job(20.0), info)] == ['init_process_group("nccl")']
+    assert [f.advice for f in advised(job(20.0), info)] == ['use init_process_group("nccl")']
 
 
 def test_a_slow_link_between_hosts() -> None:
@@ -102,6 +102,15 @@ def test_a_slow_link_between_hosts() -> None:
     assert advised(job(20.0), info, bucket_count=4, gradient_bytes=8 * MB) == []
 
 
+@pytest.mark.parametrize(("device", "said"), [("cuda", "at most 40 ms"), ("cpu", "40 ms")])
+def test_on_a_gpu_the_transfer_holds_copies_too_and_is_an_upper_bound(device: str, said: str) -> None:
+    found = advised(job(40.0), {"device": device, "backend": "nccl"}, bucket_count=1, gradient_bytes=40 * MB)
+    told = [finding.summary for finding in found]
+    assert len(told) == 3
+    assert all(said in summary for summary in told)
+    assert all(("at most" in summary) == (device == "cuda") for summary in told)
+
+
 def test_a_full_gpu_with_gradients_twice() -> None:
     full: dict[str, Any] = {
         "gpus": [GpuFigures(0, "GPU-a", memory_used=75 << 30, memory_total=80 << 30)],
@@ -109,5 +118,5 @@ def test_a_full_gpu_with_gradients_twice() -> None:
     }
     (finding,) = advised(job(), ON_GPUS, **full, gradient_bytes=4000 * MB)
     assert "gradient_as_bucket_view=True" in finding.advice
-    assert "4 GB" in finding.advice
+    assert "3.7 GiB" in finding.advice
     assert advised(job(), {**ON_GPUS, "settings": Settings(gradient_as_bucket_view=True)}, **full) == []

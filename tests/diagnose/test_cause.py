@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -59,9 +60,9 @@ def hogged(_tick: int, _node: int) -> HostFigures:
 
 def test_a_hog_that_carries_the_excess_is_the_certain_cause() -> None:
     found = straggler(late(host=hogged, process=waits(FULL)))
-    assert found.cause == "cpu contention: pid 8123 (bob, python x.py) takes 190 % of its cores (certain)"
-    assert ": forward, because of cpu contention: pid 8123" in found.summary
-    assert found.summary.endswith("% of the job.")
+    assert found.cause == "CPU contention: pid 8123 (bob, python x.py) takes 190 % of a core (certain)"
+    assert " in forward (since step 100), because of CPU contention: pid 8123" in found.summary
+    assert found.summary.endswith("% of the run's time.")
     assert found.evidence["cause_pid"] == 8123
     assert found.evidence["cause_share"] == pytest.approx(1.0, abs=0.1)
     assert "8123" in found.advice
@@ -70,7 +71,7 @@ def test_a_hog_that_carries_the_excess_is_the_certain_cause() -> None:
 def test_half_of_the_excess_makes_it_likely() -> None:
     found = straggler(late(host=hogged, process=waits(0.5 * FULL)))
     assert (found.cause or "").endswith("(likely)")
-    assert "likely because of cpu contention" in found.summary
+    assert "likely because of CPU contention" in found.summary
 
 
 def test_less_than_a_third_of_it_is_no_cause() -> None:
@@ -100,13 +101,13 @@ def test_a_wait_that_the_others_share_is_no_cause() -> None:
 
 def test_a_wait_without_a_culprit_names_none() -> None:
     found = straggler(late(process=waits(FULL)))
-    assert (found.cause or "").startswith("cpu contention: it waits for a CPU (")
+    assert (found.cause or "").startswith("CPU contention: it waits for a CPU (")
     assert "cause_pid" not in found.evidence
 
 
 def test_a_quota_that_throttles() -> None:
     found = straggler(late(process=waits(FULL, "throttled_pct", quota_cpus=0.5)))
-    assert (found.cause or "").startswith("cpu quota: a quota of 0.5 CPUs stops it")
+    assert (found.cause or "").startswith("a CPU quota: a limit of 0.5 CPUs throttles it")
     assert (found.cause or "").endswith("(certain)")
 
 
@@ -115,7 +116,7 @@ def test_a_quota_comes_before_the_wait_that_it_makes() -> None:
         share = FULL if rank == 2 and tick >= 10 else 0.0
         return ProcessFigures(runqueue_pct=share, throttled_pct=share, cpus=str(rank))
 
-    assert (straggler(late(host=hogged, process=process)).cause or "").startswith("cpu quota")
+    assert (straggler(late(host=hogged, process=process)).cause or "").startswith("a CPU quota: ")
 
 
 def test_a_quota_is_believed_though_it_tells_less_of_the_wait_than_there_is() -> None:
@@ -129,7 +130,7 @@ def test_a_quota_is_believed_though_it_tells_less_of_the_wait_than_there_is() ->
         )
 
     said = late(host=hogged, process=process)
-    assert (straggler(said).cause or "").startswith("cpu quota: a quota of 0.3 CPUs")
+    assert (straggler(said).cause or "").startswith("a CPU quota: a limit of 0.3 CPUs")
     worst = {each.severity for each in open_findings(said[-1]) if each.kind == "cpu_contention"}
     assert worst <= {"info"}
 
@@ -147,7 +148,7 @@ def test_ranks_pinned_to_one_core() -> None:
         if each.kind == "straggler"
     }
     assert causes.keys() == {(2,), (3,)}
-    assert all(cause.startswith("pinned to shared cores: ranks 2, 3 share CPU 2") for cause in causes.values())
+    assert all(cause.startswith("shared CPU cores: ranks 2, 3 share CPU 2") for cause in causes.values())
 
 
 def board(rank: int, clock: float, utilization: float = 99.0) -> GpuFigures:
@@ -174,8 +175,28 @@ def test_a_lower_clock_as_far_as_it_carries_the_work(
         return [hot if rank == 2 else board(rank, 1700.0) for rank in range(4)]
 
     found = straggler(late(phase, gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": f"GPU-{rank}"}))
-    assert (found.cause or "").startswith("gpu throttled: " if strength else "")
+    assert (found.cause or "").startswith("a throttled GPU: " if strength else "")
     assert (found.cause is None) if strength is None else (found.cause or "").endswith(strength)
+
+
+@pytest.mark.parametrize(
+    ("reason", "from_tick", "is_cause"),
+    [
+        ("hardware thermal", ONSET // 10, True),
+        ("hardware thermal", ONSET // 10 + 7, False),
+        ("software power cap", ONSET // 10 + 1, False),  # it computes while its peers wait
+        ("software power cap", ONSET // 10 - 3, True),
+    ],
+)
+def test_what_holds_a_clock_down_must_have_begun_before_the_rank_was_late(
+    reason: str, from_tick: int, *, is_cause: bool
+) -> None:
+    def gpus(tick: int, _node: int) -> list[GpuFigures]:
+        held = msgspec.structs.replace(board(2, 1250.0), clock_reasons=[reason])
+        return [held if rank == 2 and tick >= from_tick else board(rank, 1700.0) for rank in range(4)]
+
+    said = late("backward", gpus=gpus, frame=lambda _tick, rank: {"gpu_uuid": f"GPU-{rank}"}, steps=300)
+    assert (straggler(said).cause is not None) == is_cause
 
 
 def shared(sm_pct: float | None, since: int = 0) -> Callable[[int, int], list[GpuFigures]]:
@@ -189,11 +210,11 @@ def shared(sm_pct: float | None, since: int = 0) -> Callable[[int, int], list[Gp
 @pytest.mark.parametrize(
     ("gpus", "cause"),
     [
-        (shared(FULL), "gpu shared: pid 9 (bob, x) uses 28 % of its GPU (likely)"),
+        (shared(FULL), "a shared GPU: pid 9 (bob, x) uses 28 % of its GPU (likely)"),
         (shared(5.0), None),  # too little
-        (shared(None, since=10), "gpu shared: pid 9 (bob, x) holds 9.66 GB on its GPU (likely)"),
+        (shared(None, since=10), "a shared GPU: pid 9 (bob, x) holds 9.0 GiB on its GPU (likely)"),
         (shared(None), None),  # long before the onset
-        (shared(None, since=12), "gpu shared: pid 9 (bob, x) holds 9.66 GB on its GPU (likely)"),
+        (shared(None, since=12), "a shared GPU: pid 9 (bob, x) holds 9.0 GiB on its GPU (likely)"),
         (shared(None, since=16), None),  # seven seconds after it: no reason comes so late
     ],
 )
@@ -225,7 +246,7 @@ def test_a_whole_host() -> None:
 
     said = late(host=lambda _t, node: figures(*[hog] * node), process=process, job=MadeJob(phases), nodes=[0, 0, 1, 1])
     (found,) = (each for each in open_findings(said[-1]) if each.kind == "slow_node")
-    assert found.cause == "cpu contention: pid 8123 (bob, x) takes 190 % of its cores (certain)"
+    assert found.cause == "CPU contention: pid 8123 (bob, x) takes 1.9 of 4 cores (certain)"
 
 
 @pytest.mark.parametrize(("wait", "strength"), [(28.0, "certain"), (14.0, "likely"), (3.0, None)])
@@ -242,7 +263,7 @@ def test_the_whole_job_against_its_own_past(wait: float, strength: str | None) -
         host=lambda tick, _node: figures(*[hog] * (tick >= 15), cpu_count=4), process=process, job=MadeJob(phases)
     )
     (found,) = (each for each in open_findings(said[-1]) if each.kind == "job_slower")
-    assert (found.cause or "").endswith(f"takes 190 % of its cores ({strength})" if strength else "")
+    assert (found.cause or "").endswith(f"takes 1.9 of 4 cores ({strength})" if strength else "")
     assert (found.cause is None) == (strength is None)
 
 
@@ -314,9 +335,9 @@ def collected(gc_ms: float) -> MadeJob:
 
 def test_garbage_collection_comes_first_where_it_explains_more() -> None:
     ours = straggler(late(host=hogged, process=waits(0.5 * FULL), job=collected(35.0)))
-    assert (ours.cause or "").startswith("garbage collection holds 35")
+    assert (ours.cause or "").startswith("garbage collection takes 35")
     theirs = straggler(late(host=hogged, process=waits(FULL), job=collected(22.0)))
-    assert (theirs.cause or "").startswith("cpu contention")
+    assert (theirs.cause or "").startswith("CPU contention: ")
 
 
 @pytest.mark.parametrize("steps_per_tick", [10, 2])
@@ -332,7 +353,7 @@ def test_a_cause_stays_with_a_lateness_that_fades_and_is_over(steps_per_tick: in
     told = [each for tick in said for each in tick if each.kind == "straggler"]
     assert told[-1].cleared_at_step is not None
     assert told[-1].advice == ""
-    assert all((each.cause or "").startswith("cpu contention: ") for each in told)
+    assert all((each.cause or "").startswith("CPU contention: ") for each in told)
     assert "pid 8123" in (told[-1].cause or "")
 
 

@@ -62,7 +62,7 @@ def starved(tick: int, rank: int, since: int = 4, wait: float = 30.0, **changes:
 def test_a_hog_on_a_ranks_core_is_named() -> None:
     found = watched(starved, figures(HOG))["cpu_contention"]
     assert (found.ranks, found.nodes, found.severity) == ((2,), ("node0",), "info")
-    assert found.summary.startswith("pid 8123 (bob, python x.py) takes 95 % of a core on the CPUs of rank 2 (node0)")
+    assert found.summary.startswith("pid 8123 (bob, python x.py) takes 95 % of a core on node0, where rank 2 waits")
     assert {"pid": 8123, "user": "bob", "command": "python x.py"}.items() <= found.evidence.items()
     assert found.since_step in range(40, 60)
     assert not found.since_is_bound
@@ -71,7 +71,7 @@ def test_a_hog_on_a_ranks_core_is_named() -> None:
 def test_several_that_take_a_little_each() -> None:
     many = [HostProcess(Process(900 + i, [1], "ann", f"job{i}"), 15.0, "2") for i in range(4)]
     found = watched(starved, figures(*many))["cpu_contention"]
-    assert "with 3 more takes 60 % of a core" in found.summary
+    assert "and 3 more take 60 % of a core" in found.summary
     assert found.evidence["pids"] == "900, 901, 902, 903"
 
 
@@ -82,7 +82,7 @@ def test_several_that_take_a_little_each() -> None:
         [HostProcess(Process(8123, [7000], "bob", "x"), 95.0, "5")],  # on other cores
         [HostProcess(Process(8123, [7000], "bob", "x"), 95.0, "0-7")],  # it has other cores to go to
         [HostProcess(Process(8123, [102, 50], "me", "worker"), 95.0, "2")],  # the rank's own DataLoader worker
-        [HostProcess(Process(8123, [7000], "bob", "ddpmon watch"), 95.0, "2")],
+        [HostProcess(Process(8123, [7000], "bob", "python -m ddpmon.cli"), 95.0, "2")],
         [HostProcess(Process(8123, [7000], "bob", "x"), 4.0, "2")],
         [HostProcess(Process(8123, [7000], "bob", "x"), None, "2")],
         [HostProcess(Process(50, [1], "me", "torchrun"), 95.0, "2"), HostProcess(Process(102, [50, 1]), 60.0, "2")],
@@ -155,10 +155,10 @@ def test_ranks_of_one_thread_on_fewer_cpus_are_information() -> None:
     found = watched(process, figures(cpus=2))
     assert set(found) == {"cpu_oversubscribed"}
     assert found["cpu_oversubscribed"].severity == "info"
-    assert "4 computing threads and 8 processes below them on 2 usable CPUs" in found["cpu_oversubscribed"].summary
+    assert "4 compute threads and 8 child processes on 2 usable CPUs" in found["cpu_oversubscribed"].summary
 
 
-@pytest.mark.parametrize(("loaders", "words"), [(2, "8 DataLoader workers on"), (1, "8 processes below them on")])
+@pytest.mark.parametrize(("loaders", "words"), [(2, "8 DataLoader workers on"), (1, "8 child processes on")])
 def test_processes_are_workers_where_the_ranks_say_that_they_have_so_many(loaders: int, words: str) -> None:
     found = watched(
         lambda _tick, _rank: quiet(0, runqueue_pct=40.0, cpus="0-1", workers=2),
@@ -265,7 +265,7 @@ def test_a_quota_that_throttles() -> None:
 
     found = watched(process, figures())["cpu_throttled"]
     assert (found.ranks, found.severity) == ((1,), "info")
-    assert "a quota of 0.5 CPUs stops it for 40 % of the time" in found.summary
+    assert "a limit of 0.5 CPUs throttles it for 40 % of the time" in found.summary
 
 
 def near(*, numa_node: int | None = 1, numa: Sequence[str] = ("0-3", "4-7"), cpus: str | None = "0-1") -> Told:
@@ -281,7 +281,7 @@ def near(*, numa_node: int | None = 1, numa: Sequence[str] = ("0-3", "4-7"), cpu
 def test_a_rank_far_from_its_gpu() -> None:
     found = near()["numa_misaffinity"]
     assert (found.ranks, found.severity) == ((2,), "info")
-    assert "node 1" in found.summary
+    assert "NUMA node 1" in found.summary
 
 
 @pytest.mark.parametrize(

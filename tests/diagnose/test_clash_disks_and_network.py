@@ -123,7 +123,7 @@ def again(*rates: float | None) -> Of:
 def test_segments_sent_again_far_more_often_than_elsewhere() -> None:
     found = watched(again(1.0, 40.0), nodes=[0, 0, 1, 1])["nic_errors"]
     assert (found.ranks, found.nodes) == ((2, 3), ("node1",))
-    assert "sends 4.0 % of its TCP segments again, the other hosts 0.1 %" in found.summary
+    assert "retransmits 4.0 % of its TCP segments, the other hosts 0.1 %" in found.summary
 
 
 @pytest.mark.parametrize("rates", [(1.0, 8.0), (20.0, 30.0), (None, 40.0)])
@@ -135,9 +135,9 @@ def test_a_taken_port_is_told_at_once() -> None:
     port = TakenPort(29500, "the rendezvous", Process(8123, [1], "bob", "python x.py"))
     found = watched(lambda tick, _node: HostFigures(ports=[port] if tick == 12 else []))["port_clash"]
     assert (found.ranks, found.severity, found.evidence["pid"]) == ((0,), "info", 8123)
-    assert found.summary == "port 29500 of node0, wanted for the rendezvous, is held by pid 8123 (bob, python x.py)"
+    assert found.summary == "port 29500 on node0, wanted for the rendezvous, is held by pid 8123 (bob, python x.py)"
     unseen = watched(HostFigures(ports=[TakenPort(29500, "the store")]))["port_clash"]
-    assert "held by somebody who is not visible from here" in unseen.summary
+    assert "held by a process that is not visible from here" in unseen.summary
 
 
 def test_data_is_written_to_a_disk_that_fills_up() -> None:
@@ -169,7 +169,7 @@ def test_a_port_that_was_let_go_of_is_told_in_the_past_and_ends() -> None:
     def figures(tick: int, _node: int) -> HostFigures:
         return HostFigures(ports=[TakenPort(29500, "the store", held=False)] if tick < 5 else [])
 
-    assert "was held by somebody who has let go" in watched(figures, steps=60)["port_clash"].summary
+    assert "was held by a process that has released it" in watched(figures, steps=60)["port_clash"].summary
     assert watched(figures, steps=200) == {}
 
 

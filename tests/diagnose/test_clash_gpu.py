@@ -88,7 +88,7 @@ def test_a_stranger_on_a_gpu_is_named_with_pid_user_command_and_rank() -> None:
     [
         theirs(parents=[101, 50, 1]),  # a rank's own DataLoader worker
         theirs(pid=50, parents=[1], command="torchrun train.py"),  # what launched the ranks
-        theirs(command="/usr/bin/python /opt/bin/ddpmon watch"),
+        theirs(command="python ddpmon"),
         theirs(memory=10 << 20, sm_pct=0.0),
         theirs(memory=None, sm_pct=None),
         msgspec.structs.replace(theirs(memory=200 << 20, sm_pct=0.0), kind="graphics"),
@@ -99,9 +99,9 @@ def test_our_own_processes_and_those_that_do_nothing_are_silent(harmless: GpuPro
 
 
 def test_another_training_on_the_same_gpus_is_one_finding() -> None:
-    others = [theirs(900 + rank, command=f"python other.py --local_rank={rank}") for rank in range(4)]
+    others = [theirs(900 + rank, command="python other.py") for rank in range(4)]
     found = watched([gpu(rank, others[rank]) for rank in range(4)])["gpu_shared"]
-    assert found.summary.startswith("another training on the same GPUs: pid 900")
+    assert found.summary.startswith("another training uses the same GPUs: pid 900")
     assert found.ranks == (0, 1, 2, 3)
     assert found.evidence["pids"] == "900, 901, 902, 903"
 
@@ -116,10 +116,21 @@ def test_where_processes_are_hidden_only_the_memory_tells() -> None:
 
     found = watched(hidden(40 * GB), process=process)["gpu_shared"]
     assert found.ranks == (1,)
-    assert "are not ours: the processes are hidden from here" in found.summary
+    assert "do not belong to this run: the processes are not visible from here" in found.summary
     assert "pid" not in found.evidence
     assert watched(hidden(22 * GB), process=process).kinds == set()
     assert watched(hidden(40 * GB)).kinds == set(), "torch's own share is not known"
+
+
+def test_what_nccl_keeps_for_each_process_group_is_ours() -> None:
+    def told(used: float, groups: int | None) -> set[str]:
+        process = ProcessFigures(gpu_memory=20 * GB, nccl_groups=groups)
+        return watched(hidden(int(used * GB)), process=lambda _tick, _rank: process).kinds
+
+    assert told(26, None) == set()
+    assert told(26, 1) == set()
+    assert told(28, 1) == {"gpu_shared"}
+    assert told(28, 3) == set()
 
 
 def test_a_mig_instance_is_only_shared_with_who_is_on_it() -> None:
@@ -164,7 +175,7 @@ def test_extra_contexts_on_the_first_gpu() -> None:
     "rest",
     [
         theirs(sm_pct=0.0, parents=[1]),
-        theirs(sm_pct=0.0, command=TRAIN, started_at=10.0),
+        theirs(sm_pct=0.0, user="me", command=TRAIN, started_at=10.0),
     ],
 )
 def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
@@ -178,7 +189,8 @@ def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
     [
         theirs(sm_pct=5.0, parents=[1]),
         theirs(sm_pct=None, parents=[1]),
-        theirs(sm_pct=0.0, command=TRAIN, started_at=3000.0),
+        theirs(sm_pct=0.0, user="me", command=TRAIN, started_at=3000.0),
+        theirs(sm_pct=0.0, command=TRAIN, started_at=10.0),
         theirs(sm_pct=0.0),
     ],
 )
@@ -198,7 +210,7 @@ HOT: dict[str, Any] = {"clock_reasons": ["hardware thermal"], "temperature_c": 9
 def test_a_gpu_that_is_held_down_below_its_peers(reason: str) -> None:
     found = watched(four(2, sm_clock_mhz=1100.0, clock_reasons=[reason]))["gpu_throttled"]
     assert (found.ranks, found.severity) == ((2,), "info")
-    assert f"{reason}, 1,100 MHz against 1,700 of its peers" in found.summary
+    assert f"{reason}, 1,100 MHz where its peers run at 1,700 MHz" in found.summary
 
 
 def test_a_power_cap_counts_only_with_a_low_clock() -> None:

@@ -32,11 +32,11 @@ def watched(
 @pytest.mark.parametrize(
     ("figures", "severity", "words"),
     [
-        ({"memory_used": 96 * GB, "memory_total": 100 * GB}, "warning", "96 % of its memory is used"),
-        ({"memory_used": 99 * GB, "memory_total": 100 * GB}, "critical", "99 % of its memory is used"),
+        ({"memory_used": 96 * GB, "memory_total": 100 * GB}, "warning", "96 % of its memory is in use"),
+        ({"memory_used": 99 * GB, "memory_total": 100 * GB}, "critical", "99 % of its memory is in use"),
         ({"pressure": Pressure(memory=30.0)}, "info", "wait for memory 30 % of the time"),
         ({"pressure": Pressure(memory_full=8.0)}, "info", "wait for memory 8 % of the time"),
-        ({"swap_in_bytes_s": 5e7}, "info", "come back from swap"),
+        ({"swap_in_bytes_s": 5e7}, "info", "are read back from swap"),
     ],
 )
 def test_a_host_short_of_memory(figures: dict[str, Any], severity: str, words: str) -> None:
@@ -50,7 +50,7 @@ def test_who_holds_the_memory_is_named_unless_it_is_the_run_itself() -> None:
     stranger = HostProcess(Process(8123, [1], "bob", "java"), 1.0, rss_bytes=40 * GB)
     for processes, named in (([own, stranger], True), ([own], False)):
         (found,) = watched(HostFigures(memory_used=96 * GB, memory_total=100 * GB, processes=processes))
-        assert ("pid 8123 (bob, java) holds 42.9 GB" in found.summary) == named
+        assert ("pid 8123 (bob, java) holds 40.0 GiB" in found.summary) == named
         assert ("pid" in found.evidence) == named
 
 
@@ -76,7 +76,7 @@ def test_a_cgroup_nearly_full_and_one_that_kills() -> None:
     assert "that the cgroup allows" in found.summary
     (killed,) = watched(HostFigures(), lambda tick, rank: ProcessFigures(oom_kills=int(rank == 3 and tick == 7)))
     assert (killed.ranks, killed.severity) == ((3,), "warning")
-    assert "1 process was killed for memory" in killed.summary
+    assert "1 process was killed for lack of memory" in killed.summary
 
 
 def growing(
@@ -96,7 +96,7 @@ def growing(
 def test_quick_growth_is_named_with_the_time_that_is_left() -> None:
     (found,) = watched(HostFigures(), growing(10, 60 * MB), ticks=19)
     assert (found.kind, found.ranks, found.severity) == ("memory_pressure", (2,), "critical")
-    assert "rank 2 (node0) grows by 62.9 MB/s, which leaves 43 s until the memory is full" in found.summary
+    assert "rank 2 (node0) grows by 60 MiB/s, so the memory is full in 43 s" in found.summary
     (earlier,) = watched(HostFigures(), growing(10, 30 * MB), ticks=19)
     assert (earlier.ranks, earlier.severity) == ((2,), "warning")
 
@@ -104,7 +104,7 @@ def test_quick_growth_is_named_with_the_time_that_is_left() -> None:
 def test_slow_growth_is_named_after_minutes() -> None:
     (found,) = watched(HostFigures(), growing(0, MB), ticks=125)
     assert (found.ranks, found.severity) == ((2,), "warning")
-    assert "grows by 1.05 MB/s" in found.summary
+    assert "grows by 1.0 MiB/s" in found.summary
 
 
 def test_growth_of_a_host_without_a_cgroup() -> None:
@@ -178,8 +178,8 @@ def test_shared_memory(free: int, total: int, workers: int, severity: str | None
 @pytest.mark.parametrize(
     ("loaders", "words"),
     [
-        ([3, 3, 3, 3], "and 12 DataLoader workers pass their batches through it"),
-        ([3, 3, None, None], "and 10 processes of its ranks may pass their batches through it"),
+        ([3, 3, 3, 3], "and 12 DataLoader workers pass batches through it"),
+        ([3, 3, None, None], "and 10 child processes of its ranks may pass batches through it"),
         ([0, 0, 0, 0], None),
     ],
 )

@@ -39,7 +39,7 @@ def test_lost_ranks_are_spoken_of_elsewhere() -> None:
 def test_ranks_never_heard_of_after_half_a_minute() -> None:
     (finding,) = judge(4, {0: 0.5})
     assert (finding.severity, finding.ranks) == ("warning", (1, 2, 3))
-    assert "not enough evidence for a verdict: only 1 of 4 ranks heard of" in finding.summary
+    assert "not enough evidence for a verdict: only 1 of 4 ranks have reported" in finding.summary
     assert judge(4, {0: 0.5}, seq=10) == []
 
 
@@ -84,13 +84,13 @@ def test_what_this_watcher_refuses_counts_from_its_first_look_on_and_for_a_minut
 
     run.refused = 2
     (finding,) = at(0.0)
-    assert "2 frames not believed within the last minute" in finding.summary
+    assert "2 frames refused within the last minute" in finding.summary
     assert finding.evidence["refused_frames"] == 2
     assert "DDPMON_TOKEN" in finding.advice
     assert at(100.0) == []
     run.refused = 3
     (finding,) = at(101.0)
-    assert "1 frame not believed" in finding.summary
+    assert "1 frame refused" in finding.summary
 
 
 def test_nobody_heard_because_nothing_is_believed_is_a_warning() -> None:
@@ -98,8 +98,8 @@ def test_nobody_heard_because_nothing_is_believed_is_a_warning() -> None:
     run.refused = 3
     (finding,) = CoverageRule().update(run, run.ages(5.0))
     assert (finding.severity, finding.ranks) == ("warning", (0, 1, 2))
-    assert "were never heard of" in finding.summary
-    assert "3 frames not believed so far; not enough evidence" in finding.summary
+    assert "have never reported" in finding.summary
+    assert "3 frames refused so far; there is not enough evidence" in finding.summary
 
 
 def test_nothing_heard_is_nothing_said() -> None:

@@ -50,7 +50,7 @@ def test_the_cause_is_named_and_the_echoes_follow() -> None:
 def test_of_several_causes_the_first_by_step_then_rank() -> None:
     found = judge(Failure("ValueError", "a", 130), Failure("KeyError", "b", 125), Failure("KeyError", "b", 125))
     assert only(found).ranks == (1, 2, 0)
-    assert "errors of their own" in only(found).summary
+    assert "with other errors" in only(found).summary
     alike = judge(*[Failure("OutOfMemoryError", "CUDA out of memory", 5)] * 2)
     assert (only(alike).ranks, "in the same way" in only(alike).summary) == ((0, 1), True)
 
@@ -58,14 +58,14 @@ def test_of_several_causes_the_first_by_step_then_rank() -> None:
 def test_only_echoes_and_a_rank_that_vanished() -> None:
     finding = only(judge(ECHO, "running", ECHO, ages={1: 6.0}))
     assert finding.ranks == (1,)
-    assert "rank 1 vanished without a word; ranks 0, 2 then failed with RuntimeError" in finding.summary
+    assert "rank 1 disappeared without a message; ranks 0, 2 then failed with RuntimeError" in finding.summary
     assert only(judge(ECHO, "running", ECHO)).ranks == ()
 
 
 def test_a_rank_that_left_without_an_exception_is_what_the_echoes_waited_for() -> None:
     finding = only(judge(ECHO, "finished", ECHO))
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("rank_failed", "critical", (1,), 121)
-    assert finding.summary.startswith("rank 1 had ended after step 120 (its program left, or its data ended), and ")
+    assert finding.summary.startswith("rank 1 ended after step 120 (its program exited, or its data ended), and ")
     assert "ranks 0, 2 failed waiting for it: RuntimeError" in finding.summary
     for step in (60, 125):  # one that left long before, and one that got further
         run = Run(run_info(2))

@@ -54,8 +54,8 @@ def test_the_rank_that_was_first_is_named() -> None:
     finding = non_finite(bad, losses)
     assert (finding.kind, finding.severity, finding.ranks) == ("nonfinite_loss", "critical", (2,))
     assert finding.since_step == 80
-    assert "the loss of rank 2 is NaN since step 80" in finding.summary
-    assert "through the gradients ranks 0, 1, 3 have it too from step 81" in finding.summary
+    assert "the loss of rank 2 has been NaN since step 80" in finding.summary
+    assert "it spread through the gradients to ranks 0, 1, 3 from step 81 on" in finding.summary
 
 
 def test_when_all_begin_at_once_nobody_is_named() -> None:

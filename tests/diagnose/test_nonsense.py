@@ -153,7 +153,7 @@ def test_a_rank_that_starts_anew_by_itself_is_not_compared_with_the_others_past(
     assert {rank for tick in said for f in tick if f.kind == "straggler" for rank in f.ranks} == {1}
     assert not [f for f in said[-1] if f.kind == "rank_lost" or "unattributed" in f.summary]
     (note,) = (f for f in said[-1] if f.kind == "monitor_degraded")
-    assert "rank 2 has started anew without the others and cannot be compared" in note.summary
+    assert "rank 2 has restarted on its own and cannot be compared" in note.summary
 
 
 def test_ranks_that_start_anew_one_after_the_other_are_compared_once_all_have() -> None:

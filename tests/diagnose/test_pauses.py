@@ -49,7 +49,7 @@ def test_a_checkpoint_is_told_of_with_its_share_of_the_time() -> None:
     table[0, [50, 150, 250]] += 4200
     (finding,) = pauses(job(table, marks))
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
-    assert finding.summary == "checkpoint on rank 0: 4.2 s at step 250 (3 times, 29 % of the time)"
+    assert finding.summary == "checkpoint on rank 0: 4.2 s at step 250 (3 times, 29 % of the run's time)"
 
 
 def test_a_pause_of_all_names_nobody() -> None:

@@ -24,7 +24,7 @@ def judge(*ranks: tuple[int, dict[str, Any]]) -> list[Finding]:
 def test_a_rank_that_finished_while_the_others_wait_for_it() -> None:
     (finding,) = judge((120, WAITS), (120, WAITS), (120, {"state": "finished"}), (120, WAITS))
     assert (finding.kind, finding.severity, finding.ranks) == ("uneven_inputs", "critical", (2,))
-    assert "rank 2 finished after step 120; ranks 0, 1, 3 wait for it at step 121" in finding.summary
+    assert "rank 2 finished after step 120; ranks 0, 1, 3 have waited for it at step 121" in finding.summary
     assert finding.since_step == 121
     assert "drop_last" in finding.advice
 
@@ -37,7 +37,7 @@ def test_a_rank_whose_loader_has_ended_while_it_waits_elsewhere() -> None:
     dry = loading(120, True, "gloo:barrier") | {"phase": "barrier"}
     (finding,) = judge((120, loading(121, False)), (120, dry), (120, loading(121, False)))
     assert (finding.kind, finding.ranks) == ("uneven_inputs", (1,))
-    assert "rank 1 came to the end of its data" in finding.summary
+    assert "rank 1 reached the end of its data" in finding.summary
     (finding,) = judge((120, loading(500, False)), (120, dry), (120, loading(500, False)))
     assert finding.kind == "hang"  # another loader than the one they train with
     (finding,) = judge((120, loading(121, True)), (120, dry), (120, loading(121, True)))

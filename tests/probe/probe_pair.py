@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-from tests.probe.probe_ranks import PATIENCE_S, private_runs, started
-
-Ranks = list[subprocess.Popen[bytes]]
+from tests.probe.probe_ranks import PATIENCE_S, private_runs
+from tests.ranks import Group, Process, running
 
 
 @contextmanager
-def two_ranks(folder: Path, script: str, scene: str, **environment: str) -> Iterator[Ranks]:
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    command = [sys.executable, "-m", f"tests.probe.{script}", str(folder), scene]
-    with private_runs(folder), ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                started(
-                    command,
-                    folder / f"log.{rank}",
-                    **common,
-                    **environment,
-                    RANK=str(rank),
-                    LOCAL_RANK=str(rank),
-                    WORLD_SIZE="2",
-                    LOCAL_WORLD_SIZE="2",
-                )
-            )
-            for rank in range(2)
-        ]
+def two_ranks(folder: Path, script: str, scene: str, **environment: str) -> Iterator[list[Process]]:
+    logs, arguments = [folder / f"log.{rank}" for rank in range(2)], [str(folder), scene]
+    with private_runs(folder):
+        group = Group(2, f"tests.probe.{script}", arguments, logs, together=False, environment=environment)
+        with running(group):
+            yield group.processes
 
 
 def until(folder: Path, happened: Callable[[], bool]) -> None:

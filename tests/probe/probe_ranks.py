@@ -1,4 +1,4 @@
-"""Plays scenes on real ranks under torchrun, and reads back through the store what the probe published."""
+"""Plays scenes on real ranks, and reads back through the store what the probe published."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy
-import psutil
 import pytest
 
 from ddpmon.schema import RankFrame, RunInfo, decode
 from ddpmon.store.base import Store, StoreUnavailable, rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, discover
+from tests.ranks import ROOT, Group, kill_family, running
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
 STEPS = 4  # as in probe_stage
 
@@ -110,16 +109,27 @@ def started(command: Sequence[str], log: Path, **environment: str) -> Iterator[s
     try:
         yield process
     finally:
-        end(process)
+        kill_family(process.pid)
+        process.wait()
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(process.pid)
-        for each in [*parent.children(recursive=True), parent]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-    process.wait()
+Launched = subprocess.Popen[bytes] | Group
+
+
+@contextmanager
+def grouped(
+    script: str, ranks: int, log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Launched]:
+    """Ranks that are forked from the preloaded server."""
+    with running(Group(ranks, f"tests.probe.{script}", arguments, [log], environment=environment)) as group:
+        yield group
+
+
+@contextmanager
+def launched(script: str, ranks: int, log: Path, *arguments: str) -> Iterator[Launched]:
+    """Ranks that a real torchrun starts, each in an interpreter of its own."""
+    with started(torchrun(script, ranks, *arguments), log) as process:
+        yield process
 
 
 def at_once(_frame: RankFrame) -> bool:
@@ -134,13 +144,14 @@ def play(
     also: Sequence[str] = (),
     ready: Callable[[RankFrame], bool] = at_once,
     steps: int = STEPS,
+    launch: Callable[..., AbstractContextManager[Launched]] = grouped,
 ) -> Played:
     """Play scenes in one launch; the runs of those to `watch` are read from the store while they are held.
 
     They are read until every rank's `steps` first steps are there and its newest frame is `ready`.
     """
     played, log = Played(folder), folder / "log"
-    with private_runs(folder), started(torchrun(script, ranks, str(folder), *watch, *also), log) as process:
+    with private_runs(folder), launch(script, ranks, log, str(folder), *watch, *also) as process:
         for scene in watch:
             played.runs[scene] = harvest(process, log, scene, ranks, ready, steps)
             (folder / f"{scene}.release").touch()
@@ -154,7 +165,7 @@ def play(
     return played
 
 
-def wait_for_end(process: subprocess.Popen[bytes], log: Path) -> int:
+def wait_for_end(process: Launched, log: Path) -> int:
     try:
         return process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -162,7 +173,7 @@ def wait_for_end(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def harvest(
-    process: subprocess.Popen[bytes],
+    process: Launched,
     log: Path,
     scene: str,
     ranks: int,

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,14 +25,17 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import ddpmon
+from ddpmon.probe import publisher
+from ddpmon.probe.assembly import Assembly
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.record import StepRecord
+from ddpmon.probe.replay import MAX_SPANS
 from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import discover
 from tests.probe.probe_stage import STEPS, WIDTH, batch, note, perform, scene, toy, train, watched
 
 REGISTER = (optimizers.register_optimizer_step_pre_hook, optimizers.register_optimizer_step_post_hook)
-WELCOME = "to see this run live"
+WELCOME = "to watch this run"
 
 
 @contextlib.contextmanager
@@ -218,6 +222,18 @@ def forked_workers() -> None:
         note(seen=seen, pid=os.getpid(), workers=len({row[0] for row in seen}))
 
 
+@scene
+def forked_by_hand() -> None:
+    """What was attached is an event's only owner on a GPU: a child that destroys one may end in an abort."""
+    with ddpmon.attach(toy()) as monitor:
+        train(monitor.model)
+        if (child := os.fork()) == 0:
+            gc.collect()
+            os._exit(sum(type(each) is Assembly for each in gc.get_objects()))
+        _, status = os.waitpid(child, 0)
+    note(kept=os.waitstatus_to_exitcode(status))
+
+
 def listening() -> set[int]:
     """The ports on which this process listens."""
     return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
@@ -283,7 +299,8 @@ def compiled_later() -> None:
         compiled: Any = torch.compile(ddp, backend="aot_eager")
         train(compiled)
         note(enabled=monitor.enabled)
-    traced = [line for line in lines if "perf_counter" in line or "get_ident" in line or "ddpmon" in line]
+    ours = ("perf_counter", "get_ident", str(Path(publisher.__file__).parent))
+    traced = [line for line in lines if any(word in line for word in ours)]
     note(traced=traced)
 
 
@@ -303,18 +320,51 @@ def copied_and_pickled() -> None:
     note(lines=lines, equal=[torch.equal(ddp(batch()), twin(batch())) for twin in twins])
 
 
+def longest_list() -> int:
+    """The length of the longest list that any step's record holds."""
+    records = [each for each in gc.get_objects() if type(each) is StepRecord]
+    lists = [getattr(record, name) or () for record in records for name in ("spans", "marked", "losses")]
+    return max(map(len, lists), default=0)
+
+
+def until_read(monitor: ddpmon.Monitor) -> None:
+    """Wait until the publisher has taken every event."""
+    while monitor._assembly is not None and monitor._assembly.recorder.log:
+        time.sleep(0.01)
+
+
 @scene
 def never_synchronises() -> None:
-    """More micro-batches than a step's lists hold."""
+    """More micro-batches than a step's lists hold, in portions that the event log holds."""
+    publisher.INTERVAL_S = 0.01
     ddp = torch.nn.parallel.DistributedDataParallel(nn.Linear(WIDTH, 1))
     with ddpmon.attach(ddp) as monitor, ddp.no_sync():
-        for _ in range(6000):
-            ddp(batch()).sum().backward()
-            with monitor.phase("a while"):
-                monitor.log(loss=0.0)
-        records = [each for each in gc.get_objects() if type(each) is StepRecord]
-        lists = [getattr(record, name) or () for record in records for name in ("spans", "marked", "losses")]
-        note(longest=max(map(len, lists)))
+        full = 0
+        while full < 2:  # portions since the lists were full
+            for _ in range(500):
+                ddp(batch()).sum().backward()
+                with monitor.phase("a while"):
+                    monitor.log(loss=0.0)
+            until_read(monitor)
+            full += longest_list() >= MAX_SPANS
+        note(longest=longest_list())
+    publisher.INTERVAL_S = 1.0
+
+
+@scene
+def elsewhere_in_part() -> None:
+    """The user's default device is none that has memory, and so is that of a frozen part that DDP leaves alone."""
+    inner = nn.Sequential(nn.Linear(WIDTH, WIDTH))
+    inner.register_parameter("frozen", nn.Parameter(torch.empty(1, device="meta"), requires_grad=False))
+    ignored = ["frozen"]
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(inner, ignored)
+    ddp = nn.parallel.DistributedDataParallel(inner)
+    with heard() as lines, watched(ddp) as monitor:
+        torch.set_default_device("meta")
+        note(enabled=monitor.enabled, first=str(next(ddp.parameters()).device))
+        torch.set_default_device(None)
+        train(ddp, after=lambda _step: monitor.log(samples=torch.tensor(2.0)))  # type: ignore[arg-type]
+    note(lines=lines)
 
 
 @scene

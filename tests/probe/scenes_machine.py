@@ -1,14 +1,16 @@
-"""Two ranks that say which folders matter to them."""
+"""Two ranks that say which folders matter to them, and want a port that the test chose for their store."""
 
 from __future__ import annotations
 
 import os
 
+from ddpmon.probe import uplink
 from tests.probe.probe_stage import dist_rank, folder, hold, note, perform, scene, toy, train, watched
 
 
 @scene
 def with_folders() -> None:
+    setattr(uplink, "FIRST_PORT", int(os.environ["WANTED_PORT"]))  # noqa: B010 (mypy: not exported from there)
     ddp = toy()
     with watched(ddp, folders={"checkpoints": folder() / "later", "data": os.fsencode(folder())}) as monitor:
         train(ddp)

@@ -81,7 +81,7 @@ def test_all_ranks_publish_one_run_that_can_be_watched(server: RedisServer, caps
     assert announced.url == f"{server.url()}?run={first.run}"
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("ddpmon: to see this run live: ddpmon watch")
+    assert said[0].startswith("ddpmon: to watch this run: ddpmon watch")
     assert "hunter2" not in said[0]
     second.close()
     first.close()
@@ -133,7 +133,7 @@ def test_a_run_that_cannot_be_announced_here_is_told_of_once(
         assert discover() == []
         uplink.drop()
         assert uplink.connect()
-        assert capsys.readouterr().err.count("to see this run live") == 1
+        assert capsys.readouterr().err.count("to watch this run") == 1
         (tmp_path / "runtime").mkdir()
         speak(uplink)
         assert [found.run_id for found in discover()] == [uplink.run]
@@ -188,9 +188,9 @@ def trained(ddp: Any, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("url", "ttl", "words"),
     [
-        ("memcached://u:hunter2@h", "", "'memcached://u@h' is no store that ranks can publish to"),
-        ("redis://u:hunter2@h:port", "", "is no address"),
-        ("redis://u:hunter2@h", "5", "DDPMON_TTL_S='5' is no number"),
+        ("memcached://u:hunter2@h", "", "'memcached://u@h' is not a store that ranks can publish to"),
+        ("redis://u:hunter2@h:port", "", "is not an address"),
+        ("redis://u:hunter2@h", "5", "DDPMON_TTL_S='5' is not a number"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_training_goes_on_unwatched(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +14,9 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+import ddpmon
 from ddpmon.parts import Flight
-from ddpmon.probe.flight import summarise
+from ddpmon.probe.flight import FlightRecorder, summarise
 from ddpmon.probe.stacks import is_own
 
 
@@ -54,8 +58,61 @@ def test_no_value_in_a_dump_is_trusted(key: str, bad: Any) -> None:
     summarise({"entries": [entry(1, "started") | {key: bad}], "pg_status": {"0": bad, "x": {key: bad}}})
 
 
+class Recorder:
+    """Torch's recorder, as one process group fills it; notes whether its entries were asked for."""
+
+    def __init__(self) -> None:
+        self.entered, self.status_is_told = 8, True
+        self.asked: list[bool] = []
+
+    def dump(self, *, includeCollectives: bool, includeStackTraces: bool) -> bytes:  # noqa: N803 (torch's names)
+        assert not includeStackTraces
+        self.asked.append(includeCollectives)
+        status = {"0": {"last_enqueued_collective": self.entered, "last_completed_collective": self.entered - 1}}
+        told = {"pg_status": status} if self.status_is_told else {}
+        return pickle.dumps(told | ({"entries": [entry(self.entered, "started")]} if includeCollectives else {}))
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    stand_in = SimpleNamespace(_dump_fr_trace=recorder.dump)
+    monkeypatch.setattr(torch._C, "_distributed_c10d", stand_in)
+    return recorder
+
+
+def test_the_entries_are_read_once_a_stall(recorder: Recorder) -> None:
+    flights = FlightRecorder()
+    found = [flights.look() for _ in range(4)]
+    assert found == [[Flight("0 (default_pg)", 8, 7, "nccl:all_reduce [4, 2]")]] * 4
+    assert recorder.asked == [False, True, False, False, False]
+    flights.clear()
+    assert flights.look() == found[0]
+    assert recorder.asked[-2:] == [False, True], "another stall"
+
+
+def test_entries_are_read_again_once_collectives_that_went_on_have_come_to_rest(recorder: Recorder) -> None:
+    flights = FlightRecorder()
+    flights.look()
+    recorder.asked.clear()
+    for _ in range(3):
+        recorder.entered += 1
+        assert flights.look() == []
+    assert recorder.asked == [False] * 3
+    (flight,) = flights.look()
+    assert (flight.last_enqueued, recorder.asked[-1]) == (11, True)
+
+
+def test_a_recorder_without_counters_is_read_as_ever(recorder: Recorder) -> None:
+    flights, recorder.status_is_told = FlightRecorder(), False
+    for entered in (8, 9):
+        recorder.entered = entered
+        assert flights.look()[0].last_enqueued == entered
+
+
 def test_the_users_files_are_own_and_nobody_elses() -> None:
     stdlib = sysconfig.get_paths()["stdlib"]
     assert all(map(is_own, [__file__, "/home/me/train.py", "<string>", "<ipython-input-1-2>"]))
+    assert is_own(f"{Path(ddpmon.__file__).parent}/trainer/data.py")
     others = [json.__file__, torch.__file__, f"{stdlib}/threading.py", "/x/site-packages/y.py", "<frozen runpy>"]
-    assert not any(map(is_own, [*others, "/usr/lib/python3/dist-packages/z.py"]))
+    assert not any(map(is_own, [*others, ddpmon.__file__, "/usr/lib/python3/dist-packages/z.py"]))

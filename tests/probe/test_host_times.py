@@ -58,12 +58,18 @@ class Rank:
         self.replay, self.times = Replay(self.recorder), HostTimes(self.clock)
         self.step = 0
 
-    def take(self, host: float, device: float, wait: float) -> None:
-        """A step whose loader begins at `host`; its forward is passed at `device`, and its device waits `wait`."""
+    def take(self, host: float, device: float, wait: float, stands_for: int = 0) -> None:
+        """A step whose loader begins at `host`; its forward is passed at `device`, and its device waits `wait`.
+
+        With `stands_for` there are so many collectives in forward, of which one has marks.
+        """
         put = self.recorder.put
         put("load", int(host * MS), Mark(host, device - 1) if self.step == 0 else None)
         put("loaded", int((host + 1) * MS), MS, None)
         put("forward", Mark(host + 1, device))
+        if stands_for:
+            put("barrier", Mark(host + 2, device + 1))
+            put("barriered", Mark(host + 2.1, device + 1.5), stands_for)
         put("forwarded", Mark(host + 3, device + 2))
         put("ready", Mark(host + 6, device + 5))
         put("synced", Mark(host + 6, device + 5 + wait), self.step)
@@ -89,6 +95,16 @@ def test_host_times_leads_and_what_waits_held_up() -> None:
     assert (first["lead"], second["lead"]) == approx((0, 4))
     assert [first[f"held_{name}"] for name in PHASES] == [0, 0, 0]
     assert [second[f"held_{name}"] for name in PHASES] == approx([1, 2, 1])
+
+
+@pytest.mark.parametrize(("stands_for", "held"), [(1, [1, 2, 1]), (3, [1, 2, 3])])
+def test_collectives_without_marks_may_have_held_the_host_up_at_any_time(stands_for: int, held: list[float]) -> None:
+    rank = Rank()
+    rank.take(host=0, device=101, wait=4)  # its device waits while the host is at 6 to 10
+    rank.take(host=6, device=111, wait=1, stands_for=stands_for)  # this step begins on the device as the host is at 10
+    _, second = rank.rows()
+    assert [second[f"held_{name}"] for name in PHASES] == approx(held)
+    assert [second[f"host_{name}"] for name in PHASES] == approx([1, 2, 3])
 
 
 def test_a_lead_no_launch_queue_can_hold_is_unknown_and_then_counts_anew() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from ddpmon.parts import Failure
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import two_ranks, until
-from tests.probe.probe_ranks import Played, Reader, play, private_runs, started, torchrun
+from tests.probe.probe_ranks import Played, Reader, grouped, play, private_runs, started
 from tests.probe.probe_stage import HELD
 
 SCENES = (
@@ -147,8 +147,9 @@ def test_the_store_stays_while_watchers_have_the_time_to_read_why_rank_0_failed(
             reader.store.close()
         return [rank.frame.state for rank in seen.ranks] if seen else []
 
-    command = torchrun("scenes_failures", 1, str(tmp_path), "fails_with_the_store")
-    with private_runs(tmp_path), started(command, tmp_path / "log.0"):
+    scene, log = "fails_with_the_store", tmp_path / "log.0"
+    with private_runs(tmp_path), grouped("scenes_failures", 1, log, str(tmp_path), scene):
+        until(tmp_path, lambda: "ValueError: the loss is" in log.read_text(errors="replace"))
         until(tmp_path, lambda: states() == ["failed"])
-        time.sleep(2.5)
+        time.sleep(2.5)  # by then a rank that does not stay has ended
         assert states() == ["failed"]

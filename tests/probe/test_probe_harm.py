@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.probe.replay import MAX_SPANS
 from ddpmon.store.tcp import FIRST_PORT, bind
-from tests.probe.probe_ranks import STEPS, Played, play
+from tests.probe.probe_ranks import STEPS, Played, launched, play
 
-WATCHED = ("nonsense_is_logged", "forked_workers")
+WATCHED = ("nonsense_is_logged", "forked_workers", "elsewhere_in_part")
 ALSO = (
     "detached",
     "switched_off",
@@ -23,6 +23,7 @@ ALSO = (
     "attached_twice",
     "names_are_nonsense",
     "an_error_of_our_own",
+    "forked_by_hand",
     "stderr_is_gone",
     "interrupted",
     "compiled_later",
@@ -98,7 +99,7 @@ def test_an_error_of_our_own_is_one_line_and_the_end_of_measuring(played: Played
     assert notes["results"] == 1, "training computed the same, whatever failed"
     assert notes["hooked"] == len(told) * 3 * 2, "and so did the user's hooks behind ours"
     for *lines, enabled in told:
-        one_line(lines, "stopped measuring after an error of its own (StopIteration")
+        one_line(lines, "stopped measuring after an internal error (StopIteration")
         assert not enabled
 
 
@@ -131,6 +132,17 @@ def test_a_forked_worker_publishes_nothing_and_holds_nothing(played: Played) -> 
     assert len(rank.steps) >= STEPS
 
 
+def test_what_a_fork_has_inherited_is_not_destroyed_in_it(played: Played) -> None:
+    assert played.notes("forked_by_hand") == {"kept": 1}
+
+
+def test_time_is_taken_where_gradients_are_reduced_and_not_on_the_default_device(played: Played) -> None:
+    (rank,) = played.runs["elsewhere_in_part"].ranks
+    assert rank.notes == {"enabled": True, "first": "meta", "lines": []}
+    assert rank.frame.sources["clock"] == "perf_counter"
+    assert {rank.steps[step]["samples"] for step in range(1, STEPS)} == {2.0}
+
+
 def test_without_stderr_nothing_is_said_elsewhere(played: Played) -> None:
     assert played.notes("stderr_is_gone") == {"stdout": ""}
 
@@ -140,7 +152,7 @@ def test_a_port_that_is_taken_is_passed_over_and_the_run_found_at_another(played
     ports = [int(url.rpartition(":")[2]) for url in urls]
     assert min(ports) >= FIRST_PORT
     assert taken_port not in ports
-    assert played.output.count("to see this run live: ddpmon watch") >= 1
+    assert played.output.count("to watch this run: ddpmon watch") >= 1
 
 
 def test_the_discovery_files_are_gone_at_the_end(played: Played) -> None:
@@ -148,6 +160,8 @@ def test_the_discovery_files_are_gone_at_the_end(played: Played) -> None:
 
 
 def test_no_thread_holds_a_modules_lock_when_the_process_forks(tmp_path: Path) -> None:
-    notes = play(tmp_path, "scenes_threads", 1, watch=["nothing_is_imported"]).notes("nothing_is_imported")
+    notes = play(tmp_path, "scenes_threads", 1, watch=["nothing_is_imported"], launch=launched).notes(
+        "nothing_is_imported"
+    )
     assert notes["imported"] == []
     assert notes["seen"] > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +16,10 @@ from ddpmon.store.base import rank_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import discover
 from tests.probe.probe_pair import two_ranks, until
+from tests.ranks import Process
 
 
-def stop(folder: Path, process: subprocess.Popen[bytes], publishing: int) -> None:
+def stop(folder: Path, process: Process, publishing: int) -> None:
     """Stop the host, and tell the other rank, with the store's port."""
     until(folder, lambda: have_published(publishing))
     port = parse_target(discover()[0].url).port

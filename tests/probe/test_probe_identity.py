@@ -16,7 +16,7 @@ from trainer.compare import differ, read_dump
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dumps of one launch with so many ranks: every loop, every way."""
     played = play(tmp_path_factory.mktemp("identity"), "scenes_identity", request.param, also=["every_loop_every_way"])
-    assert played.output.count("to see this run live") <= len(LOOPS) * (len(WAYS) - 1)
+    assert played.output.count("to watch this run") <= len(LOOPS) * (len(WAYS) - 1)
     return played.folder
 
 

@@ -20,7 +20,6 @@ from ddpmon.store.base import history_key, rank_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from tests.probe.probe_ranks import (
     PATIENCE_S,
-    ROOT,
     Seen,
     at_once,
     harvest,
@@ -29,6 +28,7 @@ from tests.probe.probe_ranks import (
     torchrun,
     wait_for_end,
 )
+from tests.ranks import ROOT
 
 FILE_STORE = """
 import sys, torch, torch.distributed as dist, ddpmon

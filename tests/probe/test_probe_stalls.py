@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,9 @@ pytest.importorskip("torch")
 from ddpmon.parts import StackFrame, Stall
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import until
-from tests.probe.probe_ranks import Reader, private_runs, started, torchrun
+from tests.probe.probe_ranks import Reader, grouped, private_runs
 from tests.probe.scenes_stalls import PIPE
+from tests.ranks import Group, running
 
 TINY = ("--layers=1", "--heads=2", "--width=16", "--context=16", "--batch=2", "--steps=1000000")
 STUCK = 12
@@ -51,9 +51,8 @@ def captured(frame: RankFrame) -> bool:
 
 def hung(folder: Path, ranks: int, fault: str, last_step: int) -> list[RankFrame]:
     """The frames of a training that hangs after `last_step` because of `fault` in rank 1."""
-    training = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "trainer", *TINY]
-    command = [sys.executable, *training, "--name=hung", "--fault", f"{fault}:rank=1,from={STUCK}"]
-    with private_runs(folder), started(command, folder / "log.training"):
+    arguments = [*TINY, "--name=hung", "--fault", f"{fault}:rank=1,from={STUCK}"]
+    with private_runs(folder), running(Group(ranks, "trainer", arguments, [folder / "log.training"])):
         return wait_for_frames(folder, "hung", ranks, lambda frame: frame.step == last_step and captured(frame))
 
 
@@ -97,10 +96,7 @@ def test_a_rank_that_skips_a_collective_is_in_another(tmp_path: Path) -> None:
 
 
 def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Path) -> None:
-    with (
-        private_runs(tmp_path),
-        started(torchrun("scenes_stalls", 1, str(tmp_path), "stuck_twice"), tmp_path / "log.x"),
-    ):
+    with private_runs(tmp_path), grouped("scenes_stalls", 1, tmp_path / "log.x", str(tmp_path), "stuck_twice"):
 
         def frame_once(told: Callable[[RankFrame], bool]) -> RankFrame:
             return wait_for_frames(tmp_path, "stuck_twice", 1, told)[0]
@@ -111,6 +107,7 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         place = next(n for n, line in enumerate(lines) if line.file.endswith(PIPE))
         assert (lines[place].function, lines[place].line, lines[place].source) == ("unreadable", 2, "")
         assert lines[place + 1].function == "wait_for"
+        assert first.flights
         names = {stack.thread for stack in first.stacks}
         assert first.stacks[0].thread == "MainThread"
         assert not any(name.startswith("ddpmon") for name in names)
@@ -123,14 +120,15 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         evaluating = frame_once(lambda frame: frame.phase == "eval" and frame.stall is not None)
         assert evaluating.state == "running"
         assert "readable" in [line.function for line in own(stall_of(evaluating))]
+        assert stall_of(evaluating).flights == [], "reading them holds the GIL"
         (tmp_path / "done").touch()
         frame_once(lambda frame: frame.step > evaluating.step and frame.stall is None)
         assert evaluating.notes == []
 
 
 def test_a_rank_that_is_at_something_says_that_it_moves(tmp_path: Path) -> None:
-    command = torchrun("scenes_stalls", 1, str(tmp_path), "at_something")
-    with private_runs(tmp_path), started(command, tmp_path / "log.x"):
+    with private_runs(tmp_path), grouped("scenes_stalls", 1, tmp_path / "log.x", str(tmp_path), "at_something"):
         (busy,) = wait_for_frames(tmp_path, "at_something", 1, lambda frame: frame.stall is not None)
         assert (busy.state, busy.phase, stall_of(busy).moves) == ("stalled", "other", True)
+        assert stall_of(busy).flights == [], "reading them holds the GIL"
         (tmp_path / "done").touch()

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from ddpmon.probe.identity import identify, store_address
+from ddpmon.probe.identity import identify, run_id, store_address
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo, decode, encode
-from ddpmon.store.base import RUNS_KEY, run_key
+from ddpmon.store.base import RUNS_KEY, is_run_id, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import discover
 from ddpmon.store.tcp import TcpStore
@@ -39,6 +39,12 @@ def uplink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Uplink]:
     made = lone_uplink("again")
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("name", ["--ssh=root@evil.example", "/-h", "-", ""])
+def test_no_run_is_called_like_an_option(name: str) -> None:
+    assert is_run_id(run_id(name))
+    assert not run_id(name).startswith("-")
 
 
 def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:
@@ -128,7 +134,7 @@ def test_a_host_without_any_folder_for_temporary_files_is_published_too(
         assert uplink.connect()
         speak(uplink)
         assert discover() == []
-    assert capsys.readouterr().err.startswith("ddpmon: to see this run live: ddpmon watch tcp://127.0.0.1:")
+    assert capsys.readouterr().err.startswith("ddpmon: to watch this run: ddpmon watch tcp://127.0.0.1:")
 
 
 def test_a_host_name_that_is_no_text_can_be_published(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.sensors.cgroup import Cgroups
+from ddpmon.sensors.disks import FolderSensor
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.reading import NotYet
 from tests.sensors.others import SPIN, program, running, until
@@ -24,15 +24,19 @@ Group = Callable[[str, str], Path]
 def group() -> Iterator[Group]:
     """Makes groups of v1 controllers, one below the other, and removes them."""
     made: list[Path] = []
+    mark = secrets.token_hex(4)
 
     def make(controller: str, name: str) -> Path:
-        folder = V1 / controller / f"ddpmon-{os.getpid()}" / name
-        if os.geteuid() != 0 or not (V1 / controller / "cgroup.procs").exists():
-            pytest.skip("needs root and a cgroup v1 controller")
-        for each in (folder.parent, folder):
-            if not each.exists():
-                each.mkdir()
-                made.append(each)
+        folder = V1 / controller / f"ddpmon-{mark}" / name
+        if not (V1 / controller / "cgroup.procs").exists():
+            pytest.skip("needs a cgroup v1 controller")
+        try:
+            for each in (folder.parent, folder):
+                if not each.exists():
+                    each.mkdir()
+                    made.append(each)
+        except OSError as error:
+            pytest.skip(f"may make no cgroups here: {error.strerror}")
         return folder
 
     yield make
@@ -47,11 +51,11 @@ def put(pid: int, folder: Path) -> None:
 
 def test_a_real_quota_and_what_it_costs(group: Group) -> None:
     inner = group("cpu", "inner")
-    (inner.parent / "cpu.cfs_quota_us").write_text("20000")
+    (inner.parent / "cpu.cfs_quota_us").write_text("2000")
     with running(program(then=SPIN)) as process:
         put(process.pid, inner)
         sensor = ProcessSensor(process.pid)
-        assert sensor.read().quota_cpus == pytest.approx(0.2), "the group above is the tightest"
+        assert sensor.read().quota_cpus == pytest.approx(0.02), "the group above is the tightest"
         found = until(sensor.read, lambda figures: (figures.throttled_pct or 0) > 40, pause_s=0.5)
         assert found.throttled_pct is not None
         assert found.throttled_pct <= 100
@@ -87,7 +91,10 @@ def test_a_quota_that_is_not_used_up_throttles_nobody(group: Group) -> None:
 
 
 def test_a_real_memory_limit_page_cache_and_a_kill(group: Group, tmp_path: Path) -> None:
+    if FolderSensor("test", str(tmp_path)).read().device is None:
+        pytest.skip("the temporary folder is on no disk: its files stay in memory")
     folder = group("memory", "small")
+    (folder / "memory.swappiness").write_text("0")  # else a host with swap lets the greedy one live
     (folder / "memory.limit_in_bytes").write_text(str(64 * MIB))
     greedy = "input(); block = bytearray(b'x') * (256 << 20)"
     filled = f"import os; file = open({str(tmp_path / 'file')!r}, 'wb'); file.write(bytes(24 << 20)); os.fsync(file)"
@@ -166,18 +173,19 @@ def test_v2_has_the_tightest_on_the_way_up(v2: Tree) -> None:
     assert cgroups.oom_kills() == 2
 
 
-def test_v2_throttling_is_since_the_last_reading_and_of_the_worst(v2: Tree) -> None:
-    cgroups = v2.cgroups
+def test_v2_throttling_is_since_the_last_reading_and_of_the_worst(v2: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    cgroups, now = v2.cgroups, 100.0
+    monkeypatch.setattr("ddpmon.sensors.reading.monotonic", lambda: now)
     cgroups.quota_cpus()
     with pytest.raises(NotYet, match="once"):
         cgroups.throttled_pct()
     assert cgroups.throttled_pct() == 0
-    time.sleep(0.1)
+    now += 0.1
     v2.group("sys/fs/cgroup/job", cpu__stat="nr_throttled 5000\nthrottled_usec 9000000000")
     assert cgroups.throttled_pct() == 100, "time of several CPUs in all their periods"
-    time.sleep(0.5)
+    now += 0.5
     v2.group("sys/fs/cgroup/job", cpu__stat="nr_throttled 5001\nthrottled_usec 99000000000")
-    assert 0 < (cgroups.throttled_pct() or 0) <= 20, "no longer than the period in which it happened"
+    assert cgroups.throttled_pct() == pytest.approx(20), "no longer than the period in which it happened"
 
 
 def test_without_limits_there_are_none(tmp_path: Path) -> None:

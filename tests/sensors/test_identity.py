@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -17,12 +18,13 @@ from ddpmon.machine import Process
 from ddpmon.sensors.identity import Identities
 
 WAITING = "import sys; sys.stdin.read()"
+HOME = {**os.environ, "PYTHONHOME": sys.base_prefix}  # found by its own name, which a process may change
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 
 
 @contextlib.contextmanager
-def started(*words: str | bytes) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def started(*words: str | bytes, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
     try:
         program_becomes(process.pid, os.fsdecode(words[-1]))
         yield process
@@ -46,18 +48,52 @@ def test_a_process_has_parents_a_user_a_command_and_a_start() -> None:
         mine, its = Identities().of(os.getpid()), Identities().of(child.pid)
     assert its.parents == [os.getpid(), *mine.parents]
     assert mine.parents == [parent.pid for parent in psutil.Process().parents()]
-    assert (mine.user, mine.command) == (psutil.Process().username(), " ".join(psutil.Process().cmdline()))
+    assert (mine.user, its.command) == (psutil.Process().username(), f"{Path(sys.executable).name} -c")
     assert mine.started_at == pytest.approx(psutil.Process().create_time())
 
 
-def test_hostile_words_cross_the_store() -> None:
-    hostile = b"\xff\xfe \x1b[31m[bold]\t\n" + "日本".encode()
-    with started(sys.executable, "-c", WAITING, hostile, "x" * 5000) as child:
+def test_hostile_words_cross_the_store(tmp_path: Path) -> None:
+    script = os.fsencode(tmp_path) + b"/\xff\xfe \x1b[31m[bold]\t\n" + "日本".encode() + b"x" * 200
+    Path(os.fsdecode(script)).write_text(WAITING)
+    with started(sys.executable, script) as child:
         found = Identities().of(child.pid)
     assert crossed(found) == found
     assert found.command is not None
-    assert len(found.command) == 256
-    assert "?? \x1b[31m[bold]\t\n日本 xxx" in found.command
+    assert "?? \x1b[31m[bold]\t\n日本xxx" in found.command
+    assert len(found.command) < 256
+    with started("x" * 5000, "-c", WAITING, executable=sys.executable, env=HOME) as child:
+        assert Identities().of(child.pid).command == "x" * 256
+
+
+@pytest.mark.parametrize(
+    "user",
+    [os.geteuid(), pytest.param(65534, marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs to be another user"))],
+)
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["python3", "-c", "import train"], "python3 -c"),
+        (["python3", "-uc", "import train"], "python3"),
+        (["/opt/bin/python3.13", "-u", "-Wignore", "{folder}/train.py"], "python3.13 train.py"),
+        (["python3", "-B", "-m", "train"], "python3 -m train"),
+        (["python3", "-X", "dev", "{folder}/train.py"], "python3"),
+        (["bash", "{folder}/train.py"], "bash train.py"),
+        (["/opt/bin/mysql", "{folder}/train.py"], "mysql"),
+        (["worker: --token=HUNTER2", "{folder}/train.py"], "worker:"),
+    ],
+)
+def test_a_process_is_known_by_its_program_and_script_and_no_argument_is_told(
+    tmp_path: Path, words: list[str], known: str, user: int
+) -> None:
+    (tmp_path / "train.py").write_text(f"import os, sys; os.setuid({user}); print(flush=True); sys.stdin.read()")
+    command = [word.format(folder=tmp_path) for word in words]
+    environment = {**HOME, "PYTHONPATH": str(tmp_path)}
+    with started(*command, "--password=HUNTER2", executable=sys.executable, env=environment) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        found = Identities().of(child.pid)
+        assert (found.user, found.command) == (psutil.Process(child.pid).username(), known)
+    assert "HUNTER2" not in repr(found)
 
 
 def test_a_process_that_has_ended_is_a_number_only() -> None:
@@ -92,8 +128,8 @@ def test_a_process_that_becomes_another_program_is_noticed() -> None:
         child.stdin.flush()
         program_becomes(child.pid, "another")
         assert before is not None
-        assert before.startswith(shell)
-        assert (identities.of(child.pid).command or "").endswith("another")
+        assert before == f"{Path(shell).name} -c"
+        assert identities.of(child.pid).command == f"{Path(python).name} -c"
 
 
 def test_an_orphan_has_another_parent_at_once() -> None:
@@ -112,18 +148,20 @@ def test_an_orphan_has_another_parent_at_once() -> None:
         assert identities.of(orphan).command is not None
 
 
-def test_a_number_that_is_given_again_is_another_process() -> None:
+def test_a_number_that_is_given_again_is_another_process(tmp_path: Path) -> None:
     identities = Identities()
-    with started(sys.executable, "-c", WAITING, "first") as first:
-        assert (identities.of(first.pid).command or "").endswith("first")
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(WAITING)
+    with started(sys.executable, str(tmp_path / "first")) as first:
+        assert (identities.of(first.pid).command or "").endswith(" first")
     try:
         LAST_PID.write_text(str(first.pid - 1))
     except OSError:
         pytest.skip("may not choose the next process's number")
-    with started(sys.executable, "-c", WAITING, "second") as second:
+    with started(sys.executable, str(tmp_path / "second")) as second:
         if second.pid != first.pid:
             pytest.skip("another process was faster")
-        assert (identities.of(second.pid).command or "").endswith("second")
+        assert (identities.of(second.pid).command or "").endswith(" second")
 
 
 def test_another_users_process_is_known_as_far_as_it_may_be_seen() -> None:
@@ -134,7 +172,10 @@ def test_another_users_process_is_known_as_far_as_it_may_be_seen() -> None:
 
 
 def test_threads_of_the_kernel_have_their_name_for_a_command() -> None:
-    kernel = next((p for p in psutil.process_iter() if p.ppid() == 2 and not p.cmdline()), None)
-    if kernel is None:
+    try:
+        name = Path("/proc/2/comm").read_text().strip()
+    except OSError:
+        name = ""
+    if name != "kthreadd":
         pytest.skip("the kernel's threads are not visible here")
-    assert Identities().of(kernel.pid).command == f"[{kernel.name()}]"
+    assert Identities().of(2).command == "[kthreadd]"

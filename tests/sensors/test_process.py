@@ -14,7 +14,7 @@ import pytest
 from ddpmon.machine import ProcessFigures
 from ddpmon.sensors.disks import FolderSensor
 from ddpmon.sensors.process import ProcessSensor
-from tests.sensors.others import SPIN, program, running, until
+from tests.sensors.others import SPIN, Framed, cpu_seconds, program, running, until
 
 LAST = max(os.sched_getaffinity(0))
 PINNED = program("import os", f"os.sched_setaffinity(0, [{LAST}])", then=SPIN)
@@ -23,14 +23,37 @@ FIRST_TIME = "read once so far"
 
 def test_two_that_spin_on_one_core_wait_for_it_when_they_do_not_run() -> None:
     with running(PINNED) as one, running(PINNED):
-        sensor = ProcessSensor(one.pid)
-        found = until(sensor.read, lambda figures: (figures.runqueue_pct or 0) > 30, pause_s=1.0)
-        assert found.cpu_pct is not None
-        assert found.runqueue_pct is not None
-        assert 75 < found.cpu_pct + found.runqueue_pct < 125, "a thread that spins runs or waits"
-        assert found.runqueue_all_pct == pytest.approx(found.runqueue_pct, abs=5)
+        sensor = Framed(
+            ProcessSensor(one.pid).read, lambda: (100 * cpu_seconds(one.pid), 100 * seconds_in_the_run_queue(one.pid))
+        )
+        found = until(sensor.read, lambda figures: (figures.runqueue_pct or 0) > 10, pause_s=1.0)
+        assert sensor.allows(0, found.cpu_pct)
+        assert sensor.allows(1, found.runqueue_pct)
+        assert sensor.allows(1, found.runqueue_all_pct)
         assert found.cpus == str(LAST)
         until(sensor.read, lambda figures: (figures.switches_per_s or 0) > 1, pause_s=0.5)
+
+
+def seconds_in_the_run_queue(pid: int) -> float:
+    """How long the only thread of a process has been ready to run and was not let."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def test_the_autograd_engines_threads_wait_for_the_training_thread_too() -> None:
+    engine = program(
+        "import os, threading",
+        f"os.sched_setaffinity(0, [{LAST}])",
+        "named = threading.Event()",
+        "def spin():",
+        "    open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('pt_autograd_0')",
+        "    named.set()",
+        "    while True: pass",
+        "threading.Thread(target=spin, daemon=True).start()",
+        "named.wait()",
+    )
+    with running(engine) as process, running(PINNED):
+        sensor = ProcessSensor(process.pid)
+        until(sensor.read, lambda figures: (figures.runqueue_pct or 0) > 30, pause_s=1.0)
 
 
 def test_an_idle_process_neither_runs_nor_waits() -> None:
@@ -51,20 +74,23 @@ def test_rates_have_to_wait_for_a_second_reading_and_say_so() -> None:
 
 def test_the_training_thread_is_told_from_the_others() -> None:
     two = program(
-        "import threading",
+        "import os, threading",
+        f"os.sched_setaffinity(0, [{LAST}])",
         "def spin():",
         "    while True: pass",
         "threading.Thread(target=spin, daemon=True).start()",
     )
-    with running(two) as process:
+    with running(two) as process, running(PINNED):
         (other,) = (
             int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir() if task.name != str(process.pid)
         )
         busy, idle = ProcessSensor(process.pid, thread=other), ProcessSensor(process.pid)
-        idle.read()
-        found = until(busy.read, lambda figures: (figures.switches_per_s or 0) > 1, pause_s=0.5)
-        assert found.threads == 2
-        assert idle.read().switches_per_s == pytest.approx(0, abs=1)
+        found, resting = until(
+            lambda: (busy.read(), idle.read()),
+            lambda both: (both[0].switches_per_s or 0) > 1 and both[1].switches_per_s == 0,
+            pause_s=0.5,
+        )
+        assert (found.threads, resting.threads) == (2, 2)
 
 
 def test_threads_and_memory_of_this_process() -> None:
@@ -99,12 +125,14 @@ while True: pass
 
 def test_a_grandchild_that_works_is_found_and_its_idle_parent_is_no_worker() -> None:
     with running(FAMILY, "0", FAMILY) as process:
-        sensor = ProcessSensor(process.pid)
-        busy = until(sensor.read, lambda figures: figures.workers == 1, pause_s=0.5)
-        assert busy.workers_cpu_pct is not None
-        assert busy.workers_cpu_pct > 10
-        assert busy.cpu_pct is not None
-        assert busy.cpu_pct < 10, "its children's time is not its own"
+        with family(process.pid, 2) as below:
+            pids = [child.pid for child in below]
+            sensor = Framed(
+                ProcessSensor(process.pid).read, lambda: (100 * cpu_seconds(*pids), 100 * cpu_seconds(process.pid))
+            )
+            busy = until(sensor.read, lambda figures: figures.workers == 1, pause_s=0.5)
+        assert sensor.allows(0, busy.workers_cpu_pct)
+        assert sensor.allows(1, busy.cpu_pct), "its children's time is not its own"
         assert busy.workers_rss_bytes is not None
         assert busy.workers_rss_bytes > 4 << 20
 

@@ -25,6 +25,7 @@ from tests.store.redis_server import RedisServer, needs_redis, redis_server
 def _private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("DDPMON_STORE", "DDPMON_TOKEN", "DDPMON_TTL_S"):
         monkeypatch.delenv(name, raising=False)
 

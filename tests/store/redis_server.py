@@ -42,14 +42,14 @@ class RedisServer:
         lines = [
             f"bind {HOME}",
             plain,
-            f"dir {folder}",
+            f'dir "{folder}"',
             "save ''",
             f"appendonly {'yes' if durable else 'no'}",
             *options,
         ]
-        lines.append(f"logfile {folder / 'redis.log'}")
+        lines.append(f'logfile "{folder}/redis.log"')
         if tls is not None:
-            files = f"tls-cert-file {tls[0]}", f"tls-key-file {tls[1]}"
+            files = f'tls-cert-file "{tls[0]}"', f'tls-key-file "{tls[1]}"'
             lines += [f"tls-port {self.port}", *files, "tls-auth-clients no"]
         self._file = folder / "redis.conf"
         self._file.write_text("\n".join(lines).replace("''", '""') + "\n")

@@ -202,7 +202,7 @@ def test_a_server_that_holds_far_more_than_frames_take_is_refused(
     assert store.get_many(keys) == [b"x" * 2048] * 600
     monkeypatch.setattr("ddpmon.store.redis._MOST_AT_ONCE", 1 << 20)
     monkeypatch.setattr("ddpmon.store.redis._MOST_A_KEY", 1024)
-    with pytest.raises(StoreUnavailable, match="holds far more for this run than frames take"):
+    with pytest.raises(StoreUnavailable, match="holds far more data for this run than frames need"):
         store.get_many(keys)
 
 
@@ -218,9 +218,9 @@ def test_users_may_do_what_they_are_allowed_and_passwords_stay_secret(tmp_path: 
             intruder.put(run_key("mine"), b"overwritten")
             with pytest.raises(StoreUnavailable, match="refuses: "):
                 intruder.get_many([run_key("mine")])
-        assert "does not let us in" in refused(guarded.url("ranks:wrong-pass@"))
-        assert "does not let us in" in refused(guarded.url("nobody:rank-pass@"))
-        assert "does not let us in" in refused(guarded.url())
+        assert "refuses the login" in refused(guarded.url("ranks:wrong-pass@"))
+        assert "refuses the login" in refused(guarded.url("nobody:rank-pass@"))
+        assert "refuses the login" in refused(guarded.url())
 
 
 def test_a_watcher_takes_the_password_of_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_silent_and_then_gone(
         store = opened(f"redis://{HOME}:{listener.getsockname()[1]}", timeout_s=0.5)
         with pytest.raises(StoreSilent):
             store.get_many(["ddpmon/r/rank/0"])
-        with pytest.raises(StoreUnavailable, match="given up") as told:
+        with pytest.raises(StoreUnavailable, match="abandoned") as told:
             store.get_many(["ddpmon/r/rank/0"])
         assert not isinstance(told.value, StoreSilent), "so that it is opened anew"
         store.close()
@@ -372,5 +372,5 @@ def test_how_long_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ttl_of_environment() == 3600
     for wrong in ("1", "-5", "1e9", "99999999", "x" * 500, "3600.5", " "):
         monkeypatch.setenv("DDPMON_TTL_S", wrong)
-        with pytest.raises(TargetError, match="is no number of seconds from 60"):
+        with pytest.raises(TargetError, match="is not a number of seconds from 60"):
             ttl_of_environment()

@@ -55,6 +55,7 @@ def test_an_address_is_understood_and_shown_without_its_password(
         "redis://u:hunter2@h#part",
         "redis://u:hunter2@h?run=",
         "redis://u:hunter2@h?run=a/b",
+        "redis://u:hunter2@h?run=-h",
         "redis://u:hunter2@h?run=a%1b",
         "redis://u:hunter2@h?run",
         "redis://u:hunter2@h?password=x",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import KEEP_DEAD_S
+from ddpmon.store.private import KEEP_S
 from ddpmon.store.turn import Turn
 
 HOLDER = """
@@ -90,7 +90,7 @@ def test_what_the_killed_leave_is_cleared_away_after_a_day(folder: Path) -> None
     (left,) = folder.iterdir()
     with holder("living"):
         (living,) = set(folder.iterdir()) - {left}
-        old = time.time() - KEEP_DEAD_S - 60
+        old = time.time() - KEEP_S - 60
         for path in (left, living):
             os.utime(path, (old, old))
         turn = Turn("mine")

@@ -74,7 +74,7 @@ def test_the_latest_rank_of_a_slow_host_is_named_and_paid_for() -> None:
     assert (finding.kind, finding.nodes) == ("slow_node", ("host1",))
     assert finding.evidence["excess_ms"] == pytest.approx(20, abs=3)
     assert finding.cost_pct == pytest.approx(true_cost(job, healthy, slice(200, 300)), rel=0.1)
-    assert "Rank 5 most of all, by 6" in finding.summary
+    assert "Rank 5 is the latest of them, by 6" in finding.summary
 
 
 def test_what_the_transfer_hides_is_not_lost() -> None:
@@ -94,8 +94,8 @@ def test_of_two_that_are_late_each_is_told_what_it_costs_as_long_as_the_other_is
     phases["input"][6, 100:] += 40.0
     first, second = findings(MadeJob(phases))
     assert (first.ranks, second.ranks) == ((1,), (6,))
-    assert "As long as rank 6 is late, too, it is" in first.summary
-    assert "As long as rank 1 is late, too, it is 0 %" in second.summary
+    assert "rank 6 is late too." in first.summary
+    assert "Fixing it alone saves nothing yet; rank 1 is late too." in second.summary
 
 
 def test_steps_that_wait_for_one_and_then_another_are_no_slower_job() -> None:
@@ -112,7 +112,7 @@ def test_without_phases_no_phase_is_claimed() -> None:
     phases["forward"][1, 100:] += 30.0
     (finding,) = findings(MadeJob(phases), ("duration", "exposed"))
     assert (finding.ranks, finding.phase) == ((1,), "work")
-    assert "do not tell which one" in finding.advice
+    assert "do not show which one" in finding.advice
 
 
 def test_micro_batches_of_which_the_last_one_waits_are_waits() -> None:
@@ -140,7 +140,7 @@ def test_figures_that_cannot_be_are_left_out_and_counted() -> None:
     rows = rows_of(MadeJob(healthy_phases(4, 200)), ("duration", "exposed"))
     zeros = [row if int(row.split(",")[0]) < 150 else f"{','.join(row.split(',')[:2])},0,0" for row in rows[1:]]
     verdict = judged(text_of([rows[0], *zeros]))
-    assert any(note.startswith("200 rows with impossible figures left out") for note in verdict.notes)
+    assert any(note.startswith("left out: 200 rows with impossible numbers") for note in verdict.notes)
     assert verdict.steps == 150
 
 
@@ -148,4 +148,4 @@ def test_figures_that_cannot_be_are_left_out_and_counted() -> None:
 def test_seconds_are_asked_about(times: float, asked: bool) -> None:
     phases = {name: times * table for name, table in healthy_phases(4, 100).items()}
     verdict = judged(text_of(rows_of(MadeJob(phases, times * 2.0), ("duration", "exposed"))))
-    assert any("are these in seconds?" in note for note in verdict.notes) == asked
+    assert any("are these durations in seconds?" in note for note in verdict.notes) == asked

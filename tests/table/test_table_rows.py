@@ -60,7 +60,7 @@ def test_tables_put_behind_each_other_keep_their_headings() -> None:
     verdict = judged(text_of([*ROWS[:400], ROWS[0], *ROWS[400:]]))
     assert_finds_it(verdict)
     assert verdict.refused == 0
-    assert verdict.notes == ("the heading stands in the table 1 more time",)
+    assert verdict.notes == ("the heading is repeated 1 time",)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_tables_put_behind_each_other_keep_their_headings() -> None:
         ("0,0,1e300,5,60", "duration_ms is '1e300'"),
         ("0,0,1,5,5,60", "6 cells where the heading has 5"),
         ("0,0,100", "3 cells where the heading has 5"),
-        ('0,0,"100,5,60', "a quote that is not closed"),
+        ('0,0,"100,5,60', "a quote is not closed"),
         pytest.param("0,0,100,5," + "9" * 50_000, "backward_ms is '9999", id="long"),
-        pytest.param("0,0,100,5," + "9" * 3_000_000, "a cell without end", id="endless"),
+        pytest.param("0,0,100,5," + "9" * 3_000_000, "a cell does not end", id="endless"),
         ("\x00\x01\x02", "1 cell where the heading has 5"),
         ("0,0,\ud83d\ude00,5,60".encode("utf-16", "surrogatepass").decode("utf-16"), "duration_ms is '\U0001f600'"),
     ],
@@ -92,7 +92,7 @@ def test_a_row_that_cannot_be_read_is_named_by_line_and_left_out(row: str, words
     assert words in complaint
     assert len(complaint) < 200
     assert verdict.refused == 1
-    assert "1 row that cannot be read left out" in verdict.notes
+    assert "left out: 1 unreadable row" in verdict.notes
     assert_finds_it(verdict)
 
 
@@ -112,14 +112,14 @@ def test_what_is_missing_is_missing_not_zero(missing: str) -> None:
     verdict = judged(text_of(rows))
     assert verdict.refused == 0
     assert [finding.ranks for finding in verdict.findings] == [(2,)]
-    assert any("from which work cannot be told left out" in note for note in verdict.notes)
+    assert any("without enough columns to compute the work" in note for note in verdict.notes)
 
 
 def test_of_two_rows_for_a_step_and_rank_the_last_counts() -> None:
     wrong = [re.sub(r"^(\d+),1,[\d.]+", r"\1,1,900", row) for row in ROWS[1:] if row.split(",")[1] == "1"]
     verdict = judged(text_of([ROWS[0], *wrong, *ROWS[1:]]))
     assert_finds_it(verdict)
-    assert any(note.startswith("200 rows for a step and rank that come again") for note in verdict.notes)
+    assert any(note.startswith("200 rows ignored: a later row is for the same step and rank") for note in verdict.notes)
     assert judged(text_of([*ROWS, *wrong])).findings != verdict.findings
 
 
@@ -127,7 +127,7 @@ def test_work_that_disagrees_is_said() -> None:
     rows = [row + ("," + ("1" if at else "work_ms")) for at, row in enumerate(ROWS)]
     verdict = judged(text_of(rows))
     assert_finds_it(verdict)
-    assert any(note.startswith("800 rows where work_ms is not") for note in verdict.notes)
+    assert any(note.startswith("work_ms of 800 rows replaced by") for note in verdict.notes)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_work_that_disagrees_is_said() -> None:
     [
         ("", "is empty"),
         ("\n \n\r\n", "is empty"),
-        (ROWS[0], "no row that can be read below its heading"),
-        (ROWS[0] + "\n1,2\n", r"no row that can be read: t.csv:2: 2 cells where the heading has 5"),
+        (ROWS[0], "no readable row below its heading"),
+        (ROWS[0] + "\n1,2\n", r"no readable row: t.csv:2: 2 cells where the heading has 5"),
         ("hello world\n1 2\n", "is not a table"),
         ("1,2,3\n4,5,6\n", "is not a table"),
         ("step,duration_ms,exposed_ms\n1,2,3\n", "has no column rank; it has step, duration_ms, exposed_ms"),
@@ -144,8 +144,8 @@ def test_work_that_disagrees_is_said() -> None:
         ("step,rank,duration_ms\n1,0,5\n", "every rank's step takes equally long"),
         ("step,rank,duration_ms,forward_ms\n1,0,5,1\n", "every rank's step takes equally long"),
         ("step,rank,exposed_ms\n1,0,5\n", "needs a column work_ms, or duration_ms and exposed_ms"),
-        ("step,rank,duration_ms,exposed_ms\n1,0,5,\n", "no row of t.csv tells what its rank worked"),
-        ("step,rank,work_ms\n1,0,5\n1,99999,5\n", "2 ranks but one with the number 99,999"),
+        ("step,rank,duration_ms,exposed_ms\n1,0,5,\n", "no row of t.csv holds the work of its rank"),
+        ("step,rank,work_ms\n1,0,5\n1,99999,5\n", "2 ranks, but one is numbered 99,999"),
     ],
 )
 def test_a_table_that_cannot_be_judged_is_refused_in_a_sentence(text: str, words: str) -> None:

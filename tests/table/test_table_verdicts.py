@@ -36,10 +36,11 @@ def of_ranks(findings: tuple[Finding, ...]) -> list[Finding]:
     return [one for one in open_findings(findings) if one.kind in kinds and at_or_above(one.severity, "warning")]
 
 
+@pytest.mark.live
 def test_a_table_of_a_real_run_gives_the_findings_of_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fault = "--fault=backward:rank=2,ms=150,from=60"
     with live_run(monkeypatch, tmp_path, 4, "--steps=2000", fault, *TINY) as (run, observer):
-        last = watch_until(observer, lambda s: step_of(s) >= 170, deadline_s=240, run=run)
+        last = watch_until(observer, lambda s: step_of(s) >= 170, deadline_s=240, log=run.log)
         live = of_ranks(last.findings)
         watched = observer._run
     assert isinstance(watched, Run)
@@ -86,7 +87,7 @@ def test_the_host_is_named_where_the_table_has_it_and_left_out_where_not() -> No
     half = [row + (",node" if at == 0 else ",here" if row.split(",")[1] == "2" else ",") for at, row in enumerate(rows)]
     verdict = judged(text_of(half))
     assert the_slow_rank(verdict).nodes == ()
-    assert any("node of 3 of 4 ranks is missing" in note for note in verdict.notes)
+    assert any("column node lacks 3 of 4 ranks" in note for note in verdict.notes)
 
 
 def test_a_slow_transfer_is_a_networks_unless_all_ranks_are_on_one_node() -> None:
@@ -94,7 +95,10 @@ def test_a_slow_transfer_is_a_networks_unless_all_ranks_are_on_one_node() -> Non
     job.wait[:, 100:] += 40.0
     rows = rows_of(job)
     on_one = [row + (",node" if at == 0 else ",a") for at, row in enumerate(rows)]
-    for table, words in ((rows, "the network is slow, and durations cannot tell whose link"), (on_one, "on one host")):
+    for table, words in (
+        (rows, "the network is slow, and durations do not show which link"),
+        (on_one, "they share one host"),
+    ):
         (finding,) = open_findings(judged(text_of(table)).findings)
         assert finding.kind == "slow_network"
         assert words in finding.summary
@@ -164,7 +168,7 @@ def test_a_rank_with_a_row_now_and_then_is_left_out() -> None:
     cut = [row for row in rows[1:] if not (row.split(",")[1] == "3" and int(row.split(",")[0]) % 10)]
     verdict = judged(text_of([rows[0], *cut]))
     assert the_slow_rank(verdict).since_step == 60
-    assert any("fewer than half of the steps: rank 3" in note for note in verdict.notes)
+    assert any("left out: rank 3, with rows at fewer than half of the steps" in note for note in verdict.notes)
 
 
 def test_a_table_from_the_middle_of_a_run_is_judged_from_its_first_row() -> None:
@@ -197,7 +201,7 @@ def test_a_sparse_log_is_judged_and_one_too_sparse_says_so() -> None:
     far = [rows[0], *(f"{1000 * int(row.split(',', 1)[0])},{row.split(',', 1)[1]}" for row in rows[1:])]
     verdict = judged(text_of(far))
     assert (verdict.findings, verdict.enough) == ((), False)
-    assert any("steps are 1,000 apart" in note for note in verdict.notes)
+    assert any("rows are 1,000 steps apart" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize(("ranks", "steps", "words"), [(4, 30, "not enough evidence"), (1, 200, "one rank")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,9 @@ def test_a_checkpoint_that_cannot_be_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "file" / "x"):
         with pytest.raises(ConfigError, match=str(path)):
             prepare(path)
+
+
+@pytest.mark.parametrize("package", ["trainer", "ddpmon.trainer"])
+def test_the_usage_is_the_command_that_was_typed(package: str) -> None:
+    parser = importlib.import_module(f"{package}.config").build_parser()
+    assert parser.format_usage().startswith(f"usage: python -m {package} [-h]")

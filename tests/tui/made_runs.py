@@ -232,8 +232,8 @@ def findings_of(made: Made, step_ms: float) -> tuple[Finding, ...]:
             0,
             Finding(
                 "straggler", "critical" if cost >= 20 else "warning",
-                f"rank {made.straggler} ({host}) is late by {made.extra_ms:.0f} ms a step since step {made.onset:,}: "
-                f"{made.phase}. Costs {cost:.0f} % of the job.",
+                f"rank {made.straggler} ({host}) is late by {made.extra_ms:.0f} ms a step in {made.phase} "
+                f"(since step {made.onset:,}). Costs {cost:.0f} % of the run's time.",
                 (made.straggler,), (host,), made.phase, None, made.onset, False, cost,
                 {"work ratio": 1.35, "steps in window": 20, "high in": "20 of 20"},
                 "Look at the data loader of this rank: its workers, its disk, its share of the data.",

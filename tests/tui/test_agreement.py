@@ -26,7 +26,7 @@ OURS = GpuProcess(Process(100, [50, 1], "me", "python train.py"), 20 * GB, 90.0)
 CHILD = GpuProcess(Process(101, [100, 50, 1], "me", "python train.py"), 20 * GB, 90.0)
 STRANGER = Process(8123, [7000, 1], "bob", "python x.py")
 LAUNCHER = Process(50, [1], "me", "torchrun train.py")
-MONITOR = Process(8124, [7000, 1], "me", "/usr/bin/python /opt/ddpmon watch")
+MONITOR = Process(8124, [7000, 1], "me", "python ddpmon")
 
 
 def seen(figures: HostFigures, gpus: list[GpuFigures], held: int | None = 20 * GB) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ def test_it_draws_at_every_size(size: tuple[int, int], ranks: int) -> None:
     shown = snapshot(Made(ranks=ranks, straggler=ranks - 1 if ranks > 1 else None, per_node=8))
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by" if ranks > 1 else "one rank: nothing to compare")
+        await watched.until_shown("is late by" if ranks > 1 else "only one rank")
         text = watched.text()
         assert " ddpmon  gpt-stdlib" in text
         assert "q quit" in text

@@ -42,10 +42,12 @@ def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
         source.shown = unheard
         await watched.until_shown("waiting: no host has published yet")
         await watched.press("5")
-        await watched.until_shown("waiting: no rank has published yet (run seen at tcp://127.0.0.1:29480, 8 expected)")
+        await watched.until_shown(
+            "waiting: no rank has reported yet (run found at tcp://127.0.0.1:29480, 8 ranks expected)"
+        )
         assert "nothing to report" not in watched.text()
         await watched.press("1")
-        await watched.until_shown("waiting: no rank has published yet")
+        await watched.until_shown("waiting: no rank has reported yet")
 
     watch(source, act)
 

@@ -67,7 +67,7 @@ def test_a_network_and_a_job_are_told_against_what_they_were() -> None:
 def test_other_keys_keep_their_name_and_get_their_unit() -> None:
     assert evidence_words({"imbalance": 0.14, "most_often_last_share": 0.22}) == "imbalance 14 %; most often last 22 %"
     assert evidence_words({"silent_s": 14.2}) == "silent 14.2 s"
-    assert evidence_words({"bucket_bytes": 26_214_400, "overlap_pct": 31.0}) == "bucket 26.2 MB; overlap 31.0 %"
+    assert evidence_words({"bucket_bytes": 26_214_400, "overlap_pct": 31.0}) == "bucket 25 MiB; overlap 31.0 %"
     assert evidence_words({"first_step": 1204, "value": "nan"}) == "first step 1,204; value nan"
 
 

@@ -69,16 +69,16 @@ def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
 
 def test_strangers_come_first_marked_and_ours_have_their_rank() -> None:
     _, first, *others = section(said(TROUBLED), "on the GPUs")
-    assert first.split(maxsplit=7) == ["!", "3", "stranger", "8123", "bob", "12.3", "38", STRANGER.process.command]
+    assert first.split(maxsplit=7) == ["!", "3", "foreign", "8123", "bob", "12.3", "38", STRANGER.process.command]
     assert [row.split()[:3] for row in others] == [[str(rank), "rank", str(rank)] for rank in range(8)]
     assert not any("!" in row for row in others)
-    styles = [line for line in host_lines(Picture(TROUBLED, COLOUR), 0, 120) if "stranger" in text_of([line])[0]]
+    styles = [line for line in host_lines(Picture(TROUBLED, COLOUR), 0, 120) if "foreign" in text_of([line])[0]]
     assert {segment.style for segment in styles[-1][:3]} == {COLOUR.accent}
 
 
 def test_a_ranks_worker_is_ours_and_a_hog_is_not() -> None:
     _, *rows = section(said(TROUBLED), "on the CPUs")
-    assert rows[0].split()[:3] == ["!", "stranger", "9001"]
+    assert rows[0].split()[:3] == ["!", "foreign", "9001"]
     assert "780" in rows[0].split()
     assert rows[-1].split()[:3] == ["rank", "0", "worker"]
 
@@ -87,10 +87,10 @@ def test_many_strangers_and_those_not_listed_are_counted() -> None:
     others = [GpuProcess(Process(9000 + place, [1], "eve", "x"), GB) for place in range(5)]
     ours = CALM.nodes[0].gpus[2].processes or []
     made = with_gpu(CALM, 2, processes=[*ours, *others], process_count=40)
-    assert remarks(made, 2) == ["5 strangers"]
+    assert remarks(made, 2) == ["5 foreign processes"]
     assert "    2  and 34 more" in section(said(made), "on the GPUs")
-    assert "GPU 2: stranger pid 9000 (eve, x)" in notable(made.nodes[0], made.ranks)[0]
-    assert "2 more strangers" in notable(made.nodes[0], made.ranks)[0]
+    assert "GPU 2: foreign process pid 9000 (eve, x)" in notable(made.nodes[0], made.ranks)[0]
+    assert "2 more foreign processes" in notable(made.nodes[0], made.ranks)[0]
 
 
 def test_two_ranks_on_one_gpu_are_named_together() -> None:
@@ -109,7 +109,7 @@ def test_hidden_processes_fall_back_on_memory_that_is_not_ours() -> None:
         " ! GPU 2: processes hidden; 28.0 GB not held by our ranks' torch",
         " * GPUs 0-1, 3-7: processes hidden; at most 2.00 GB not held by our ranks' torch",
     ]
-    assert remarks(HIDDEN, 2) == ["27 GB not ours"], "a context of ours takes 1 GiB"
+    assert remarks(HIDDEN, 2) == ["23.6 GiB not ours"], "a context of ours and its NCCL take 2.5 GiB"
     assert remarks(HIDDEN, 0) == ["hidden"]
 
 
@@ -136,9 +136,9 @@ def test_a_process_list_that_was_not_read_says_why_and_accuses_nobody() -> None:
     made = with_gpu(CALM, 4, processes=None, process_count=None, unread={"processes": "no permission"})
     lines = said(made)
     assert " * GPU 4: processes not read (no permission); at most 3.00 GB not held by our ranks' torch" in lines
-    assert " * processes of GPU 4: no permission" in section(lines, "not read")
+    assert " * processes of GPU 4: no permission" in section(lines, "unavailable")
     assert remarks(made, 4) == []
-    assert remarks(with_gpu(made, 4, memory_used=80 * GB), 4) == ["11 GB not ours"]
+    assert remarks(with_gpu(made, 4, memory_used=80 * GB), 4) == ["8.7 GiB not ours"]
 
 
 def test_spinning_is_busy_at_little_power_and_unknown_is_not_spinning() -> None:
@@ -163,7 +163,7 @@ def test_what_could_not_be_read_is_told_once_with_its_reason() -> None:
     made = TROUBLED
     for index in range(8):
         made = with_gpu(made, index, unread={"nvlinks_up": "too old a driver"})
-    assert section(said(made), "not read") == [
+    assert section(said(made), "unavailable") == [
         " * steal: no /proc/stat",
         " * nvlinks up of GPU 0-7: too old a driver",
         " * the GPU sensor took 2 s and is read every 4 s",
@@ -173,7 +173,7 @@ def test_what_could_not_be_read_is_told_once_with_its_reason() -> None:
 def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> None:
     lines = said(TROUBLED)
     assert lines[1] == (
-        " ! memory 97 % used; swapping in 24.0 MB/s; pressure memory 12 %; pressure io 34 %; /ckpt 2 % free"
+        " ! memory 97 % used; swapping in 23 MiB/s; memory pressure 12 %; disk pressure 34 %; /ckpt 2 % free"
     )
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
@@ -209,14 +209,14 @@ def test_utilisation_power_and_remarks_are_there_at_every_width(width: int) -> N
     assert "util %" in rows[0]
     assert width < 56 or "power W" in rows[0]
     assert width < 80 or rows[0].split()[-1] == "C"
-    assert all(word in "\n".join(rows) for word in ("spinning?", "stranger", "thermal", "Xid 79"))
+    assert all(word in "\n".join(rows) for word in ("spinning?", "foreign", "thermal", "Xid 79"))
 
 
 def test_eighty_columns_and_24_lines_show_all_gpus_and_the_stranger() -> None:
     lines = said(TROUBLED, 80)[:21]
     for gpu in range(8):
         assert any(line[2:11].split() == [str(gpu), str(gpu)] for line in lines)
-    assert any("stranger          8123 bob" in line for line in lines)
+    assert any("foreign           8123 bob" in line for line in lines)
 
 
 # the table

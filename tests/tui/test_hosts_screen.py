@@ -62,8 +62,8 @@ def test_the_only_host_is_shown_in_full_at_once_and_scrolls() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("3 hosts")
         await watched.press("3")
-        await watched.until_shown("▲  3 stranger          8123 bob")
-        assert "not read" not in watched.text()
+        await watched.until_shown("▲  3 foreign           8123 bob")
+        assert "unavailable" not in watched.text()
         await watched.press("G")
         await watched.until_shown("steal: no /proc/stat")
         await watched.press("escape")

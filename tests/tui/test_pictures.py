@@ -182,7 +182,7 @@ def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None
 
 def test_the_verdict_is_the_worst_finding_and_counts_the_rest() -> None:
     lines = text_of(verdict_lines(picture(Made(straggler=5, findings=NOTES)), 120))
-    assert lines[0].startswith(" ! rank 5 (node1) is late by 41 ms a step since step 812: input.")
+    assert lines[0].startswith(" ! rank 5 (node1) is late by 41 ms a step in input (since step 812).")
     assert lines[0].rstrip().endswith("2 more [5]")
 
 
@@ -199,11 +199,13 @@ def test_the_calm_sentence_is_measured() -> None:
     work = np.full(8, 100.0)
     work[3] = 102.6
     calm = replace(made, ranks=replace(made.ranks, work_ms=work))
-    assert text_of(verdict_lines(Picture(calm, ASCII), 80))[0].split(maxsplit=1)[1].strip() == "all 8 ranks within 3 %"
+    assert text_of(verdict_lines(Picture(calm, ASCII), 80))[0].split(maxsplit=1)[1].strip() == (
+        "healthy: 8 ranks within 3 % of their median work"
+    )
     work[3] = np.nan
-    assert "7 of 8 ranks within 1 %" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
+    assert "healthy: 7 of 8 ranks within 1 %" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
     work[4] = 160.0
-    assert "nobody in particular" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
+    assert "no single rank" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
     young = picture(Made(ranks=8, step=7))
     assert "not enough evidence yet" in text_of(verdict_lines(young, 80))[0]
 

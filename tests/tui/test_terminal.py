@@ -46,8 +46,9 @@ class Terminal:
 
     def read(self) -> bool:
         """Take in what has been written; False when nothing more will come."""
+        running = self.process.poll() is None  # asked before: what it writes last is still to be read
         if not select.select([self.screen], [], [], 0.1)[0]:
-            return self.process.poll() is None
+            return running
         try:
             chunk = os.read(self.screen, 1 << 16)
         except OSError:

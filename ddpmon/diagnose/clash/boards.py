@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import LOOKS, Evidence, Sign
 from ddpmon.diagnose.clash.view import View, is_loaded
-from ddpmon.diagnose.wording import clean, who
+from ddpmon.diagnose.wording import clean, on_host, who
 from ddpmon.machine import GpuFigures
 
 POWER_CAP = "software power cap"
@@ -46,7 +46,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
     if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, view)):
         return []
     said = ", ".join(reason for reason in reasons if reason in _LOWERED)
-    against = f"{clock:,.0f} MHz against {peers:,.0f} of its peers" if below else "while its rank is late"
+    against = f"{clock:,.0f} MHz where its peers run at {peers:,.0f} MHz" if below else "while its rank is late"
     return [
         Sign(
             kind="gpu_throttled",
@@ -54,9 +54,10 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
             about=gpu.uuid,
             ranks=tuple(ranks),
             evidence=_state(gpu, said, peers),
-            summary=f"the GPU of {who(ranks)} ({host.name}) is held down: {said}, {against}{_heat(gpu)}",
-            because=f"gpu throttled: {said}, {against}",
-            advice="look at cooling, power limit and power supply: nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
+            summary=f"the GPU of {who(ranks)} ({host.name}) is throttled: {said}, {against}{_heat(gpu)}",
+            because=f"a throttled GPU: {said}, {against}",
+            advice="check its cooling, power limit and power supply: "
+            + on_host(host.frame.host, f"nvidia-smi -q -i {gpu.index} -d CLOCK,POWER,PERFORMANCE"),
         )
     ]
 
@@ -100,12 +101,13 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Sign]:
             ranks=tuple(ranks),
             evidence=evidence,
             looks=1,
-            summary=f"the GPU of {who(ranks)} ({host.name}) has had errors: {', '.join(said)}",
-            because=f"gpu errors: {', '.join(said)}",
+            summary=f"the GPU of {who(ranks)} ({host.name}) has reported errors: {', '.join(said)}",
+            because=f"GPU errors: {', '.join(said)}",
             threat="critical" if ends else "warning",
-            advice=f"take GPU {gpu.index} ({clean(gpu.uuid, 60)}) out of use and have it reset or checked"
+            advice=f"take GPU {gpu.index} ({clean(gpu.uuid, 60)}) out of service and have it reset or replaced"
             if ends
-            else "look at dmesg and nvidia-smi -q -d ECC,ROW_REMAPPER; if it repeats, have the GPU checked",
+            else "if it repeats, have the GPU checked: "
+            + on_host(host.frame.host, f"nvidia-smi -q -i {gpu.index} -d ECC,ROW_REMAPPER"),
         )
     ]
 
@@ -145,7 +147,8 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
             source=("link", gpu.uuid),
             evidence={name: value for name, value in figures.items() if value is not None},
             summary=f"the GPU of {who(ranks)} ({host.name}) is connected by PCIe {said}",
-            because=f"pcie: its GPU's link is {said}",
-            advice="reseat the GPU or its riser, look at the slot's settings and at dmesg for PCIe errors",
+            because=f"a degraded PCIe link: its GPU is connected by {said}",
+            advice="reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: "
+            + on_host(host.frame.host, "dmesg"),
         )
     ]

@@ -18,7 +18,7 @@ _WAITS_PCT, _ANY_WAITS_PCT = 5.0, 10.0
 
 
 def cores(host: Host, view: View) -> list[Sign]:
-    """All but strangers."""
+    """All that is wrong with the CPUs, except foreign processes."""
     crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
     signs = _pinned(host, crowded) if crowded else []
     if not view.held_up.isdisjoint(host.frames):
@@ -71,7 +71,7 @@ def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
         if room >= everywhere:
             continue
         named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
-        said = f"{does(here, 'share')} {named}, of {everywhere} on {host.name}"
+        said = f"{does(here, 'share')} {named}, although {host.name} has {everywhere}"
         signs.append(
             Sign(
                 kind="cpu_pinned",
@@ -79,9 +79,9 @@ def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
                 ranks=tuple(here),
                 evidence={"cpus": room, "host_cpus": everywhere},
                 summary=said,
-                because=f"pinned to shared cores: {said}",
-                advice="give every rank cores of its own: the launcher's binding (torchrun --numa-binding, srun "
-                "--cpu-bind, numactl, taskset) or the container's cpuset",
+                because=f"shared CPU cores: {said}",
+                advice="give every rank its own cores with the launcher (torchrun --numa-binding, srun --cpu-bind), "
+                "numactl, taskset or the container's cpuset",
             )
         )
     return signs
@@ -96,17 +96,17 @@ def _throttled(host: Host) -> list[Sign]:
     signs = []
     for quota, ranks in by_quota.items():
         share = max(host.figures(rank).throttled_pct or 0 for rank in ranks)
-        limit = f"a quota of {quota:.3g} CPUs" if quota else "a quota of its cgroup"
-        said = f"{limit} stops {'it' if len(ranks) == 1 else 'them'} for {min(share, 100):.0f} % of the time"
+        limit = f"a limit of {quota:.3g} CPUs" if quota else "the limit of its cgroup"
+        said = f"{limit} throttles {'it' if len(ranks) == 1 else 'them'} for {min(share, 100):.0f} % of the time"
         signs.append(
             Sign(
                 kind="cpu_throttled",
                 about=quota,
                 ranks=tuple(ranks),
                 summary=f"{who(ranks)} ({host.name}): {said}",
-                because=f"cpu quota: {said}",
+                because=f"a CPU quota: {said}",
                 evidence={"throttled_pct": share, **({"quota_cpus": quota} if quota else {})},
-                advice="raise the container's or cgroup's CPU limit, or take fewer threads and DataLoader workers",
+                advice="raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers",
             )
         )
     return signs
@@ -125,8 +125,8 @@ def _oversubscribed(host: Host) -> list[Sign]:
             continue
         threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
         load = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
-        below = f"{wanted - threads} {'DataLoader workers' if load else 'processes below them'}"
-        said = f"{threads} computing threads and {below} on {usable:.3g} usable CPUs"
+        below = f"{wanted - threads} {'DataLoader workers' if load else 'child processes'}"
+        said = f"{threads} compute threads and {below} on {usable:.3g} usable CPUs"
         signs.append(
             Sign(
                 kind="cpu_oversubscribed",
@@ -134,8 +134,8 @@ def _oversubscribed(host: Host) -> list[Sign]:
                 ranks=tuple(ranks),
                 evidence={"threads": threads, "workers": wanted - threads, "usable_cpus": usable},
                 summary=f"{who(ranks)} ({host.name}) together run {said}",
-                because=f"cpu oversubscribed: {said}",
-                advice="fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
+                because=f"CPU oversubscription: {said}",
+                advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
             )
         )
     return signs
@@ -166,9 +166,9 @@ def _far_from_gpu(host: Host) -> list[Sign]:
             about=None,
             ranks=tuple(ranks),
             evidence={"numa_node": far[ranks[0]], "cpus": cpus},
-            summary=f"{who(ranks)} ({host.name}) may only run on other NUMA nodes than {theirs} on (CPUs {cpus}, "
-            f"node {far[ranks[0]]})",
-            because="numa: its CPUs are on another node than its GPU",
-            advice="bind every rank to its GPU's node: torchrun --numa-binding, or numactl --cpunodebind",
+            summary=f"{who(ranks)} ({host.name}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
+            f"{far[ranks[0]]}",
+            because="NUMA misplacement: its CPUs are on another NUMA node than its GPU",
+            advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",
         )
     ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit, size
+from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import named, span, who
+from ddpmon.diagnose.wording import named, size, span, who
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
@@ -16,7 +16,7 @@ _BRIM = 0.98
 _IMMINENT_S = 60.0
 _SHM_BRIM = 0.02
 _DOCKER = 64 << 20
-_ADVICE = "fewer DataLoader workers, smaller caches, or a larger limit; then look for what grows"
+_ADVICE = "use fewer DataLoader workers, smaller caches or a larger limit; then find out what grows"
 
 
 def memory(host: Host, view: View) -> list[Sign]:
@@ -45,13 +45,13 @@ def _of_host(host: Host) -> list[Sign]:
     figures = host.frame.figures
     threat, said, evidence = _near(figures.memory_used, figures.memory_total), [], dict[str, float | int | str]()
     if threat and figures.memory_used and figures.memory_total:
-        said.append(f"{100 * figures.memory_used / figures.memory_total:.0f} % of its memory is used")
+        said.append(f"{100 * figures.memory_used / figures.memory_total:.0f} % of its memory is in use")
         evidence |= {"memory_used": figures.memory_used, "memory_total": figures.memory_total}
     if (share := memory_stall(figures.pressure)) is not None:
         said.append(f"tasks wait for memory {share:.0f} % of the time")
         evidence["pressure_pct"] = share
     if (figures.swap_in_bytes_s or 0) >= SWAP_IN_S:
-        said.append(f"{size(figures.swap_in_bytes_s or 0)}/s come back from swap")
+        said.append(f"{size(figures.swap_in_bytes_s or 0)}/s are read back from swap")
         evidence["swap_in_bytes_s"] = figures.swap_in_bytes_s or 0
     if not said:
         return []
@@ -94,8 +94,8 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Sign:
     used = max(host.figures(rank).memory_used or 0 for rank in ranks)
     kills = max(host.figures(rank).oom_kills or 0 for rank in ranks)
     near = _near(used, limit)
-    said = [f"{size(used)} of the {size(limit)} that the cgroup allows are used"] if near else []
-    said += [f"{kills:,} process{'es were' if kills > 1 else ' was'} killed for memory"] if kills else []
+    said = [f"{size(used)} of the {size(limit)} that the cgroup allows are in use"] if near else []
+    said += [f"{kills:,} process{'es were' if kills > 1 else ' was'} killed for lack of memory"] if kills else []
     evidence: Evidence = {"memory_used": used, "memory_limit": limit, "oom_kills": kills}
     words = " and ".join(said)
     return Sign(
@@ -117,7 +117,7 @@ def _growing(host: Host, view: View) -> list[Sign]:
         leak = view.leaks.get(rank)
         if leak is None:
             continue
-        said = f"grows by {size(leak.bytes_s)}/s, which leaves {span(leak.left_s)} until the memory is full"
+        said = f"grows by {size(leak.bytes_s)}/s, so the memory is full in {span(leak.left_s)}"
         signs.append(
             Sign(
                 kind="memory_pressure",
@@ -133,7 +133,7 @@ def _growing(host: Host, view: View) -> list[Sign]:
                 },
                 summary=f"rank {rank} ({host.name}) {said}",
                 because=f"memory pressure: it {said}",
-                advice="look for what this rank keeps: lists of losses with their graphs, caches, a loader's copies",
+                advice="find out what this rank keeps: losses with their graphs, caches, copies in DataLoader workers",
             )
         )
     return signs
@@ -150,20 +150,20 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     workers = sum(count for count, _ in loading)
     if not little and not workers:
         return []
-    said = f"{size(disk.free)} of {size(disk.total)} are left in {SHM}"
-    who_may = "DataLoader workers" if all(told for _, told in loading) else "processes of its ranks may"
-    with_workers = f", and {workers} {who_may} pass their batches through it" if workers else ""
+    said = f"{size(disk.free)} of {size(disk.total)} are free in {SHM}"
+    who_may = "DataLoader workers" if all(told for _, told in loading) else "child processes of its ranks may"
+    with_workers = f", and {workers} {who_may} pass batches through it" if workers else ""
     return [
         Sign(
             kind="shm_low",
             source=("disk", disk.path),
             about=None,
             ranks=host.ranks,
-            summary=f"{said} of {host.name}{with_workers}",
-            because=f"shared memory: {said}",
+            summary=f"{said} on {host.name}{with_workers}",
+            because=f"low shared memory: {said}",
             evidence={"free": disk.free, "total": disk.total, "workers": workers},
             threat="critical" if workers and disk.free < _SHM_BRIM * disk.total else "warning",
-            advice="a full one ends the run with a bus error: docker run --shm-size, an emptyDir in memory, or fewer "
-            "workers; remove what dead processes left there",
+            advice="the run ends with a bus error when it is full: enlarge it (docker run --shm-size, a Kubernetes "
+            "emptyDir in memory), use fewer workers, or remove the files of dead processes",
         )
     ]

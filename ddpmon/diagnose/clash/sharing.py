@@ -1,25 +1,23 @@
-"""GPUs that somebody else is on: strangers, other ranks, what an earlier run left behind."""
+"""GPUs that somebody else uses: foreign processes, other ranks, leftovers of an earlier run."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign, culprit, labels, size
+from ddpmon.diagnose.clash.sign import Sign, culprit, labels
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, who
+from ddpmon.diagnose.wording import does, on_host, size, who
 from ddpmon.machine import GpuFigures, GpuProcess
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 
 _ITS_LOOKS = 8
-_RANK_NUMBER = re.compile(r"(rank[= ])\d+")
 On = tuple[GpuFigures, GpuProcess]
 
 
 def sharing(host: Host, _view: View) -> list[Sign]:
-    """Strangers on the ranks' GPUs, and ranks on each other's."""
+    """Foreign processes on the ranks' GPUs, and ranks on each other's."""
     signs, pids = list[Sign](), host.pids
     foreign: dict[object, list[On]] = defaultdict(list)
     for gpu in host.gpus:
@@ -38,9 +36,9 @@ def sharing(host: Host, _view: View) -> list[Sign]:
 
 
 def _who_runs(each: GpuProcess) -> object:
-    """Processes of one job: the same user's with the same command, whatever rank that names."""
+    """Processes of one job: the same user's with the same command."""
     process = each.process
-    return (process.user, _RANK_NUMBER.sub(r"\1", process.command)) if process.command else process.pid
+    return (process.user, process.command) if process.command else process.pid
 
 
 def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
@@ -58,15 +56,17 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
             source=("gpu", found[0][0].uuid),
             looks=_ITS_LOOKS,
             evidence=evidence,
-            summary=f"{name} holds {held} on the GPU of {who(ranks)} ({host.name}) and does nothing with it: it looks "
-            f"like what an earlier run left behind",
-            because=f"gpu memory held by {name}",
-            advice=f"if it is yours and over: kill {processes[0].pid}",
+            summary=f"{held} on the GPU of {who(ranks)} ({host.name}) are held by {name}, idle and probably a leftover "
+            f"of an earlier run",
+            because=f"GPU memory held by {name}",
+            advice="if it is yours and no longer needed, end it: "
+            + on_host(host.frame.host, f"kill {processes[0].pid}"),
         )
     if shares:
         evidence["sm_pct"] = max(shares)
-    uses = f"uses {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"holds {held} on"
-    several = "another training on the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
+    s = "" if len(processes) > 1 else "s"
+    uses = f"use{s} {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"hold{s} {held} on"
+    several = "another training uses the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
     return Sign(
         kind="gpu_shared",
         about=key,
@@ -74,8 +74,8 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
         source=("gpu", found[0][0].uuid),
         evidence=evidence,
         summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
-        because=f"gpu shared: {name} {uses} its GPU",
-        advice="agree with its owner who uses which GPU, or ask the scheduler for GPUs of your own",
+        because=f"a shared GPU: {name} {uses} its GPU",
+        advice="ask its owner to move to another GPU, or request exclusive GPUs from the scheduler",
     )
 
 
@@ -90,7 +90,9 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
         other.process
         for gpu in host.gpus
         for other in gpu.processes or ()
-        if other.process.pid in host.pids and other.process.command == process.command is not None
+        if other.process.pid in host.pids
+        and (other.process.user, other.process.command) == (process.user, process.command)
+        and process.command is not None
     ]
     starts = [other.started_at for other in ours if other.started_at is not None]
     return process.started_at is not None and bool(starts) and process.started_at < min(starts)
@@ -98,10 +100,10 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
 
 def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
     """Memory that is not ours, where the processes cannot be told apart."""
-    foreign, used = foreign_memory(gpu, [host.figures(rank).gpu_memory for rank in ranks]), gpu.memory_used
+    foreign, used = foreign_memory(gpu, [host.figures(rank) for rank in ranks]), gpu.memory_used
     if foreign is None or used is None or not is_crowded(gpu, foreign):
         return []
-    said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) are not ours"
+    said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) do not belong to this run"
     return [
         Sign(
             kind="gpu_shared",
@@ -109,9 +111,10 @@ def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
             source=("gpu", gpu.uuid),
             ranks=tuple(ranks),
             evidence={"memory_bytes": foreign, "memory_used": used, "ours_bytes": used - foreign},
-            summary=f"{said}: the processes are hidden from here (a container?), only the memory tells",
-            because=f"gpu shared: {size(foreign)} on its GPU are not ours, by processes that are hidden",
-            advice="run nvidia-smi on the host itself, outside of the container, to see whose they are",
+            summary=f"{said}: the processes are not visible from here (a container?), only their memory is",
+            because=f"a shared GPU: {size(foreign)} on its GPU belong to processes that are not visible from here",
+            advice="see whose processes these are, outside the container: "
+            f"{on_host(host.frame.host, f'nvidia-smi -i {gpu.index}')}",
         )
     ]
 
@@ -128,8 +131,8 @@ def _doubled(host: Host) -> list[Sign]:
                     ranks=tuple(ranks),
                     evidence={"ranks_on_it": len(ranks)},
                     summary=f"{does(ranks, 'share')} one GPU ({host.name})",
-                    because=f"gpu doubled: {does(ranks, 'share')} one GPU",
-                    advice="give every rank a GPU of its own: torch.cuda.set_device(local_rank) before anything else",
+                    because=f"a GPU with several ranks: {does(ranks, 'share')} one GPU",
+                    advice="give every rank its own GPU: call torch.cuda.set_device(local_rank) before anything else",
                 )
             )
     return signs
@@ -152,7 +155,8 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
             ranks=(*owners, *visitors),
             evidence={"contexts": len(visitors), "memory_bytes": held},
             summary=f"{said} ({host.name})",
-            because=f"gpu doubled: {said}",
-            advice="torch.cuda.set_device(local_rank) before the first use of CUDA, and torch.load(map_location=...)",
+            because=f"a GPU with several ranks: {said}",
+            advice="call torch.cuda.set_device(local_rank) before the first use of CUDA, and pass map_location to "
+            "torch.load",
         )
     ]

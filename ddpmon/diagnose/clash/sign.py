@@ -22,7 +22,7 @@ class Sign:
         about: what tells it from others of its kind on the same host.
         ranks: whom it hurts, worst first.
         summary: one sentence.
-        because: the words for it where it is the cause of something; its plain name comes first.
+        because: what follows "because of" where it is a cause: its name as a noun, then the details.
         threat: how bad it is even if nobody is late.
         looks: how many frames in a row must show it.
         source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
@@ -57,8 +57,3 @@ def culprit(processes: Sequence[Process]) -> Evidence:
     if len(processes) > 1:
         evidence["pids"] = ", ".join(str(process.pid) for process in processes[:16])
     return evidence
-
-
-def size(count: float) -> str:
-    """512 MB, 3.2 GB."""
-    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"

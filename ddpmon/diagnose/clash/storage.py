@@ -7,9 +7,9 @@ from collections import deque
 import numpy as np
 
 from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign, size
+from ddpmon.diagnose.clash.sign import Sign
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean
+from ddpmon.diagnose.wording import clean, on_host, size
 from ddpmon.lately import Lately
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
@@ -97,7 +97,7 @@ class Storage:
 
 def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
     path = clean(disk.path, 60)
-    said = f"requests to {path} wait {wait:.0f} ms, its disk is {min(disk.busy_pct or 0, 100):.0f} % busy"
+    said = f"requests to {path} wait {wait:.0f} ms, and its disk is {min(disk.busy_pct or 0, 100):.0f} % busy"
     if (disk.busy_pct or 0) < _BUSY_PCT:
         said = f"tasks wait for disks {stalled:.0f} % of the time"
     return Sign(
@@ -106,24 +106,25 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
         about=disk.path,
         ranks=host.ranks,
         summary=f"{host.name}: {said}",
-        because=f"slow disk: {said}",
+        because=f"a slow disk: {said}",
         evidence={"path": path, "wait_ms": wait, "busy_pct": disk.busy_pct or 0, "io_pressure_pct": stalled},
-        advice="see who else uses it (iotop, the file server); copy the data to a local disk, cache it, load ahead",
+        advice=f"see what else uses it: {on_host(host.frame.host, 'iotop')}; copy the data to a local disk, cache "
+        "it, or prefetch more",
     )
 
 
 def _low(host: Host, disk: Disk, free: int) -> Sign:
     """One that the run writes to is nearly full."""
     uses = ", ".join(clean(use, 30) for use in disk.uses)
-    said = f"{size(free)} of {size(disk.total or 0)} are left on {clean(disk.path, 60)}"
+    said = f"{size(free)} of {size(disk.total or 0)} are free on {clean(disk.path, 60)}"
     return Sign(
         kind="disk_low",
         source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
         threat="critical" if free < _BRIM else "warning",
-        summary=f"{said} of {host.name}{f' ({uses})' if uses else ''}",
-        because=f"disk full: {said}",
+        summary=f"{said} on {host.name}{f' ({uses})' if uses else ''}",
+        because=f"a nearly full disk: {said}",
         evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total or 0},
-        advice="make room, or keep fewer checkpoints: a checkpoint that does not fit ends the run",
+        advice="free some space or keep fewer checkpoints: a checkpoint that does not fit ends the run",
     )

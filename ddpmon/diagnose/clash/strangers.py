@@ -1,4 +1,4 @@
-"""CPU contention: strangers that compute on the CPUs which a rank waits for."""
+"""CPU contention: foreign processes that compute on the CPUs for which a rank waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, named, who
+from ddpmon.diagnose.wording import cores, does, named
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 
@@ -50,7 +50,7 @@ class Strangers:
         return signs
 
     def learn(self, view: View) -> None:
-        """Take the ranks' usual wait anew, from the last minutes."""
+        """Update the usual wait of each rank from the last minutes."""
         if view.figures.at_long:
             self._usual = view.figures.usual("queue")
 
@@ -70,7 +70,7 @@ def _would_suffice(host: Host, mask: int) -> bool:
 
 
 def _takers(host: Host, mask: int) -> list[Taker]:
-    """Strangers and what they take of these CPUs, in percent of a core, the greatest first.
+    """Foreign processes and what they take of these CPUs, in percent of a core, the largest first.
 
     One that may run elsewhere, too, is expected to take its part here.
     """
@@ -89,17 +89,19 @@ def _takers(host: Host, mask: int) -> list[Taker]:
 def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
     processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
     name = named(processes[0])
-    several = f" with {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
+    several = f" and {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
     shown = taken if several else takers[0][1]
+    mask = mask_of(host.figures(ranks[0]).cpus)
+    verb = "take" if several else "takes"
+    takes = f"{name}{several} {verb} {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
     return Sign(
         kind="cpu_contention",
         source=("host", "processes"),
-        about=mask_of(host.figures(ranks[0]).cpus),
+        about=mask,
         ranks=tuple(ranks),
         evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},
-        summary=f"{name}{several} takes {shown:.0f} % of a core on the CPUs of {who(ranks)} ({host.name}), which "
-        f"{does(ranks, 'wait').removeprefix(who(ranks)).strip()} for a CPU {max(waits):.0f} % of the time",
-        because=f"cpu contention: {name}{several} takes {shown:.0f} % of its cores",
-        advice=f"stop or move pid {processes[0].pid}, or give the ranks cores of their own (taskset, numactl, cpuset)",
+        summary=f"{takes} on {host.name}, where {does(ranks, 'wait')} for a CPU {max(waits):.0f} % of the time",
+        because=f"CPU contention: {takes}",
+        advice=f"stop or move pid {processes[0].pid}, or give the ranks their own cores (taskset, numactl, cpuset)",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import numpy as np
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean, named
+from ddpmon.diagnose.wording import clean, named, on_host
 from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
@@ -64,7 +65,7 @@ def _grows(past: deque[Counts], which: int) -> bool:
 
 
 def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
-    """Far more than the other hosts do; of a single host nobody knows what is usual, and its ranks need no network."""
+    """Far more than the other hosts do; for a single host the usual is unknown, and its ranks need no network."""
     others = [
         frame.figures.retransmits_per_1000
         for node, (frame, _) in run.nodes.items()
@@ -73,11 +74,12 @@ def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
     if not others or rate < _TIMES * float(np.median(others)):
         return []
     usual = float(np.median(others))
-    said = f"{host.name} sends {rate / 10:.1f} % of its TCP segments again, the other hosts {usual / 10:.1f} %"
+    said = f"{host.name} retransmits {rate / 10:.1f} % of its TCP segments, the other hosts {usual / 10:.1f} %"
     return [_sign(host, None, said, {"retransmits_per_1000": rate, "others_per_1000": usual})]
 
 
 def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
+    counters = "" if about is None else f": {on_host(host.frame.host, f'ethtool -S {shlex.quote(clean(about, 30))}')}"
     return Sign(
         kind="nic_errors",
         about=about,
@@ -85,7 +87,7 @@ def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
         summary=said,
         because=f"network errors: {said}",
         evidence=evidence,
-        advice="look at the cable, the switch port, duplex and speed (ethtool -S), and the firmware",
+        advice=f"check the cable, the switch port, duplex, speed and firmware{counters}",
     )
 
 
@@ -93,8 +95,8 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
     """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
-    by = named(port.process) if port.process else "somebody who is not visible from here"
-    is_held = f"is held by {by}" if port.held else "was held by somebody who has let go of it since"
+    by = named(port.process) if port.process else "a process that is not visible from here"
+    is_held = f"is held by {by}" if port.held else "was held by a process that has released it since"
     wanted = clean(port.wanted_for, 60)
     evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
     return [
@@ -104,8 +106,8 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
             ranks=host.ranks[:1],
             looks=1,
             evidence=evidence,
-            summary=f"port {port.port} of {host.name}, wanted for {wanted}, {is_held}",
-            because=f"port taken: {port.port} {is_held}",
-            advice="this run has taken the next free port: nothing to do, unless a firewall lets only this one through",
+            summary=f"port {port.port} on {host.name}, wanted for {wanted}, {is_held}",
+            because=f"a taken port: {port.port} {is_held}",
+            advice="nothing to do unless a firewall only allows this port: the run uses the next free one",
         )
     ]

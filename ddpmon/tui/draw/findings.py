@@ -115,7 +115,7 @@ def facts_of(finding: Finding, look: Look) -> str:
     facts = [
         f"{finding.severity} {finding.kind.replace('_', ' ')}",
         _since(finding),
-        f"costs {_cost(finding, look)} of the job" if finding.cost_pct is not None else "",
+        f"costs {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",
         ", ".join(finding.nodes[:8]),
         f"phase {finding.phase}" if finding.phase else "",

@@ -26,7 +26,7 @@ KEYS = (
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),
     ("spinning?", "a GPU at 95 % or more that draws less than 40 % of its power limit"),
-    ("stranger", "a process that is neither a rank of this run nor a child of one"),
+    ("foreign", "a process that is neither a rank of this run nor a child of one"),
     ("hidden", "our ranks are on the GPU but not in its process list, as in a container: only memory can tell then"),
     ("power cap", "the clock gives way to the power limit: usual at full load, unlike thermal and slowdown"),
 )

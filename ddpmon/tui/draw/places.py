@@ -7,7 +7,7 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.wording import named
+from ddpmon.diagnose.wording import named, pct
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.snapshot import NodeView
 from ddpmon.tui.draw.panel import paragraph, title
@@ -31,8 +31,8 @@ def place_lines(figures: HostFigures, width: int, look: Look) -> list[Line]:
     rows = [_disk(disk, look) for disk in sorted(figures.disks, key=lambda disk: not is_tight(disk))]
     rows += [_nic(nic, look) for nic in figures.nics]
     if figures.retransmits_per_1000 is not None:
-        rows.append([Segment("   TCP segments sent again ", look.dim),
-                     Segment(f"{figure(figures.retransmits_per_1000)} of 1,000", look.text)])  # fmt: skip
+        rows.append([Segment("   TCP retransmits ", look.dim),
+                     Segment(f"{pct(figures.retransmits_per_1000 / 10)} %", look.text)])  # fmt: skip
     rows += [_port(port, look) for port in figures.ports]
     return [title("disks and network", "", width, look), *rows] if rows else []
 
@@ -59,8 +59,8 @@ def _nic(nic: Nic, look: Look) -> Line:
 
 
 def _port(port: TakenPort, look: Look) -> Line:
-    who = f"held by {named(port.process)}" if port.process is not None else "held by somebody else"
-    who = who if port.held else "let go of since"
+    who = f"held by {named(port.process)}" if port.process is not None else "held by another process"
+    who = who if port.held else "released since"
     return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], " ", look.text, look)
 
 
@@ -82,7 +82,7 @@ def unread_lines(node: NodeView, width: int, look: Look) -> list[Line]:
     if not said:
         return []
     sentences = [line for text in said for line in paragraph(text, look.glyphs.note, look.dim, width, look)]
-    return [title("not read", "", width, look), *sentences]
+    return [title("unavailable", "", width, look), *sentences]
 
 
 def _words(name: str) -> str:

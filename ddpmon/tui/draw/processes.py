@@ -1,4 +1,4 @@
-"""The processes on a host's GPUs and the greatest users of its CPUs: strangers first, ours named by their rank."""
+"""The processes on a host's GPUs and the top users of its CPUs: foreign ones first, ours named by their rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpmon.tui.text import amount, figure, left
 
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10
-STRANGER, UNCLEAR = "stranger", "hidden"
+STRANGER, UNCLEAR = "foreign", "hidden"
 
 
 def gpu_process_lines(states: Sequence[GpuState], ours: Ours, width: int, look: Look) -> list[Line]:
@@ -100,7 +100,7 @@ def cpu_user_lines(processes: Sequence[HostProcess], ours: Ours, width: int, loo
     """The processes that use most CPU, in percent of one core."""
     if not processes:
         return []
-    lines = [title("on the CPUs", "the greatest users", width, look)]
+    lines = [title("on the CPUs", "top CPU users", width, look)]
     lines.append(_heading("", ("memory GB", "CPU %"), look, width))
     for used in processes[:MOST]:
         who = whose(used.process, ours) or STRANGER

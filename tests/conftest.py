@@ -1,0 +1,65 @@
+"""The two tiers of tests, and an environment in which no test meets what a shell, launcher or scheduler has set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+_LAUNCHERS = ("DDPMON", "TORCHELASTIC_", "TORCH_CPP_LOG", "SLURM_", "SSH_", "TEXTUAL")
+_VARIABLES = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+}
+
+# Files that start process groups of ranks, in the order in which they start: the longest first, so that the workers end
+# at about the same time. Single live tests of other files carry the mark themselves.
+LIVE = (
+    "test_chaos",
+    "test_live_clashes",
+    "test_live_troubles",
+    "test_across_hosts",
+    "trainer/test_trainer_runs",
+    "probe/test_probe_stalls",
+    "test_observe",
+    "commands/test_live_run",
+    "probe/test_probe_failures",
+    "test_four_hosts",
+    "trainer/test_trainer_resume",
+    "probe/test_probe_machine",
+    "probe/test_probe_shapes",
+    "probe/test_probe_identity",
+    "probe/test_probe_bits",
+    "probe/test_probe_rendezvous",
+    "probe/test_probe_harm",
+    "test_engine_live",
+    "probe/test_probe_host",
+    "probe/test_probe_phases",
+    "probe/test_probe_trigger",
+    "probe/test_probe_troubles",
+    "probe/test_probe_buckets",
+    "commands/test_simulated_demo",
+    "probe/test_probe_gpu",
+)
+
+
+def place(item: pytest.Item) -> int:
+    """Where the test's file stands in the order; behind the last one for files that are not live."""
+    name = item.path.relative_to(HERE).with_suffix("").as_posix()
+    return LIVE.index(name) if name in LIVE else len(LIVE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark live files and put them first."""
+    for item in items:
+        if place(item) < len(LIVE):
+            item.add_marker("live")
+    items.sort(key=place)
+
+
+for _name in list(os.environ):
+    if _name.startswith(_LAUNCHERS) or _name in _VARIABLES:
+        del os.environ[_name]

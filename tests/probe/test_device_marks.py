@@ -1,0 +1,362 @@
+"""Marks and numbers of a device, with stand-ins for it: nothing is waited for, nothing is lost, and little is made."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+import torch
+import torch.distributed as dist
+
+from ddpmon.probe import collectives
+from ddpmon.probe.clock import Clock, CudaClock
+from ddpmon.probe.collectives import hook_collectives
+from ddpmon.probe.draft import Draft
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.loss import LossReader
+from ddpmon.probe.machine import Machine
+from ddpmon.probe.record import resolve
+from ddpmon.probe.reducer_log import ReducerLog
+from ddpmon.probe.replay import MAX_SPANS, Replay
+from ddpmon.probe.step import Recorder
+from ddpmon.schema import HOST_COLUMNS
+from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
+
+SAMPLES = 11  # the place of the column in `schema.STEP_COLUMNS`
+MS = 1_000_000
+
+
+class Mark:
+    """A moment on the counting clock."""
+
+    def __init__(self, at: int) -> None:
+        self.host_ns = at * MS
+        self.at = at
+        self.is_free = False
+
+
+class CountingClock:
+    """A clock that wants its marks back: says how many are out, and refuses a mark that is used after it came back."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.out = 0
+        self.given = 0
+
+    def read_here(self) -> None:
+        pass
+
+    def mark(self) -> Mark:
+        self.out += 1
+        self.given += 1
+        return Mark(self.given)
+
+    def ready(self, mark: Mark) -> bool:
+        assert not mark.is_free
+        return True
+
+    def ms(self, start: Mark, end: Mark) -> float:
+        assert not any((start.is_free, end.is_free)), "read after it was taken back"
+        return float(end.at - start.at)
+
+    def recycle(self, marks: list[Mark]) -> None:
+        for mark in marks:
+            assert not mark.is_free, "taken back twice"
+            mark.is_free = True
+        self.out -= len(marks)
+
+
+def recorder_of(clock: Clock, *, on_cpu: bool = True) -> Recorder:
+    def fail(error: Exception) -> None:
+        raise error
+
+    return Recorder(clock, LossReader(on_cpu=on_cpu), fail)
+
+
+def take_step(log: Recorder, number: int, within: Callable[[Recorder], None] = lambda _log: None) -> None:
+    """One step as the hooks leave it, with something in the middle."""
+    log.put("load", 0, log.clock.mark() if number == 0 else None)
+    log.put("loaded", 1, 1, None)
+    log.mark_as("forward")
+    within(log)
+    log.mark_as("forwarded")
+    log.mark_as("ready")
+    log.put("synced", log.clock.mark(), number)
+    log.last_step = number
+    log.mark_as("optimizer")
+    log.mark_as("optimized")
+
+
+def read(replay: Replay, clock: Clock) -> list[tuple[float, ...]]:
+    """Make rows of what there is, as the publisher does."""
+    replay.drain()
+    rows = []
+    while replay.finished:
+        record = replay.finished.popleft()
+        rows.append(tuple(resolve(record, clock, 0.0).values))
+        replay.recycle(record)
+    return rows
+
+
+def collective(log: Recorder) -> None:
+    log.mark_as("barrier")
+    log.put("barriered", log.clock.mark(), 1)
+
+
+def asynchronous(log: Recorder) -> None:
+    for _ in range(20):
+        log.mark_as("barrier")
+        log.put("barriered", log.clock.mark(), 0)
+
+
+def evaluating(log: Recorder) -> None:
+    log.pause("eval")
+    collective(log)
+    log.mark_as("optimizer")
+    log.mark_as("optimized")
+    log.resume()
+
+
+def accumulating(log: Recorder) -> None:
+    for _ in range(3):
+        log.mark_as("forwarded")
+        log.mark_as("computed")
+        log.mark_as("forward")
+
+
+def abandoned(log: Recorder) -> None:
+    """A forward without a backward, an optimizer's step that raised, a collective that did."""
+    log.mark_as("forwarded")
+    log.mark_as("forward")
+    log.mark_as("optimizer")
+    log.mark_as("barrier")
+
+
+def with_buckets(log: Recorder) -> None:
+    log.put("bucket", [0, 8, log.clock.mark(), log.clock.mark()])
+
+
+def unreadable(log: Recorder) -> None:
+    if log.last_step % 3 == 0:
+        log.put("forward")
+
+
+@pytest.mark.parametrize(
+    "within", [collective, asynchronous, evaluating, accumulating, abandoned, with_buckets, unreadable]
+)
+def test_every_mark_goes_back_to_its_clock_once_and_not_too_early(within: Callable[[Recorder], None]) -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    replay, out = Replay(log), []
+    for number in range(60):
+        take_step(log, number, within)
+        read(replay, clock)
+        out.append(clock.out)
+    assert clock.given > 60
+    assert max(out[30:]) == max(out[10:30]), "no more are out than a few steps hold"
+
+
+def draft_of(log: Recorder) -> Draft:
+    me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cpu"), None, "gloo")
+    ddp: Any = SimpleNamespace(parameters=list)
+    reducer_log = ReducerLog(ddp, lambda _ms: None, on_cpu=False)
+    return Draft(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run", {})
+
+
+@pytest.mark.parametrize(
+    "within", [collective, asynchronous, evaluating, accumulating, abandoned, with_buckets, unreadable]
+)
+def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: Callable[[Recorder], None]) -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    draft = draft_of(log)
+    for number in range(40):
+        take_step(log, number, within)
+        draft.collect()
+    steps = draft.rank_frame("running", 0).steps
+    assert len(steps.step) >= 8 * 20
+    for name in HOST_COLUMNS:
+        assert np.isfinite(np.frombuffer(steps.values[name], "<f2")).all()
+
+
+def test_marks_of_steps_that_nobody_reads_in_time_go_back_too() -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    replay = Replay(log)
+    for number in range(6000):
+        take_step(log, number)
+        replay.drain()
+    assert clock.out < clock.given
+    before = clock.out
+    for number in range(6000, 7000):
+        take_step(log, number)
+        replay.drain()
+    assert clock.out == before
+
+
+def wrapped(patch: pytest.MonkeyPatch, log: Recorder, *names: str) -> None:
+    """Collectives that do nothing, hooked; asynchronous ones return something to wait for."""
+
+    def nothing(*_: Any, async_op: bool = False) -> object:
+        return object() if async_op else None
+
+    for name in names:
+        patch.setattr(dist, name, nothing)
+    patch.setattr(collectives, "NAMES", names)
+    hook_collectives(log)
+
+
+def test_asynchronous_collectives_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = CountingClock()
+    wrapped(monkeypatch, recorder_of(clock), "all_reduce")
+    dist.all_reduce(torch.ones(1), async_op=True)
+    assert clock.given == 0
+    dist.all_reduce(torch.ones(1))
+    assert clock.given == 2
+
+
+def test_what_does_not_block_the_host_is_marked_as_far_as_a_step_can_afford(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, clock = [0], CountingClock()
+    monkeypatch.setattr(collectives, "perf_counter_ns", lambda: now[0])
+    log = recorder_of(clock)
+    wrapped(monkeypatch, log, "all_gather", "barrier", "all_gather_object")
+
+    def marked(step_ms: int, name: str, times: int = 100) -> int:
+        log.last_step += 1
+        now[0] += step_ms * MS
+        before = clock.given
+        for _ in range(times):
+            getattr(dist, name)()
+        return (clock.given - before) // 2
+
+    assert marked(1000, "all_gather") == 100, "long steps: all of them"
+    assert marked(1000, "all_gather") == 100
+    assert marked(10, "all_gather") <= 25
+    assert marked(10, "all_gather") >= 5, "and some of them always"
+    assert marked(10, "barrier") == 100, "the host waits there"
+    assert marked(10, "all_gather_object") == 100
+
+
+def test_one_collective_that_is_marked_stands_for_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, clock = [0], CountingClock()
+    monkeypatch.setattr(collectives, "perf_counter_ns", lambda: now[0])
+    log = recorder_of(clock)
+    wrapped(monkeypatch, log, "all_gather")
+    replay = Replay(log)
+
+    def normalise(_log: Recorder) -> None:
+        now[0] += MS
+        for _ in range(96):
+            dist.all_gather([], torch.ones(1))
+
+    for number in range(12):
+        take_step(log, number, normalise)
+    barrier = [row[6] for row in read(replay, clock)]
+    assert set(barrier[4:]) == {96.0}, "a mark is a millisecond after the one before"
+    assert clock.given < 12 * 2 * 96
+
+
+def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, clock = stand_in(monkeypatch), CountingClock()
+    log = recorder_of(clock, on_cpu=False)
+    replay = Replay(log)
+    take_step(log, 0)
+    for count in (3.0, 5.0):
+        log.logged(on_device(0.5), on_device(count))
+    log.logged(None, 4)
+    take_step(log, 1)
+    replay.drain()
+    assert OnDevice.read_by == []
+    assert len(device.recorded) == 4
+    (record,) = replay.finished
+    assert not record.readable(clock), "the device has not come so far"
+    device.passed = True
+    assert record.readable(clock)
+    assert resolve(record, clock, 0.0).values[SAMPLES] == 12.0
+
+
+def test_the_buffer_for_copies_is_on_the_host_whatever_the_default_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    torch.set_default_device("meta")
+    try:
+        reader = LossReader(on_cpu=False)
+    finally:
+        torch.set_default_device(None)
+    handle = reader.take(on_device(2.5))
+    device.passed = True
+    assert handle.value() == 2.5
+
+
+def test_copies_reuse_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    reader, value = LossReader(on_cpu=False), on_device(1.0)
+    first = reader.take(value)
+    for _ in range(10_000):
+        reader.take(value)
+    assert len({id(event) for event, _ in device.recorded}) < 5000
+    assert first.ready(), "it will never be any readier"
+    assert first.value() != first.value(), "its place was taken: unknown"
+
+
+def test_a_mark_follows_the_current_stream_and_makes_no_object_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    clock = CudaClock(torch.device("cuda", 0))
+    for stream in (0, 0, 7, 7, 7, 0):
+        device.stream = stream
+        clock.mark()
+    assert [stream for _, stream in device.recorded] == [0, 0, 7, 7, 7, 0]
+    assert device.streams_made == 3
+
+
+@pytest.mark.parametrize("library", ["libamdhip64.so", "libamdhip64.so.6"])
+def test_on_rocm_polling_keeps_out_of_captures(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    modes = []
+
+    class Library:
+        def __init__(self, name: str) -> None:
+            if name != library:
+                raise OSError(name)
+
+        def hipThreadExchangeStreamCaptureMode(self, mode: Any) -> None:  # noqa: N802 (the driver's name)
+            modes.append(mode._obj.value)
+
+    stand_in_on_rocm(monkeypatch, Library)
+    CudaClock(torch.device("cuda", 0)).read_here()
+    assert modes == [1]
+
+
+def test_where_rocm_cannot_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    stand_in_on_rocm(monkeypatch, missing)
+    with pytest.raises(RuntimeError, match="ROCm"):
+        CudaClock(torch.device("cuda", 0))
+
+
+def stand_in_on_rocm(patch: pytest.MonkeyPatch, library: Callable[[str], Any]) -> Device:
+    patch.setattr(torch.version, "hip", "6.2")
+    patch.setattr(torch.cuda, "set_device", lambda _device: None)
+    patch.setattr(ctypes, "CDLL", library)
+    return stand_in(patch)
+
+
+def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    replay = Replay(log)
+    for _ in range(7 * MAX_SPANS):
+        collective(log)
+    replay.drain()
+    take_step(log, 0)
+    take_step(log, 1)
+    replay.drain()
+    (record,) = replay.finished
+    assert len(record.marks()) < 5 * MAX_SPANS

@@ -180,13 +180,14 @@ def status(
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
+    marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:
     """Diagnose a table made from logs."""
     from ddpmon.commands.diagnose import diagnose as command
 
-    leave(command(table, as_json, fail_on.value if fail_on else None))
+    leave(command(table, as_json, fail_on.value if fail_on else None, of_marks=marks))
 
 
 @app.command()

@@ -1,8 +1,8 @@
 """What crosses the store: frames as msgpack, their bounds, and how they are encoded and decoded.
 
 Durations are milliseconds, sizes bytes, wall-clock times Unix seconds (for display only: no clocks are compared).
-Step records travel as columns: one int64 column of step numbers and one little-endian float32 column a quantity,
-with NaN where a value is missing.
+Step records travel as columns: one int64 column of step numbers and one little-endian float32 column a quantity
+(float16 for the host's side of a device's steps), with NaN where a value is missing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from ddpmon.parts import (
 
 SCHEMA_VERSION = 1
 
+PHASES = ("input", "forward", "backward", "optimizer", "other")
+# Where the clock is a device's: the host time of each phase, how long the device waited for other ranks meanwhile, the
+# host time from the last gradient to the sync point, and the host's lead over the device as it launches the forward.
+HOST_COLUMNS = (*(f"host_{name}" for name in PHASES), *(f"held_{name}" for name in PHASES), "host_exposed", "lead")
 STEP_COLUMNS = (
     "duration",
     "input",
@@ -42,8 +46,8 @@ STEP_COLUMNS = (
     "gc",  # time inside Python's garbage collector, whatever phase it fell into
     "loss",
     "samples",
+    *HOST_COLUMNS,
 )
-PHASES = ("input", "forward", "backward", "optimizer", "other")
 MAX_ROWS = 1024
 MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
@@ -63,7 +67,7 @@ class StepColumns(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
     Attributes:
         step: n little-endian int64, ascending: synchronising steps counted from 0.
-        values: column name (of `STEP_COLUMNS`) -> n little-endian float32.
+        values: column name (of `STEP_COLUMNS`) -> n little-endian float32; those of `HOST_COLUMNS` are float16.
         stride: steps that one row stands for (its values are then means over them).
     """
 
@@ -259,9 +263,9 @@ def _check_steps(key: str, columns: StepColumns) -> None:
     for name, column in values.items():
         if name not in STEP_COLUMNS:
             raise FrameError(f"{key}: unknown step column {name!r}")
-        if len(column) != 4 * rows:
+        if len(column) != (2 if name in HOST_COLUMNS else 4) * rows:
             raise FrameError(f"{key}: column {name} has {len(column)} bytes for {rows} steps")
-    if len(_layouts) < _MOST_LAYOUTS:
+    if len(_layouts) < _MOST_LAYOUTS and HOST_COLUMNS[0] not in values:
         _layouts.add((*values,))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.schema import (
+    HOST_COLUMNS,
     MAX_FRAME_BYTES,
     MAX_ROWS,
     STEP_COLUMNS,
@@ -30,7 +31,8 @@ from ddpmon.schema import (
 
 
 def steps(count: int = 3, **columns: bytes) -> StepColumns:
-    values = {name: struct.pack(f"<{count}f", *range(count)) for name in STEP_COLUMNS}
+    codes = {name: "e" if name in HOST_COLUMNS else "f" for name in STEP_COLUMNS}
+    values = {name: struct.pack(f"<{count}{code}", *range(count)) for name, code in codes.items()}
     return StepColumns(struct.pack(f"<{count}q", *range(count)), {**values, **columns}, stride=2)
 
 

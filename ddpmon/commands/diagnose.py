@@ -18,10 +18,10 @@ SCHEMA_VERSION = 1
 OK, FOUND, USAGE = 0, 1, 2
 
 
-def diagnose(table: str, as_json: bool, fail_on: Severity | None) -> int:
-    """Judge the table and print what was found; returns the exit code."""
+def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool = False) -> int:
+    """Judge the table, of steps or of marks, and print what was found; returns the exit code."""
     try:
-        verdict = _judge(table)
+        verdict = _judge(table, of_marks)
     except TableError as error:
         complain(str(error))
         return USAGE
@@ -33,14 +33,14 @@ def diagnose(table: str, as_json: bool, fail_on: Severity | None) -> int:
     return FOUND if fail_on is not None and _found(verdict, fail_on) else OK
 
 
-def _judge(table: str) -> TableVerdict:
+def _judge(table: str, of_marks: bool) -> TableVerdict:
     if table == "-":
         stream = getattr(sys.stdin, "buffer", None)  # there is no sys.stdin where it is closed
         if not isinstance(stream, io.BufferedReader):
             raise TableError("standard input is closed")
-        return judge_table(stream, "standard input")
+        return judge_table(stream, "standard input", of_marks=of_marks)
     with Path(table).open("rb") as stream:
-        return judge_table(stream, table)
+        return judge_table(stream, table, of_marks=of_marks)
 
 
 def _complain_of_rows(verdict: TableVerdict) -> None:

@@ -30,6 +30,26 @@ left empty, and a row, rank or column that is not there, is missing, not zero. D
 
 duration_ms alone is refused: under synchronous DDP every rank's step takes equally long.
 
+With --marks, TABLE has one row per mark instead, for example from a profiler's trace:
+
+\b
+  step,rank,mark,host_ms,device_ms
+  7,0,forward,1041.22,1041.30
+
+\b
+  step       the training loop's iteration; its optimizer marks come after
+             synced
+  mark       input (the loader has returned; host time only), forward
+             (begins), forwarded (has ended), ready (last gradient computed),
+             synced (all reduced), optimizer (begins), optimized (has ended);
+             forward, ready and synced are needed
+  host_ms    when the host recorded it
+  device_ms  when the device passed it; empty where there is no device time
+  rank, node as above
+
+Both clocks may count from any moment, another one on each rank. With device times, ranks are judged by their own pace:
+the time that a step would take if the rank never waited for the others.
+
 Findings that were over before the table's end are shown too, and count for --fail-on with their worst severity. Rows
 that cannot be read are named by line on stderr, and left out.
 

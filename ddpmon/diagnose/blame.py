@@ -18,8 +18,13 @@ _ADVICE = {
     "other": "check what only {this} does between the phases: logging, checkpoints, host code",
     "work": "the whole step is slower on {this}: check clocks, other processes, sequence lengths",
 }
+_LAUNCHES = (
+    "check the CPUs of {this}, not the GPU: clocks, other processes on its cores, too many threads, garbage "
+    "collection, Python code between the kernels"
+)
 UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
 _COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
+_WIDE_PCT = 2.0  # points between the least and the most: a narrower range is shown as one number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +72,13 @@ def blame(
     phase, cause, cost = phase_of(numbers), cause_of(numbers), numbers["cost_pct"]
     hidden = numbers.get("hidden_ms", 0.0)
     because = f", of which {ms(hidden)} is hidden behind the transfer" if hidden > 0 else ""
+    because += _launched_slowly(named, numbers)
     because += f"; {cause}" if cause else ""
-    advice = advice_on(phase, named.this) if phases_tell(numbers) else UNKNOWN_PHASE
     return Finding(
         kind=named.kind,
         severity=case.severity(cost),
         summary=f"{named.name} {named.is_late} by {by} {rhythm} in {_where(numbers)} {when}{because}. "
-        f"Costs {pct(cost)} % of the run's time.",
+        f"{_costs(numbers)} of the run's time.",
         ranks=who[0],
         nodes=(who[1],),
         phase=phase,
@@ -82,13 +87,37 @@ def blame(
         since_is_bound=since[1],
         cost_pct=cost,
         evidence=numbers,
-        advice=advice,
+        advice=_advice(named, phase, numbers),
     )
 
 
 def advice_on(phase: str, this: str = "this rank") -> str:
     """What to check on somebody who is late in this phase."""
     return _ADVICE[phase].format(this=this)
+
+
+def _advice(named: Named, phase: str, numbers: Numbers) -> str:
+    if not phases_tell(numbers):
+        return UNKNOWN_PHASE
+    return _LAUNCHES.format(this=named.this) if "launch_ms" in numbers else advice_on(phase, named.this)
+
+
+def _costs(numbers: Numbers) -> str:
+    """What the lateness costs, as a range where only wide bounds are known."""
+    least, most = numbers["cost_pct"], numbers.get("cost_most_pct", 0.0)
+    if most < least + _WIDE_PCT:
+        return f"Costs {pct(least)} %"
+    return f"Costs at least {pct(least)} %, at most {pct(most)} %"
+
+
+def _launched_slowly(named: Named, numbers: Numbers) -> str:
+    """Why it is late, where its device waits for its host."""
+    if "launch_ms" not in numbers:
+        return ""
+    wait = ms(numbers["launch_ms"])
+    if named.it == "it":
+        return f"; its kernels are launched slowly: its GPU waits {wait} a step for its CPU"
+    return f"; their kernels are launched slowly: their GPUs wait {wait} a step for their CPUs"
 
 
 def _where(numbers: Numbers) -> str:
@@ -107,7 +136,8 @@ def with_command(found: Finding, run: Run) -> Finding:
     state = run.ranks[found.ranks[0]] if found.ranks and found.advice else None
     if state is None or state.frame.pid <= 0 or found.kind == "uneven_work":
         return found
-    gpu = run.gpu_of(found.ranks[0]) if found.phase in _COMPUTES else None
+    on_gpu = found.phase in _COMPUTES and "launch_ms" not in found.evidence
+    gpu = run.gpu_of(found.ranks[0]) if on_gpu else None
     host, pid = state.frame.host, state.frame.pid
     if found.kind == "slow_node":
         command = on_host(host, "nvidia-smi" if gpu is not None else "top")

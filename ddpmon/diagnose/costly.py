@@ -76,10 +76,12 @@ class CostlyRanks:
         rows = np.flatnonzero(ledger.who == case.key)
         suspects = np.flatnonzero(np.isin(ledger.who, [*named, *(other.key for other in self.cases)]))
         peers = np.delete(ledger.who, suspects)
-        normal = Others(run, ledger.steps[chosen], peers if peers.size else np.delete(ledger.who, rows))
+        normal = Others(run, ledger.steps[chosen], peers if peers.size else np.delete(ledger.who, rows), own=ledger.own)
         numbers = normal.compare(run, ledger.who[rows])
         span = np.arange(len(ledger.steps)) >= int(chosen[0])
         numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, chosen, span)
+        if ledger.own is not None:
+            numbers["cost_most_pct"] = cost_of_steps(ledger, rows, suspects, chosen, span, at_most=True)
         numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
         since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)

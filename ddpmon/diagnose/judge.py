@@ -13,6 +13,7 @@ from ddpmon.diagnose.doubled import find_doubled
 from ddpmon.diagnose.failed import find_failed
 from ddpmon.diagnose.finding import SEVERITIES, Finding
 from ddpmon.diagnose.gc_pauses import GcRule
+from ddpmon.diagnose.hidden import HiddenPace
 from ddpmon.diagnose.imbalance import UnevenWork
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.losses import LossJumpRule
@@ -41,6 +42,7 @@ class Judge:
         self._ledger = Ledger()
         self._stragglers = Stragglers()
         self._costly = CostlyRanks()
+        self._hidden = HiddenPace()
         self._together = LateTogether()
         self._uneven = UnevenWork()
         self._pace = Pace()
@@ -70,6 +72,7 @@ class Judge:
         ledger.update(run, alive(run, ages))
         found = self._stragglers.update(run, ledger, set(self._costly.cases.keys))
         found += self._costly.update(run, ledger, self._stragglers.suspects)
+        found += self._hidden.update(ledger, {rank for each in found for rank in each.ranks})
         found += self._together.update(run, ledger, explained=any(each.severity != "info" for each in found))
         found += self._uneven.update(ledger, explained=bool(found))
         found += self._pace.update(run, ledger, found)
@@ -79,7 +82,7 @@ class Judge:
     def _slow_no_more(self) -> list[Finding]:
         """The lateness and slowness that is over."""
         cleared = [*self._stragglers.cleared]
-        for rule in (self._costly, self._together, self._uneven, self._pace):
+        for rule in (self._costly, self._hidden, self._together, self._uneven, self._pace):
             cleared += rule.cases.cleared
         return cleared
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.ratios import work_ratios
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.diagnose.tail import Tail
@@ -32,6 +33,7 @@ class Ledger:
         hosts: [g] host names, in order of their first rank; containers may share one. host_of: [n] the place of each
             rank's host there.
         host_keys: [g] what tells hosts apart: name and node number.
+        own: the ranks' own pace, where their clock is a device's; None where work is right as it was measured.
     """
 
     def __init__(self) -> None:
@@ -39,6 +41,7 @@ class Ledger:
         self.hosts: tuple[str, ...] = ()
         self.host_keys: tuple[tuple[str, int], ...] = ()
         self.host_of: I64 = np.empty(0, np.int64)
+        self.own: OwnPaces | None = None
         self._looked_at = -1
         self._begin(1)
 
@@ -48,6 +51,7 @@ class Ledger:
         self._top_row = Tail(1, room, np.int64)
         self._job = Tail(len(JOB), room, np.float64)
         self._work, self._ratios, self._host_ratios = Tail(n, room), Tail(n, room), Tail(g, room)
+        self._most = self._work if self.own is None else Tail(n, room)
 
     @property
     def steps(self) -> I64:
@@ -57,8 +61,13 @@ class Ledger:
 
     @property
     def work(self) -> F32:
-        """[n, T] work in ms."""
+        """[n, T] work in ms; of own pace, which may be known within bounds only, the least."""
         return self._work.view
+
+    @property
+    def most(self) -> F32:
+        """[n, T] the most that own pace may be; where the clock is the host's, the same as `work`."""
+        return self._most.view
 
     @property
     def one_host(self) -> bool:
@@ -67,7 +76,7 @@ class Ledger:
 
     @property
     def ratios(self) -> F32:
-        """[n, T] work over the median of the others' work; NaN where there is no other."""
+        """[n, T] work over the median of the others' most; NaN where there is no other."""
         return self._ratios.view
 
     @property
@@ -84,8 +93,9 @@ class Ledger:
     def job(self, name: str) -> NDArray[np.float64]:
         """[T] one of the job's figures.
 
-        Of the ranks' `work` the lower median (typical), mean, longest (top) and second longest; the median duration;
-        the least exposed (transfer); the range of waits (spread); the sum of samples.
+        Of the ranks' `work` the lower median (typical), mean, longest (top), and the longest of the others (second),
+        these at their most; the median duration; the least exposed (transfer); the range of waits (spread); the sum of
+        samples.
         """
         view: NDArray[np.float64] = self._job.view[JOB.index(name)]
         return view
@@ -94,11 +104,17 @@ class Ledger:
         """Take in what has been finished since the last call by `ranks` [world]; starts anew when these change."""
         who = np.flatnonzero(ranks & (run.rings.last >= 0))
         newest = int(run.rings.last[who].min()) if who.size else -1
-        if not np.array_equal(who, self.who) or newest < self._looked_at:
+        of_device = run.rings.of_device and self.own is None
+        if of_device:
+            self.own = OwnPaces(run.info.world_size, run.rings.capacity)
+        if of_device or not np.array_equal(who, self.who) or newest < self._looked_at:
             self._restart(run, who)
         if not who.size or newest <= self._looked_at:
             return
-        steps = self._usable(run, run.finished_after(self._looked_at, who))
+        finished = run.finished_after(self._looked_at, who)
+        if self.own is not None:
+            self.own.feed(run, who, finished)
+        steps = self._usable(run, finished)
         self._looked_at = newest
         for start in range(0, len(steps), _CHUNK):
             self._append(run, steps[start : start + _CHUNK])
@@ -128,16 +144,22 @@ class Ledger:
         known = ~np.isnan(take["work"]).any(axis=0)
         if not known.all():  # a rank whose waits are not known cannot be compared at that step
             steps, take = steps[known], {name: table[:, known] for name, table in take.items()}
-        work = take["work"]
+        work = most = take["work"]
+        if self.own is not None:
+            work, most = (self.own.take(name, steps, self.who) for name in ("least", "most"))
+            take["work"] = work
+            self._most.append(most)
         none = np.full_like(work, np.nan)
         self._steps.append(steps[None])
         self._work.append(work)
-        self._ratios.append(work_ratios(work) if len(work) > 1 else none)
-        self._host_ratios.append(self._by_host(work))
+        self._ratios.append(work_ratios(work, most) if len(work) > 1 else none)
+        by_host = self._by_host(work)
+        self._host_ratios.append(work_ratios(by_host, self._by_host(most)) if len(self.hosts) > 1 else by_host)
         self._top_row.append(work.argmax(axis=0)[None])
-        self._job.append(_figures(take))
+        self._job.append(_figures(take, most))
 
     def _by_host(self, work: F32) -> F32:
+        """[g, T] the median of each host's ranks; NaN with one host."""
         if len(self.hosts) < 2:
             return np.full((len(self.hosts), work.shape[1]), np.nan, np.float32)
         counts = np.bincount(self.host_of, minlength=len(self.hosts))
@@ -146,10 +168,10 @@ class Ledger:
         for count in np.unique(counts).tolist():  # hosts of one size together
             alike = np.flatnonzero(counts == count)
             medians[alike] = np.median(work[order[starts[alike][:, None] + np.arange(count)]], axis=1)
-        return work_ratios(medians)
+        return medians
 
 
-def _figures(take: dict[str, F32]) -> Array:
+def _figures(take: dict[str, F32], most: F32) -> Array:
     work, wait = take["work"].astype(np.float64), take["wait"].astype(np.float64)
     n = len(work)
     last = max(n - 2, 0)
@@ -164,4 +186,19 @@ def _figures(take: dict[str, F32]) -> Array:
         "spread": wait.max(axis=0) - wait.min(axis=0),
         "samples": np.nansum(take["samples"], axis=0),
     }
+    if most is not take["work"]:
+        figures |= _within_bounds(work, most.astype(np.float64))
     return np.array([figures[name] for name in JOB], np.float64)
+
+
+def _within_bounds(work: Array, most: Array) -> dict[str, Array]:
+    """Where work has bounds the others are at their most; nobody is then longer than the longest."""
+    top, holder = work.max(axis=0), work.argmax(axis=0)
+    others = most.copy()
+    others[holder, np.arange(work.shape[1])] = 0.0
+    bounded = np.minimum(most, top)
+    return {
+        "typical": np.sort(bounded, axis=0)[(len(work) - 1) // 2],
+        "mean": bounded.mean(axis=0),
+        "second": np.minimum(others.max(axis=0), top),
+    }

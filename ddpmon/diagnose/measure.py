@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.diagnose.wording import ms
+from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
@@ -23,6 +25,8 @@ _WAIT_SHARE = 0.5
 _HEAVY = 3.0  # times what it is usually late by: in such a step all of it is lateness
 _HIDDEN_SHARE = 0.25
 _BEFORE = 50
+_LAUNCHED = ("forward", "backward", "optimizer")
+_MOSTLY, _AS_LONG = 0.5, 0.9
 
 Numbers = dict[str, float]
 
@@ -35,19 +39,23 @@ class Others:
         steps: [T] where to look.
         peers: rank numbers; of many, 256 spread over all are asked.
         columns: which columns; to `compare`, all of them.
+        own: the ranks' own pace, which stands for their work and its phases; None where these are as measured.
     """
 
-    def __init__(self, run: Run, steps: I64, peers: I64, columns: Sequence[str] = COLUMNS) -> None:
+    def __init__(
+        self, run: Run, steps: I64, peers: I64, columns: Sequence[str] = COLUMNS, own: OwnPaces | None = None
+    ) -> None:
         self.steps = steps
+        self._own = own
         asked = peers[:: -(-len(peers) // _SAMPLE)]
-        tables = {name: run.rings.take(name, steps, asked) for name in columns}
+        tables = {name: self._take(run, name, asked, "most") for name in columns}
         self.normal = {name: np.median(np.nan_to_num(table), axis=0) for name, table in tables.items()}
 
     def compare(self, run: Run, ranks: I64) -> Numbers:
         """Medians over the steps in ms: `ranks` (the median one, if several) against the others."""
-        own = {name: np.median(np.nan_to_num(run.rings.take(name, self.steps, ranks)), axis=0) for name in COLUMNS}
+        own = {name: np.median(np.nan_to_num(self._take(run, name, ranks, "least")), axis=0) for name in COLUMNS}
         excess = {name: float(np.median(own[name] - self.normal[name])) for name in COLUMNS}
-        return {
+        numbers = {
             "work_ms": float(np.median(own["work"])),
             "others_work_ms": float(np.median(self.normal["work"])),
             "excess_ms": excess["work"],
@@ -57,6 +65,29 @@ class Others:
             "gc_ms": float(np.mean(own["gc"] - self.normal["gc"])),
             "samples_ratio": _ratio(own["samples"], self.normal["samples"]),
         }
+        return numbers | self._launches(run, ranks, numbers)
+
+    def _launches(self, run: Run, ranks: I64, numbers: Numbers) -> Numbers:
+        """How long a step the devices of `ranks` wait for their hosts in the phases of the excess, where these set it.
+
+        So they do where the host takes as long for a phase as its device does, without being far ahead of it.
+        """
+        phase = phase_of(numbers)
+        phases = _LAUNCHED if phase == "work" else [phase]
+        if self._own is None or not {*phases} <= {*_LAUNCHED}:
+            return {}
+        host = np.sum([run.rings.take(f"host_{name}", self.steps, ranks) for name in phases], axis=0)
+        own = np.sum([self._own.take(f"least_{name}", self.steps, ranks) for name in phases], axis=0)
+        close = np.nan_to_num(self._own.take("close", self.steps, ranks)).mean() >= _MOSTLY
+        longer = sum(numbers[f"excess_{name}_ms"] for name in phases)
+        by_host = close and longer > 0 and median(host) >= _AS_LONG * median(own)
+        return {"launch_ms": longer} if by_host else {}
+
+    def _take(self, run: Run, name: str, ranks: I64, bound: str) -> F32:
+        """[ranks, T] a column; of own pace the bound that is meant."""
+        if self._own is None or name not in ("work", *PHASES):
+            return run.rings.take(name, self.steps, ranks)
+        return self._own.take(bound if name == "work" else f"{bound}_{name}", self.steps, ranks)
 
 
 def _waits_less(less: F32, excess: float) -> float:
@@ -98,21 +129,32 @@ def cause_of(numbers: Numbers) -> str | None:
     return f"garbage collection takes {ms(numbers['gc_ms'])} of it" if collected else None
 
 
-def cost_pct(ledger: Ledger, rows: I64, suspects: I64, at: I64) -> float:
+def cost_pct(ledger: Ledger, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:
     """What the job would save without the lateness of `rows`, in percent of its time at the places `at` on record."""
-    return cost_of_steps(ledger, rows, suspects, at, at)
+    return cost_of_steps(ledger, rows, suspects, at, at, at_most=at_most)
 
 
-def cost_of_steps(ledger: Ledger, rows: I64, suspects: I64, late: I64, over: I64 | NDArray[np.bool_]) -> float:
+def cost_of_steps(
+    ledger: Ledger,
+    rows: I64,
+    suspects: I64,
+    late: I64,
+    over: I64 | NDArray[np.bool_],
+    *,
+    at_most: bool = False,
+) -> float:
     """What the job would save without the lateness of `rows` in the steps `late`, in percent of its time `over` some.
 
     The what-if of a synchronous step (reference/detection.md, section 1.2): the longest work as it is, less the longest
     as it would be, with each of `rows` at its work without what it is usually late by, and every other suspect left
     out. A step in which it is late by more than three times that is taken for a normal one.
+
+    Where work has bounds this is the least that the job would save, or, with `at_most`, the most.
     """
-    work = ledger.work[:, late]
-    healthy = np.delete(work, suspects, axis=0)
-    peers = healthy if len(healthy) else work
+    bounds = (ledger.most, ledger.work) if at_most else (ledger.work, ledger.most)
+    work, others = (bound[:, late] for bound in bounds)
+    healthy = np.delete(others, suspects, axis=0)
+    peers = healthy if len(healthy) else others
     normal = np.median(peers[:: -(-len(peers) // _SAMPLE)], axis=0)
     above = work[rows] - normal
     usual = np.maximum(0, np.median(above, axis=1, keepdims=True))

@@ -39,6 +39,7 @@ class Pace:
         self._duration, self._together, self._transfer = Shift(), Shift(), Shift()
         self._normal: Numbers = {}
         self._most_are_late = False  # the typical rank is then one of those that are named
+        self._bounded = False  # what all ranks take is known within bounds only: then the step itself must be longer
         self._judged = -1
         self._shown = self._together  # what the job was last seen to be slower by
 
@@ -49,7 +50,7 @@ class Pace:
         named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
         self._most_are_late = 2 * len(late) > len(ledger.who)
-        somebody = bool(named)
+        somebody, self._bounded = bool(named), ledger.own is not None
         for place in np.flatnonzero(ledger.steps > self._judged).tolist():
             self._turn(run, ledger, place, somebody=somebody)
         if len(ledger.steps):
@@ -94,7 +95,7 @@ class Pace:
 
     def _slower(self, *, somebody: bool) -> Shift | None:
         """What shows that the job is slower: what all ranks take, or the step where nobody is known to hold it up."""
-        if self._together.high and not self._most_are_late:
+        if self._together.high and not self._most_are_late and (self._duration.high or not self._bounded):
             return self._together
         return self._duration if self._duration.high and not somebody else None
 

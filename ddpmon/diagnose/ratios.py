@@ -38,9 +38,12 @@ class Verdicts:
     low: NDArray[np.bool_]
 
 
-def work_ratios(work: F32) -> F32:
-    """[n, T] each rank's work over the median of the others at the same step. n >= 2, no NaN."""
-    ratios: F32 = (work / np.maximum(others_medians(work), _TINY_MS)).astype(np.float32)
+def work_ratios(work: F32, most: F32) -> F32:
+    """[n, T] each rank's work over the median of the others' most at the same step. n >= 2, no NaN.
+
+    The two are the same but where work is known within bounds.
+    """
+    ratios: F32 = (work / np.maximum(others_medians(most), _TINY_MS)).astype(np.float32)
     return ratios
 
 

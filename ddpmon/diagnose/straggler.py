@@ -64,7 +64,7 @@ class Stragglers:
         suspects = np.flatnonzero(np.isin(ledger.who, [*self.suspects]))
         of_hosts = np.flatnonzero(np.isin(ledger.host_of, [place for place, _ in late_hosts]))
         suspects = np.union1d(suspects, of_hosts)
-        normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects))
+        normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects), own=ledger.own)
         for place, case in late_hosts:
             rows = np.flatnonzero(ledger.host_of == place)
             self._describe(run, ledger, case, ledger.host_ratios[place], rows, suspects, normal)
@@ -109,7 +109,7 @@ class Stragglers:
             return
         if not case.high:
             steps = steps[: int(np.searchsorted(steps, case.confirmed_at or 0, side="right"))]
-            normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects))
+            normal = Others(run, steps[-WINDOW:], _peers(ledger, suspects), own=ledger.own)
         window = slice(len(steps) - WINDOW, len(steps))
         if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
             since, bound = _onset(steps, ratios, case.confirmed_at or 0)
@@ -124,6 +124,8 @@ class Stragglers:
         numbers |= {"hidden_ms": hidden} if hidden > 0 else {}
         lost = 1 - hidden / numbers["excess_ms"]
         numbers["cost_pct"] = lost * cost_pct(ledger, rows, suspects, at)
+        if ledger.own is not None:
+            numbers["cost_most_pct"] = lost * cost_pct(ledger, rows, suspects, at, at_most=True)
         who = (ledger.who[rows], ledger.hosts[ledger.host_of[rows[0]]])
         found = _finding(case, who, (since, bound), numbers)
         worst = _worst(ledger, rows, normal)

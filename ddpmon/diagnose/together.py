@@ -81,7 +81,7 @@ def _saved(ledger: Ledger, rows: I64, part: slice) -> float:
     at = _late_steps(ledger, rows, part)
     if not _FEWEST <= len(at) <= STEADY * (part.stop - part.start):
         return 0.0
-    rest = np.delete(ledger.work[:, at], rows, axis=0).max(axis=0)
+    rest = np.delete(ledger.most[:, at], rows, axis=0).max(axis=0)
     saved = np.maximum(0, ledger.job("top")[at] - rest).sum()
     return float(saved / max(1e-9, ledger.job("duration")[part].sum()))
 
@@ -116,7 +116,7 @@ def _described(run: Run, ledger: Ledger, case: Case, ranks: Sequence[int]) -> Fi
     if not own.at.size or not peers.size:
         return None
     at = own.at[own.at >= own.first][-_DESCRIBED:]
-    numbers = Others(run, ledger.steps[at], peers).compare(run, ledger.who[rows])
+    numbers = Others(run, ledger.steps[at], peers, own=ledger.own).compare(run, ledger.who[rows])
     span = np.arange(len(ledger.steps)) >= int(at[0])
     numbers["cost_pct"] = cost_of_steps(ledger, rows, rows, at, span)
     numbers["hit_steps"], numbers["one_step_in"] = float(len(at)), own.gap

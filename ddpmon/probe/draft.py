@@ -14,6 +14,7 @@ from ddpmon.probe.failure import Report
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.machine import Machine
+from ddpmon.probe.pace import HostTimes
 from ddpmon.probe.record import StepRecord, resolve
 from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.replay import Replay
@@ -41,6 +42,7 @@ class Draft:
         self._me = identity
         self._recorder = recorder
         self._replay = Replay(recorder)
+        self._host_times = HostTimes(recorder.clock)
         self.reducer_log = reducer_log
         self._machine = machine
         self._run = run
@@ -76,7 +78,7 @@ class Draft:
         while replay.finished and self._readable(replay.finished[0]):
             record = replay.finished.popleft()
             try:
-                row = resolve(record, clock, monotonic())
+                row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue

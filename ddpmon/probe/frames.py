@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import struct
 import sys
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ddpmon.probe.record import NAN, StepRow
-from ddpmon.schema import MAX_BUCKETS, STEP_COLUMNS, BucketColumns, Mark, StepColumns
+from ddpmon.schema import HOST_COLUMNS, MAX_BUCKETS, STEP_COLUMNS, BucketColumns, Mark, StepColumns
 
 FRAME_ROWS = 256
 OLDER_ROWS = 256
 _ALWAYS_S = 2.5  # a frame holds these seconds, thinned if it must
 _AT_MOST_S = 8.0  # and as much as this where it fits: it outlasts the pause between two history frames
 _BUCKET_CELLS = 8192
+_LARGEST_HALF = 65504.0
 
 
 class Window:
@@ -118,7 +120,7 @@ def columns(rows: Iterable[StepRow], stride: int = 1) -> StepColumns:
     values = {}
     for column, numbers in zip(STEP_COLUMNS, _transposed(rows), strict=False):  # of no rows no column is left
         if any(number == number for number in numbers):
-            values[column] = packed("f", numbers)
+            values[column] = halves(numbers) if column in HOST_COLUMNS else packed("f", numbers)
     return StepColumns(step=packed("q", [row.step for row in rows]), values=values, stride=stride)
 
 
@@ -138,6 +140,11 @@ def bucket_columns(rows: Sequence[StepRow]) -> BucketColumns | None:
 def marks(rows: Iterable[StepRow]) -> list[Mark]:
     """The user's phases of these rows, the newest 64."""
     return [Mark(row.step, name[:64], ms) for row in rows for name, ms in row.marks][-64:]
+
+
+def halves(numbers: Sequence[float]) -> bytes:
+    """Numbers as little-endian float16; what that cannot hold is unknown."""
+    return struct.pack(f"<{len(numbers)}e", *[number if abs(number) <= _LARGEST_HALF else NAN for number in numbers])
 
 
 def packed(code: str, numbers: Sequence[float]) -> bytes:

@@ -22,6 +22,7 @@ class StepRecord:
         ready: mark of the last gradient's readiness. sync: mark of this step's sync point.
         spans: (column, start mark, end mark, the column that this span lies within or None).
         input_ns: host time inside the DataLoader's `__next__`. gc_ns: inside the garbage collector.
+        loads: where the clock is a device's, when those calls began and ended on the host's clock.
         counts: samples that were still on the device when they were logged; they add to `samples`.
         buckets: per bucket (index, bytes, launch mark, done mark), in order of launch.
         taken: every mark that came while this step was the open one, for a clock that takes its marks back.
@@ -34,6 +35,7 @@ class StepRecord:
         "gc_ns",
         "input_ns",
         "input_waits",
+        "loads",
         "losses",
         "marked",
         "ready",
@@ -54,6 +56,7 @@ class StepRecord:
         self.input_ns = 0
         self.gc_ns = 0
         self.input_waits: list[tuple[Any, Any]] | None = None  # the rare lists are made when there is something in them
+        self.loads: list[tuple[int, int]] | None = None
         self.marked: list[tuple[str, int]] | None = None
         self.losses: list[Any] = []
         self.samples = NAN
@@ -75,7 +78,10 @@ class StepRecord:
 
 @dataclass(slots=True)
 class StepRow:
-    """One finished step in numbers: `values` in the order of `schema.STEP_COLUMNS`, milliseconds, NaN where unknown."""
+    """One finished step in numbers: `values` in the order of `schema.STEP_COLUMNS`, milliseconds, NaN where unknown.
+
+    Where the clock is the host's, the columns of the host are not there.
+    """
 
     step: int
     at: float  # when it was read, monotonic seconds
@@ -91,8 +97,15 @@ class StepRow:
         return self.values[0]
 
 
-def resolve(record: StepRecord, clock: Clock, at: float) -> StepRow:
-    """Turn a finished record's marks into milliseconds (DESIGN section 3)."""
+def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] = ()) -> StepRow:
+    """Turn a finished record's marks into milliseconds (DESIGN section 3).
+
+    Args:
+        record: the step.
+        clock: of its marks.
+        at: when it is read, monotonic seconds.
+        host: the values of `schema.HOST_COLUMNS`; none where the clock is the host's.
+    """
     ms = clock.ms
     spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0, "barrier": 0.0}
     spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, clock)
@@ -115,6 +128,7 @@ def resolve(record: StepRecord, clock: Clock, at: float) -> StepRow:
         record.gc_ns / 1e6,
         sum(losses) / len(losses) if losses else NAN,
         _samples(record),
+        *host,
     )
     row = StepRow(record.step, at, values)
     if not math.isfinite(values[10]):

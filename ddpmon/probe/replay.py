@@ -216,6 +216,8 @@ class Replay:
         if not self._outer:
             if not self._loads:  # a load within a load counts once
                 self._open.input_ns += ns
+                if not self._host_clock:
+                    self._open.loads = _kept(self._open.loads, (at - ns, at))
             if loader is not None:  # an evaluation's loader is not the training's
                 self.loader = loader
         self.phase, self._since = before, at

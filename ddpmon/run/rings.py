@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.schema import StepColumns
+from ddpmon.schema import HOST_COLUMNS, StepColumns
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -35,7 +35,8 @@ class Rings:
 
     Attributes:
         step: [world, capacity] the step in each slot, -1 where there is none.
-        column: name -> [world, capacity] float32, NaN where unknown.
+        column: name -> [world, capacity] float32, NaN where unknown. Those of the host are there once a rank has sent
+            them: its clock is then a device's.
         last: [world] the newest step on record, -1 where there is none.
         set_aside: records that could not be true (a duration that is 0, negative or infinite, waits far longer than
             the step) and were left out.
@@ -56,6 +57,11 @@ class Rings:
         self.set_aside = 0
         self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
         self.changed_from = 0
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the ranks' clock is a device's."""
+        return "lead" in self.column
 
     def clear(self, rank: int) -> None:
         """Forget a rank that has started anew."""
@@ -79,7 +85,10 @@ class Rings:
         new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
         tables = zip(*[columns.values.values() for _, columns in records], strict=True)  # all in the order of `names`
         values: dict[str, F32] = {
-            name: np.frombuffer(b"".join(parts), "<f4")[new] for name, parts in zip(names, tables, strict=True)
+            name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")[new].astype(
+                np.float32, copy=False
+            )
+            for name, parts in zip(names, tables, strict=True)
         }
         steps, who, cells = steps[new], who[new], cells[new]
         good = believable(steps, values)
@@ -98,6 +107,8 @@ class Rings:
         """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (DESIGN section 3)."""
         for name in (*MEASURED, *LOGGED):
             self.column[name].reshape(-1)[cells] = values.get(name, np.nan)
+        if self.of_device or "lead" in values:
+            self._write_host(cells, values)
         unknown = np.full_like(values["duration"], np.nan)
         get = {name: values.get(name, unknown) for name in MEASURED}
         wait = get["exposed"] + np.where(np.isnan(get["barrier"]), np.float32(0), get["barrier"])
@@ -106,6 +117,16 @@ class Rings:
         self.column["wait"].reshape(-1)[cells] = wait
         self.column["work"].reshape(-1)[cells] = np.maximum(work, 0)
         self.column["other"].reshape(-1)[cells] = np.maximum(work - named, 0)
+
+    def _write_host(self, cells: I64, values: dict[str, F32]) -> None:
+        """Fill the columns of the host; what no duration can be is unknown."""
+        for name in HOST_COLUMNS:
+            if name not in self.column:
+                self.column[name] = np.full(self.step.shape, np.nan, np.float32)
+            found = values.get(name)
+            if found is not None:
+                found = np.where((found >= 0) & (found <= _LARGEST_MS), found, np.float32(np.nan))
+            self.column[name].reshape(-1)[cells] = np.nan if found is None else found
 
     def take(self, name: str, steps: I64, who: I64 | None = None) -> F32:
         """[ranks, len(steps)] of a column at these steps, NaN where a rank has no record of the step.

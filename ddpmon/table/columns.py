@@ -26,12 +26,14 @@ class Column:
         expected: what may stand in a cell, in words.
         fits: [n] numbers -> [n] whether each may stand there. A missing number is not asked about.
         needed: whether a row without it says nothing.
+        read: what makes numbers of its cells, as `numbers` does.
     """
 
     wire: str | None
     expected: str
     fits: Callable[[Array], Array]
     needed: bool = False
+    read: Callable[[tuple[str, ...]], tuple[Array, Array, Array]] | None = None
 
 
 def _whole(largest: int) -> Callable[[Array], Array]:
@@ -42,9 +44,12 @@ def _milliseconds(wire: str) -> Column:
     return Column(wire, "milliseconds, 0 or more", lambda values: (values >= 0) & (values <= LARGEST_MS))
 
 
-COLUMNS = {
+STEP_AND_RANK = {
     "step": Column(None, "a whole number, 0 or more", _whole(LARGEST_STEP), needed=True),
     "rank": Column(None, f"a whole number from 0 to {MAX_RANKS - 1}", _whole(MAX_RANKS - 1), needed=True),
+}
+COLUMNS = {
+    **STEP_AND_RANK,
     "duration_ms": _milliseconds("duration"),
     "work_ms": _milliseconds("work"),
     "exposed_ms": _milliseconds("exposed"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpmon.table.columns import COLUMNS, NODE, normal
+from ddpmon.table.columns import COLUMNS, NODE, Column, normal
 
 LONGEST = 1 << 16
 _BLOCK = 1 << 20
@@ -71,8 +71,13 @@ class Heading:
     unknown: tuple[str, ...]
 
 
-def read_heading(lines: Lines, source: str) -> Heading:
-    """Find out what the columns are.
+def read_heading(
+    lines: Lines,
+    source: str,
+    columns: Mapping[str, Column] = COLUMNS,
+    check: Callable[[Heading, str], None] | None = None,
+) -> Heading:
+    """Find out which of `columns` there are; `check` raises TableError where those are not enough.
 
     Raises:
         TableError: there is no heading, or a needed column is missing from it.
@@ -82,15 +87,15 @@ def read_heading(lines: Lines, source: str) -> Heading:
         line = lines.one()
     if not line:
         raise TableError(f"{source} is empty: its first line must name the columns")
-    heading = max((_split(line, separator) for separator in SEPARATORS), key=lambda found: len(found.place))
-    _check(heading, source)
+    heading = max((_split(line, separator, columns) for separator in SEPARATORS), key=lambda found: len(found.place))
+    (check or _check)(heading, source)
     return heading
 
 
-def _split(line: str, separator: str) -> Heading:
+def _split(line: str, separator: str, columns: Mapping[str, Column]) -> Heading:
     cells = split_line(line, separator) or []
     names = [normal(cell) for cell in cells]
-    known = [name for name in names if name in COLUMNS or name == NODE]
+    known = [name for name in names if name in columns or name == NODE]
     place = {name: names.index(name) for name in known}
     unknown = [cell.strip() for cell, name in zip(cells, names, strict=True) if name and name not in place]
     twice = [name for name in place if known.count(name) > 1]
@@ -112,9 +117,7 @@ def _check(heading: Heading, source: str) -> None:
             f"{source} is not a table: its first line must name the columns, at least step, rank, duration_ms and "
             f"exposed_ms, or step, rank and work_ms"
         )
-    missing = [name for name in ("step", "rank") if name not in place]
-    if missing:
-        raise TableError(f"{source} has no column {' and no column '.join(missing)}; it has {_has(heading)}")
+    need_columns(heading, source, ("step", "rank"))
     if "work_ms" in place or {"duration_ms", "exposed_ms"} <= {*place}:
         return
     if "duration_ms" not in place:
@@ -123,6 +126,17 @@ def _check(heading: Heading, source: str) -> None:
         f"{source} has duration_ms, but neither exposed_ms nor work_ms: under synchronous DDP every rank's step takes "
         f"equally long, so durations alone do not show who is late"
     )
+
+
+def need_columns(heading: Heading, source: str, names: Sequence[str]) -> None:
+    """Check that columns are there.
+
+    Raises:
+        TableError: one is not.
+    """
+    missing = [name for name in names if name not in heading.place]
+    if missing:
+        raise TableError(f"{source} has no column {' and no column '.join(missing)}; it has {_has(heading)}")
 
 
 def _has(heading: Heading) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.table.columns import COLUMNS, NODE, Array, numbers
+from ddpmon.table.columns import COLUMNS, NODE, Array, Column, numbers
 from ddpmon.table.lines import Heading, Lines, TableError, listed, read_heading, split_line
 
 NAMED = 5
@@ -22,7 +22,7 @@ class Table:
 
     Attributes:
         source: what the table is called.
-        values: column -> [n] float64, NaN where it is missing; all columns of `COLUMNS`.
+        values: column -> [n] float64, NaN where it is missing; all columns that were looked for.
         broken_loss: [n] whether the row says that its loss is not finite.
         nodes: rank -> the node that it names.
         complaints: the first rows that cannot be read, each with its line number and the reason.
@@ -47,12 +47,14 @@ def read_table(stream: io.BufferedReader, source: str) -> Table:
         OSError: the stream cannot be read.
     """
     lines = Lines(stream)
-    return _Reader(lines, read_heading(lines, source), source).table()
+    return Reader(lines, read_heading(lines, source), source, COLUMNS).table()
 
 
-class _Reader:
-    def __init__(self, lines: Lines, heading: Heading, source: str) -> None:
-        self._lines, self._heading, self._source = lines, heading, source
+class Reader:
+    """Reads the rows below a heading."""
+
+    def __init__(self, lines: Lines, heading: Heading, source: str, columns: Mapping[str, Column]) -> None:
+        self._lines, self._heading, self._source, self._columns = lines, heading, source, columns
         self._chunks: list[dict[str, Array]] = []
         self._nodes: dict[int, str] = {}
         self._complaints: list[tuple[int, str]] = []
@@ -60,6 +62,11 @@ class _Reader:
         self._headings = 0
 
     def table(self) -> Table:
+        """The whole table.
+
+        Raises:
+            TableError: no row can be read.
+        """
         for first, lines in self._lines.blocks():
             numbered, rows = self._rows(first, lines)
             if rows:
@@ -115,11 +122,12 @@ class _Reader:
         cells = list(zip(*rows, strict=True))
         values: dict[str, Array] = {"broken_loss": np.zeros(len(rows), bool)}
         wrong: dict[str, Array] = {}
-        for name, column in COLUMNS.items():
+        for name, column in self._columns.items():
             if name not in self._heading.place:
                 values[name] = np.full(len(rows), np.nan)
                 continue
-            values[name], missing, strange = numbers(cells[self._heading.place[name]])
+            read = column.read or numbers
+            values[name], missing, strange = read(cells[self._heading.place[name]])
             said_nothing = (missing | np.isnan(values[name])) & ~strange
             wrong[name] = ~(said_nothing & (not column.needed) | ~strange & column.fits(values[name]))
             if name == "loss":
@@ -137,7 +145,7 @@ class _Reader:
         cell = row[self._heading.place[column]]
         shown = cell if len(cell) <= _CELL else cell[:_CELL] + "..."
         point = ", with a decimal point" if "," in cell else ""
-        self._refuse(line, f"{column} is {shown!r}, expected {COLUMNS[column].expected}{point}")
+        self._refuse(line, f"{column} is {shown!r}, expected {self._columns[column].expected}{point}")
 
     def _take_nodes(self, cells: list[tuple[str, ...]]) -> None:
         if NODE not in self._heading.place:

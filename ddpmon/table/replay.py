@@ -12,7 +12,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import NO_HOST, BadLoss
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame, RunInfo, StepColumns
+from ddpmon.schema import HOST_COLUMNS, RankFrame, RunInfo, StepColumns
 from ddpmon.table.columns import Array
 from ddpmon.table.tidy import Records
 
@@ -82,7 +82,9 @@ class _Frames:
         self._records = records
         self._steps = records.step.astype("<i8")
         with np.errstate(over="ignore"):
-            self._values = {name: column.astype("<f4") for name, column in records.values.items()}
+            self._values = {
+                name: column.astype("<f2" if name in HOST_COLUMNS else "<f4") for name, column in records.values.items()
+            }
         self._hosts = {host: place for place, host in enumerate(dict.fromkeys(records.nodes.values()))}
         self._bad: dict[int, BadLoss] = {}
         self._last: dict[int, int] = {}

@@ -61,12 +61,12 @@ def tidy(table: Table) -> tuple[Records, list[str]]:
         )
     if np.median(values["duration"][known]) < _SHORT_MS:
         notes.append("steps take less than 1 ms: are these durations in seconds? Milliseconds are expected")
-    known &= ~_rare(step, rank, known, notes)
+    known &= ~rare(step, rank, known, notes)
     kept = {name: column[known] for name, column in values.items() if np.isfinite(column).any()}
     broken = _broken(rank, kept.get("loss"), table.broken_loss[chosen], known)
     step, rank = step[known], rank[known]
-    _check_numbers(rank, table.source)
-    nodes = _nodes(table, rank, notes)
+    check_numbers(rank, table.source)
+    nodes = nodes_of(table, rank, notes)
     return Records(step, rank, kept, broken, nodes, np.unique(step), int(rank.max()) + 1), notes
 
 
@@ -122,7 +122,7 @@ def _most_at_step(step: Array, work: Array) -> Array:
     return most
 
 
-def _rare(step: Array, rank: Array, known: Array, notes: list[str]) -> Array:
+def rare(step: Array, rank: Array, known: Array, notes: list[str]) -> Array:
     """Rows of ranks with rows at fewer than half of the steps that they span: no step is complete with them."""
     steps = np.unique(step[known])
     ranks, own = np.unique(rank[known], return_inverse=True)
@@ -157,13 +157,19 @@ def _broken(rank: Array, loss: Array | None, said: Array, known: Array) -> Array
     return found
 
 
-def _check_numbers(rank: Array, source: str) -> None:
+def check_numbers(rank: Array, source: str) -> None:
+    """Check that rank numbers count from 0.
+
+    Raises:
+        TableError: one makes no sense.
+    """
     count, highest = len(np.unique(rank)), int(rank.max())
     if highest >= max(_FEW_RANKS, _CROWDED * count):
         raise TableError(f"{source} has {count:,} ranks, but one is numbered {highest:,}: ranks count from 0")
 
 
-def _nodes(table: Table, rank: Array, notes: list[str]) -> dict[int, str]:
+def nodes_of(table: Table, rank: Array, notes: list[str]) -> dict[int, str]:
+    """Rank -> its node, of all ranks or of none."""
     ranks = np.unique(rank).tolist()
     nodes = {number: table.nodes[number] for number in ranks if number in table.nodes}
     if nodes and len(nodes) < len(ranks):

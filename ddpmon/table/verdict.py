@@ -15,6 +15,7 @@ from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.run.rings import capacity_for
 from ddpmon.table.columns import Array
 from ddpmon.table.history import History
+from ddpmon.table.marks import read_marks, steps_of_marks
 from ddpmon.table.read import read_table
 from ddpmon.table.replay import STEPS_A_TICK, replay, tick_of
 from ddpmon.table.tidy import Records, ranks_listed, tidy
@@ -50,15 +51,15 @@ class TableVerdict:
     notes: tuple[str, ...]
 
 
-def judge_table(stream: io.BufferedReader, source: str) -> TableVerdict:
-    """Read a table and judge it as a run would have been judged live.
+def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = False) -> TableVerdict:
+    """Read a table, of steps or of marks, and judge it as a run would have been judged live.
 
     Raises:
         TableError: it cannot be judged.
         OSError: it cannot be read.
     """
-    table = read_table(stream, source)
-    records, notes = tidy(table)
+    table = (read_marks if of_marks else read_table)(stream, source)
+    records, notes = (steps_of_marks if of_marks else tidy)(table)
     compared, near, ranks = _compared(records), _near(records), np.unique(records.rank)
     history = History()
     for said, step in replay(records) if near else ():

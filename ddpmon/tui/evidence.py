@@ -23,6 +23,7 @@ SAID = {
     "gc": "garbage collection",
     "typical": "typical work",
     "spread": "spread of the waits",
+    "launch": "GPU waiting for the CPU",
     "runqueue": "run-queue wait",
     "sm": "SM use",
     "rss": "resident memory",
@@ -33,7 +34,7 @@ SAID = {
     "retransmits_per_1000": "TCP retransmits",
     "others_per_1000": "other hosts",
 }
-ELSEWHERE = ("cost_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
+ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
 
 
 def evidence_words(evidence: Evidence) -> str:

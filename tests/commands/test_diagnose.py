@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_job import Fault, Job, simulate
 
 from ddpmon.commands.status_json import finding_object
 from tests.made_frames import MadeJob, healthy_phases
+from tests.table.marks import rows_of as marks_of
 from tests.table.tables import judged, rows_of, slow, text_of
 
 ROWS = rows_of(slow(), ("duration", "exposed", "backward"))
@@ -149,3 +151,20 @@ def test_help_explains_the_columns_with_an_example_that_works() -> None:
     assert diagnose().returncode == 2
     assert diagnose("a", "b").returncode == 2
     assert diagnose("a", "--fail-on", "never").returncode == 2
+
+
+def test_a_table_of_marks_is_judged_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "marks.csv"
+    trace = simulate(Job(steps=120, item_every=10, fault=Fault((2,), extra_ms=3, onset=0)), range(1))
+    path.write_text("\n".join([*marks_of(trace), "1,1,begins,2,3"]))
+    done = diagnose("--marks", str(path), "--json", "--fail-on", "warning")
+    assert done.returncode == 1
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["ranks"], found["phase"], found["severity"]) == ([2], "backward", "critical")
+    assert "marks.csv:3362: mark is 'begins', expected one of input, forward" in done.stderr
+
+
+def test_a_table_of_steps_is_not_one_of_marks(table: str) -> None:
+    done = diagnose("--marks", table)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has no column mark and no column host_ms" in done.stderr

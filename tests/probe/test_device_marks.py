@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -15,10 +17,15 @@ import torch.distributed as dist
 from ddpmon.probe import collectives
 from ddpmon.probe.clock import Clock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
+from ddpmon.probe.draft import Draft
+from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
+from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import resolve
+from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.replay import MAX_SPANS, Replay
 from ddpmon.probe.step import Recorder
+from ddpmon.schema import HOST_COLUMNS
 from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
 
 SAMPLES = 11  # the place of the column in `schema.STEP_COLUMNS`
@@ -154,6 +161,29 @@ def test_every_mark_goes_back_to_its_clock_once_and_not_too_early(within: Callab
         out.append(clock.out)
     assert clock.given > 60
     assert max(out[30:]) == max(out[10:30]), "no more are out than a few steps hold"
+
+
+def draft_of(log: Recorder) -> Draft:
+    me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cpu"), None, "gloo")
+    ddp: Any = SimpleNamespace(parameters=list)
+    reducer_log = ReducerLog(ddp, lambda _ms: None, on_cpu=False)
+    return Draft(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run", {})
+
+
+@pytest.mark.parametrize(
+    "within", [collective, asynchronous, evaluating, accumulating, abandoned, with_buckets, unreadable]
+)
+def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: Callable[[Recorder], None]) -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    draft = draft_of(log)
+    for number in range(40):
+        take_step(log, number, within)
+        draft.collect()
+    steps = draft.rank_frame("running", 0).steps
+    assert len(steps.step) >= 8 * 20
+    for name in HOST_COLUMNS:
+        assert np.isfinite(np.frombuffer(steps.values[name], "<f2")).all()
 
 
 def test_marks_of_steps_that_nobody_reads_in_time_go_back_too() -> None:

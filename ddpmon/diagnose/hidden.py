@@ -1,0 +1,78 @@
+"""The rank whose CPU sets the pace while nothing shows what the CPUs of the others need: information."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.diagnose.cases import Case, Cases
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.measure import cost_of_steps
+from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.wording import pct
+
+WINDOW = 50
+_EVERY = 10
+_WORTH_PCT, _NOTHING_PCT = 10.0, 1.0
+_MOSTLY = 0.8
+
+
+class HiddenPace:
+    """Follows the rank that paces a run which never synchronises: fixing it may save 10 %, and perhaps nothing."""
+
+    def __init__(self) -> None:
+        self.cases = Cases()
+        self._judged = -1
+
+    def update(self, ledger: Ledger, named: set[int]) -> list[Finding]:
+        """Judge the steps that have come in; `named` are ranks that are known to be late."""
+        steps = ledger.steps
+        if ledger.own is None or len(ledger.who) < 2 or not len(steps):
+            return []
+        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        self._judged = max(self._judged, int(steps[-1]))
+        self.cases.keep(set(ledger.who.tolist()) - named)
+        for end in ends[ends >= WINDOW].tolist():
+            row, least, most = _pacer(ledger, end)
+            found = most >= _WORTH_PCT and least < _NOTHING_PCT and int(ledger.who[row]) not in named
+            for key in {*self.cases.keys, int(ledger.who[row])}:
+                high = found and key == ledger.who[row]
+                self.cases.turn(key, int(steps[end - 1]), high=high, low=not high)
+            for case in self.cases:
+                if case.high:
+                    case.finding = _finding(ledger, case, row, most)
+        return [case.finding for case in self.cases if case.finding is not None]
+
+
+def _pacer(ledger: Ledger, end: int) -> tuple[int, float, float]:
+    """The row of the rank that needs longest for certain, and the least and the most that fixing it may save."""
+    part = np.arange(end - WINDOW, end)
+    row = int(np.median(ledger.work[:, part], axis=1).argmax())
+    rows = np.array([row])
+    if ledger.own is not None:
+        close = ledger.own.take("close", ledger.steps[part], ledger.who[rows])
+        if not np.nan_to_num(close).mean() >= _MOSTLY:
+            return row, 0.0, 0.0
+    least, most = (cost_of_steps(ledger, rows, rows, part, part, at_most=at_most) for at_most in (False, True))
+    return row, least, most
+
+
+def _finding(ledger: Ledger, case: Case, row: int, most: float) -> Finding:
+    host = ledger.hosts[ledger.host_of[row]]
+    since = case.confirmed_at if case.finding is None else case.finding.since_step
+    return Finding(
+        kind="straggler",
+        severity="info",
+        summary=(
+            f"rank {case.key} ({host}) sets the pace: its GPU waits for its CPU. How much time the CPUs of the other "
+            f"ranks need is unknown. Fixing it saves at most {pct(most)} % of the run's time, and perhaps nothing."
+        ),
+        ranks=(case.key,),
+        nodes=(host,),
+        phase="work",
+        since_step=since,
+        since_is_bound=True,
+        cost_pct=0.0,
+        evidence={"cost_most_pct": most, "window_steps": WINDOW},
+        advice="let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need",
+    )

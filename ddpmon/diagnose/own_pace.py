@@ -1,0 +1,165 @@
+"""Own pace: what a rank's step would take if it never waited for the others, where the clock is a device's.
+
+A host launches kernels and runs ahead of its device. While a device waits in a reduction its host goes on launching,
+and afterwards the device finds a full queue: its work is then kernel time alone. The rank that sets the pace shows the
+gaps that its host leaves as well. So the work of two ranks cannot be compared as it is, but their own pace can: the
+longer of the device's work and of the host's own time without the transfer, which a host that is ahead does not see.
+A rank whose host is not ahead has all of its host's time within its device's work. Of another the host's own time is
+known from samples during which its device did not wait for others: nothing else that is not its own can hold a host up.
+Without such samples it has bounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.samples import Samples
+from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.run.model import Run
+from ddpmon.run.rings import F32, I64
+from ddpmon.schema import PHASES
+
+LEAST = ("least", *(f"least_{phase}" for phase in PHASES))
+MOST = ("most", *(f"most_{phase}" for phase in PHASES))
+_COLUMNS = (*LEAST, *MOST, "close")
+_CHUNK = 64
+_CLEAN = 0.02  # of an interval
+_NEAR, _NEAR_MS = 0.02, 0.03  # of a step; a kernel starts about 10 us behind its launch
+_FAR = 0.25  # of a step: its device finds all kernels launched
+_MOSTLY = 0.5
+_NEWEST = 5  # values whose median shows at once that hosts, or a device, have become slower
+_ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
+_ALIKE = 0.25
+_PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
+_TINY_MS = 0.02
+Flags = NDArray[np.bool_]
+
+
+class OwnPaces:
+    """Follows every rank step by step; what it says of a step depends on that step and those before."""
+
+    def __init__(self, world_size: int, capacity: int) -> None:
+        shape = (world_size, capacity)
+        self._fed: I64 = np.full(world_size, -1, np.int64)
+        self._step: I64 = np.full(shape, -1, np.int64)
+        self._table: dict[str, F32] = {name: np.full(shape, np.nan, np.float32) for name in _COLUMNS}
+        count = len(PHASES)
+        self._behind, self._work = Samples(world_size, 1), Samples(world_size, 1)
+        self._host, self._free = Samples(world_size, count), Samples(world_size, count)
+        self._clean, self._late = Samples(world_size, count), Samples(world_size, count)
+        self._near, self._far, self._bare = (Samples(world_size, 1) for _ in range(3))
+        self._usual: F32 = np.full(world_size, np.nan, np.float32)
+
+    def take(self, name: str, steps: I64, who: I64) -> F32:
+        """[ranks, len(steps)] of a bound on the whole step (least, most) or on a phase (least_forward), NaN if unknown.
+
+        `close` is 1 where the host is not so far ahead that its device finds all kernels launched, else 0.
+        """
+        slots = steps % self._step.shape[1]
+        found = self._table[name][who[:, None], slots]
+        return np.where(self._step[who[:, None], slots] == steps, found, np.float32(np.nan))
+
+    def feed(self, run: Run, who: I64, steps: I64) -> None:
+        """Take steps in, ascending, that all ranks in `who` have finished; those known already are left out."""
+        for start in range(0, len(steps), _CHUNK):
+            part = steps[start : start + _CHUNK]
+            take = {name: run.rings.take(name, part, who) for name in _NEEDED}
+            take["transfer"] = np.broadcast_to(take["exposed"].min(axis=0), take["exposed"].shape)
+            if run.info.backend == "gloo":  # its hosts block there, which is no time of their own
+                take["host_exposed"] = np.zeros_like(take["exposed"])
+            device, host, held = (np.stack([take[n] for n in names], axis=1) for names in (PHASES, _HOST, _HELD))
+            for at, step in enumerate(part.tolist()):
+                new = self._fed[who] < step
+                if new.any():
+                    one = {name: table[new, at] for name, table in take.items()}
+                    self._feed(who[new], step, one, device[new, :, at], host[new, :, at], held[new, :, at])
+
+    def _feed(self, who: I64, step: int, one: dict[str, F32], device: F32, host: F32, held: F32) -> None:
+        """Take one step in. `device`, `host` and `held` are [ranks, phases]."""
+        self._fed[who] = step
+        self._observe(who, step, one, host, held)
+        least, most = self._of_host(who)
+        near = self._near.mean(who)[:, 0]
+        ahead, known = ~(near >= _MOSTLY), ~(np.isnan(near) | np.isnan(least[:, -1]))  # what is unknown may be ahead
+        by_host, whole, longest = self._whole(who, one, ahead, known, least, most)
+        low = np.where(by_host[:, None], least, device)
+        high = np.where((ahead & (longest > one["work"]))[:, None], most, device)
+        slot = step % self._step.shape[1]
+        self._step[who, slot] = step
+        for name, values in zip(LEAST, (whole, *low.T), strict=True):
+            self._table[name][who, slot] = values
+        for name, values in zip(MOST, (np.maximum(whole, longest), *high.T), strict=True):
+            self._table[name][who, slot] = values
+        self._table["close"][who, slot] = known & (self._far.mean(who)[:, 0] < _MOSTLY)
+
+    def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> None:
+        """Keep what one step shows of each rank."""
+        unknown = np.isnan(one["lead"])
+        near = one["lead"] <= np.maximum(_NEAR * one["duration"], _NEAR_MS)
+        far = one["lead"] >= _FAR * one["duration"]
+        self._near.put(who, np.where(unknown, np.nan, near)[:, None])
+        self._far.put(who, np.where(unknown, np.nan, far)[:, None])
+        self._host.put(who, host)
+        self._free.put(who, host - held)
+        self._behind.put(who, one["host_exposed"][:, None])
+        self._work.put(who, one["work"][:, None])
+        self._forget(who, one["work"], far)
+        clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
+        clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
+        (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
+
+    def _whole(
+        self, who: I64, one: dict[str, F32], ahead: Flags, known: Flags, least: F32, most: F32
+    ) -> tuple[Flags, F32, F32]:
+        """[ranks] whether the host sets the least of own pace, that least, and the most.
+
+        A device that has time to spare makes up for a long step: of one that the host paces only the usual work
+        matters. What a host that is not ahead takes behind the last gradient, such as to launch copies, looks like a
+        wait.
+        """
+        work, transfer = one["work"], one["transfer"]
+        behind = np.nan_to_num(self._behind.median(who)[:, 0])
+        certain = np.nan_to_num(self._behind.shortest(who)[:, 0])
+        usual = np.maximum(self._work.typical_mean(who), self._work.newest(who, _NEWEST))[:, 0]
+        host = np.where(known & ahead, np.nansum(least, axis=1) + certain - transfer, 0.0)
+        by_host = host > usual
+        longest = np.where(known, np.nansum(most, axis=1) + behind - transfer, one["duration"])
+        longest = np.where(ahead, longest, work + np.minimum(behind, one["exposed"] - transfer))
+        return by_host, np.where(by_host, host, work), np.maximum(longest, work)
+
+    def _of_host(self, who: I64) -> tuple[F32, F32]:
+        """[ranks, phases] the least and the most that the host itself needs, over the last twenty steps.
+
+        Where there are clean samples these tell, within the bounds that the last steps set: a host that was held up
+        needs no more than it took, and no less than what it took while its device did not wait. The samples of the
+        warm-up count as long as there are no others.
+        """
+        low, high = self._free.median(who), self._host.median(who)
+        late = self._late.count(who) >= _ENOUGH
+        typical = np.where(late, self._late.median(who), self._clean.median(who))
+        sampled = late | (self._clean.count(who) >= _ENOUGH)
+        within = np.minimum(np.maximum(typical, low), high)
+        few = np.fmax(self._late.longest(who), self._clean.longest(who)) * _FEW
+        at_most = np.fmax(np.fmin(high, few), low)
+        rising = np.where(late, np.minimum(self._late.newest(who, _NEWEST), high), -np.inf)
+        return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
+
+    def _forget(self, who: I64, work: F32, far: Flags) -> None:
+        """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.
+
+        Only where its host has been far ahead for twenty steps is its device's work kernel time.
+        """
+        self._bare.put(who, np.where(far, work, np.nan)[:, None])
+        full = self._bare.count(who)[:, 0] == self._bare.size
+        now = self._bare.median(who)[:, 0]
+        usual = self._usual[who]
+        changed = full & (np.abs(now - usual) > _ALIKE * usual)
+        for samples in (self._clean, self._late):
+            samples.clear(who[changed])
+        self._usual[who] = np.where(full & (np.isnan(usual) | changed), now, usual)
+
+
+_HOST = tuple(f"host_{phase}" for phase in PHASES)
+_HELD = tuple(f"held_{phase}" for phase in PHASES)
+_NEEDED = ("work", "duration", "exposed", "lead", "marked", "host_exposed", *PHASES, *_HOST, *_HELD)

@@ -1,0 +1,58 @@
+"""Verdicts on simulated devices, by way of the probe's own log, replay and frames."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+from device_job import Fault, Job, simulate
+from device_play import watch
+
+from ddpmon.diagnose.finding import Finding, at_or_above
+
+STEPS, ONSET = 180, 60
+
+
+def said(job: Job) -> list[Finding]:
+    """Whatever lasted at the end of any tick, advice left out."""
+    ticks = [*watch(simulate(job, range(1)), 0)]
+    return [
+        finding
+        for tick in ticks
+        for finding in tick.findings
+        if finding.cleared_at_step is None and finding.kind != "advice"
+    ]
+
+
+def warnings(job: Job) -> list[Finding]:
+    return [finding for finding in said(job) if at_or_above(finding.severity, "warning")]
+
+
+@pytest.mark.parametrize("kernel_us", [2.5, 4.5, 20.0])
+@pytest.mark.parametrize("item_every", [0, 1, 10])
+def test_hosts_alike_or_slower_by_a_hair_are_no_warning(kernel_us: float, item_every: int) -> None:
+    for host in (1.0, 1.02):
+        fault = Fault((2,), host=host, onset=0)
+        assert not warnings(Job(steps=STEPS, kernel_us=kernel_us, item_every=item_every, fault=fault))
+
+
+def test_copies_behind_the_reduction_are_nobodys_lateness() -> None:
+    assert not warnings(Job(steps=STEPS, copies=400))
+
+
+@pytest.mark.parametrize("item_every", [0, 1, 10])
+def test_cost_follows_the_least_that_mending_saves(item_every: int) -> None:
+    job = Job(steps=STEPS, item_every=item_every, fault=Fault((1,), host=1.3, onset=ONSET))
+    trace, mended = simulate(job, range(1)), simulate(job.mended(), range(1))
+    gain = float(100 * (1 - mended.step_ms(ONSET) / trace.step_ms(ONSET))[0])
+    found = warnings(job)[-1]
+    assert (found.kind, found.ranks) == ("straggler", (1,))
+    assert "its kernels are launched slowly: its GPU waits" in found.summary
+    assert found.cost_pct is not None
+    assert found.cost_pct - 3 <= gain <= max(found.cost_pct, float(found.evidence["cost_most_pct"])) + 3
+
+
+def test_a_slow_device_in_a_job_that_its_hosts_pace_is_not_called_a_slow_host() -> None:
+    found = warnings(Job(steps=STEPS, item_every=10, fault=Fault((1,), device=2.5, onset=ONSET)))[-1]
+    assert found.ranks == (1,)
+    assert "launched slowly" not in found.summary

@@ -1,0 +1,177 @@
+"""The host's side of a step on a device's clock, as the publisher makes it of the marks; the marks are made up."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.probe import frames
+from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.loss import LossReader
+from ddpmon.probe.pace import HostTimes
+from ddpmon.probe.record import StepRow, resolve
+from ddpmon.probe.replay import Replay
+from ddpmon.probe.step import Recorder
+from ddpmon.run.rings import Rings
+from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame, decode, encode
+from tests.made_frames import rank_frame
+
+MS = 1_000_000
+PHASES = ("input", "forward", "backward")
+approx = functools.partial(pytest.approx, abs=0.01)
+
+
+class Mark:
+    """Recorded at `host`, passed at `device`; both in ms."""
+
+    def __init__(self, host: float, device: float) -> None:
+        self.host_ns, self.device = int(host * MS), device
+
+
+class DeviceClock(CpuClock):
+    """A device's clock whose marks say when they were passed."""
+
+    name = "cuda events"
+
+    def ms(self, start: Mark, end: Mark) -> float:  # type: ignore[override]
+        return end.device - start.device
+
+    def recycle(self, marks: Sequence[Mark]) -> None:  # type: ignore[override]
+        """Nobody looks again."""
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+class Rank:
+    """A rank whose step takes its host 6 ms: 1 in the loader, 2 in forward, 3 in backward."""
+
+    def __init__(self) -> None:
+        self.clock = DeviceClock()
+        self.recorder = Recorder(self.clock, LossReader(on_cpu=True), fail)
+        self.replay, self.times = Replay(self.recorder), HostTimes(self.clock)
+        self.step = 0
+
+    def take(self, host: float, device: float, wait: float, stands_for: int = 0) -> None:
+        """A step whose loader begins at `host`; its forward is passed at `device`, and its device waits `wait`.
+
+        With `stands_for` there are so many collectives in forward, of which one has marks.
+        """
+        put = self.recorder.put
+        put("load", int(host * MS), Mark(host, device - 1) if self.step == 0 else None)
+        put("loaded", int((host + 1) * MS), MS, None)
+        put("forward", Mark(host + 1, device))
+        if stands_for:
+            put("barrier", Mark(host + 2, device + 1))
+            put("barriered", Mark(host + 2.1, device + 1.5), stands_for)
+        put("forwarded", Mark(host + 3, device + 2))
+        put("ready", Mark(host + 6, device + 5))
+        put("synced", Mark(host + 6, device + 5 + wait), self.step)
+        put("seal")
+        self.step += 1
+
+    def rows(self) -> list[dict[str, float]]:
+        self.replay.drain()
+        found = []
+        while self.replay.finished:
+            record = self.replay.finished.popleft()
+            row: StepRow = resolve(record, self.clock, 0.0, self.times.of(record))
+            found.append(dict(zip(STEP_COLUMNS, row.values, strict=True)))
+        return found
+
+
+def test_host_times_leads_and_what_waits_held_up() -> None:
+    rank = Rank()
+    rank.take(host=0, device=101, wait=4)  # passed as it is launched, then waits for others until 110
+    rank.take(host=6, device=111, wait=1)  # it waits while the host is at it, until 10
+    first, second = rank.rows()
+    assert [first[f"host_{name}"] for name in PHASES] == approx([1, 2, 3])
+    assert (first["lead"], second["lead"]) == approx((0, 4))
+    assert [first[f"held_{name}"] for name in PHASES] == [0, 0, 0]
+    assert [second[f"held_{name}"] for name in PHASES] == approx([1, 2, 1])
+
+
+@pytest.mark.parametrize(("stands_for", "held"), [(1, [1, 2, 1]), (3, [1, 2, 3])])
+def test_collectives_without_marks_may_have_held_the_host_up_at_any_time(stands_for: int, held: list[float]) -> None:
+    rank = Rank()
+    rank.take(host=0, device=101, wait=4)  # its device waits while the host is at 6 to 10
+    rank.take(host=6, device=111, wait=1, stands_for=stands_for)  # this step begins on the device as the host is at 10
+    _, second = rank.rows()
+    assert [second[f"held_{name}"] for name in PHASES] == approx(held)
+    assert [second[f"host_{name}"] for name in PHASES] == approx([1, 2, 3])
+
+
+def test_a_lead_no_launch_queue_can_hold_is_unknown_and_then_counts_anew() -> None:
+    rank = Rank()
+    rank.take(host=0, device=101, wait=1)
+    hour = 3_600_000.0
+    rank.take(host=7, device=108 + hour, wait=1)  # the machine slept, and its device's clock went on
+    rank.take(host=14, device=115 + hour, wait=1)
+    _, during, after = rank.rows()
+    assert math.isnan(during["lead"])
+    assert 0 <= after["lead"] < 1
+    assert after["host_backward"] == 3
+
+
+def test_a_device_clock_that_runs_fast_makes_no_lead() -> None:
+    rank, fast = Rank(), 1 + 1e-4
+    for step in range(2000):
+        rank.take(host=100 * step, device=(100 * step + 1) * fast, wait=0)
+    assert max(row["lead"] for row in rank.rows()) < 0.1
+
+
+def test_no_time_is_negative_where_device_and_host_disagree() -> None:
+    rank = Rank()
+    for step in range(5):
+        rank.take(host=10 * step, device=1e6 - 7 * step, wait=1)  # its clock goes back
+    for row in rank.rows():
+        known = [value for name, value in row.items() if name.startswith(("host_", "held_", "lead")) and value == value]
+        assert min(known) >= 0
+
+
+def test_a_host_clock_has_no_columns_of_the_host() -> None:
+    recorder = Recorder(CpuClock(), LossReader(on_cpu=True), fail)
+    replay = Replay(recorder)
+    for kind, at in (("forward", 1), ("forwarded", 3), ("ready", 6)):
+        recorder.put(kind, at * MS)
+    recorder.put("synced", 7 * MS, 0)
+    recorder.put("seal")
+    replay.drain()
+    record = replay.finished.popleft()
+    assert HostTimes(recorder.clock).of(record) == ()
+    assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, recorder.clock, 0.0).values, strict=False))
+
+
+def test_a_frame_of_half_second_steps_stays_small_and_arrives_whole() -> None:
+    rows = [StepRow(step, 0.0, [500.0 + 0.1 * step] * len(STEP_COLUMNS)) for step in range(16)]
+    frame = rank_frame(0, 1, frames.columns(rows), gpu_uuid="GPU-5c2ad71c-5b4c-4b8e-8c5b-0a9a8a8a8a8a", host="node0005")
+    assert len(encode(frame)) < 2500 - 400, "the process's figures and the names of the sources take 400 more"
+    rings = Rings(1)
+    rings.add([(0, decode("rank", encode(frame), RankFrame).steps)])
+    assert rings.of_device
+    assert rings.take("lead", np.arange(16))[0].tolist() == pytest.approx(
+        [500 + 0.1 * step for step in range(16)], 1e-3
+    )
+
+
+def test_frames_of_a_host_clock_are_as_they_were() -> None:
+    rows = [StepRow(step, 0.0, [float(step)] * 12) for step in range(16)]
+    packed = frames.columns(rows)
+    assert set(packed.values) == set(STEP_COLUMNS) - set(HOST_COLUMNS)
+    rings = Rings(1)
+    rings.add([(0, packed)])
+    assert not rings.of_device
+
+
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf])
+def test_host_times_that_cannot_be_are_unknown(wrong: float) -> None:
+    rows = [StepRow(0, 0.0, [5.0] * 12 + [wrong] * len(HOST_COLUMNS))]
+    rings = Rings(1)
+    rings.add([(0, frames.columns(rows))])
+    assert all(math.isnan(rings.take(name, np.arange(1))[0, 0]) for name in HOST_COLUMNS)

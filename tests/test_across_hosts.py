@@ -74,8 +74,6 @@ class Launch:
     def _see(self, watcher: Watcher) -> None:
         self.seen["healthy"] = watcher.until(lambda seen: step_of(seen) > 20)
         self.announced = discover()
-        self.loopback, self.outside = self._connect(0, "127.0.0.1"), self._connect(WATCHER, self.net.address(0))
-        self.samplers = json.loads(self._run(WATCHER, SAMPLERS, self.url).stdout or "[]")
         self.seen["straggler"] = watcher.until(lambda seen: finding(seen, "straggler", [1]))
         self.seen["slow_node"] = watcher.until(lambda seen: finding(seen, "slow_node", [2, 3]))
         watcher.until(lambda seen: step_of(seen) >= LINK_FROM)
@@ -85,6 +83,9 @@ class Launch:
             self.seen["late"] = late.until(lambda seen: step_of(seen) > 0)
         left_at = step_of(self.seen["late"])
         self.seen["after"] = watcher.until(lambda seen: step_of(seen) > left_at + 10)
+        # At the end: while these run, which takes long on a busy machine, the faults would come and go unseen.
+        self.loopback, self.outside = self._connect(0, "127.0.0.1"), self._connect(WATCHER, self.net.address(0))
+        self.samplers = json.loads(self._run(WATCHER, SAMPLERS, self.url).stdout or "[]")
 
     def _connect(self, host: int, address: str) -> int:
         """The exit code of an attempt to reach the store at `address` from a host."""

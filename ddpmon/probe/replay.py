@@ -146,7 +146,8 @@ class Replay:
         if self._lost or step != record.step:
             self.dropped += step - record.step + 1
             self._lost = False
-            self._open.taken = record.marks()
+            if not self._host_clock:
+                self._open.taken = record.marks()[:_MAX_TAKEN]
         else:
             self._pending = record
         self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)

@@ -330,3 +330,24 @@ def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:
     replay.drain()
     (record,) = replay.finished
     assert len(record.marks()) < 5 * MAX_SPANS
+
+
+def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    replay = Replay(log)
+
+    def unreadable_with_buckets(log: Recorder) -> None:
+        log.put("forward")
+        for _ in range(MAX_SPANS):
+            with_buckets(log)
+
+    for number in range(6):
+        take_step(log, number, unreadable_with_buckets)
+        replay.drain()
+    take_step(log, 6)
+    take_step(log, 7)
+    replay.drain()
+    (record,) = replay.finished
+    assert (record.step, replay.dropped) == (6, 6)
+    assert len(record.marks()) < 5 * MAX_SPANS

@@ -173,6 +173,7 @@ def play_hosts(
     gpus: Callable[[int, int], Sequence[GpuFigures]] = lambda _tick, _node: (),
     process: Callable[[int, int], ProcessFigures | None] = lambda _tick, _rank: None,
     nodes: Sequence[int] | None = None,
+    name: Callable[[int], str] = "node{}".format,
     info: Mapping[str, Any] | None = None,
     frame: Callable[[int, int], Mapping[str, Any]] = lambda _tick, _rank: {},
     steps_per_tick: int = 10,
@@ -185,6 +186,7 @@ def play_hosts(
         figures, gpus: of a host at a tick, by the tick and the node.
         process: a rank's figures, by the tick and the rank.
         nodes: [ranks] the node of each; one by default.
+        name: of a node's host.
         info: what the run says of itself besides.
         frame: what a rank's frame says besides, by the tick and the rank.
         steps_per_tick: steps that a tick brings.
@@ -197,10 +199,11 @@ def play_hosts(
         now = job.seconds(first + steps_per_tick) if timed else float(tick)
         for rank, node in enumerate(where):
             part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
-            own = {"host": f"node{node}", "node": node, "process": process(tick, rank), **frame(tick, rank)}
+            own = {"host": name(node), "node": node, "process": process(tick, rank), **frame(tick, rank)}
             run.add_rank(rank_frame(rank, tick, part, **own), now)
         for node in sorted(set(where)):
-            run.add_node(node_frame(node, tick, figures=figures(tick, node), gpus=list(gpus(tick, node))), now)
+            told = {"figures": figures(tick, node), "gpus": list(gpus(tick, node))}
+            run.add_node(node_frame(node, tick, host=name(node), **told), now)
         run.settle(now)
         said.append(judge(run, run.ages(now)))
     return said

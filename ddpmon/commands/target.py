@@ -164,7 +164,7 @@ def _way_to(job: Job, run: Listed) -> Iterator[str]:
         try:
             tunnel.open()
         except StoreUnavailable as error:
-            inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {node} --pty ddpmon watch"
+            inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {shlex.quote(node)} --pty ddpmon watch"
             raise StoreUnavailable(f"{error}; this shows the run from its own host: {inside}") from None
         yield tunnel.url
 

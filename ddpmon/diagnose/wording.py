@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import socket
+import re
 from collections.abc import Sequence
 
 from ddpmon.machine import Process
-from ddpmon.parts import NO_HOST, StackFrame, Stall
+from ddpmon.parts import StackFrame, Stall
 
 _SHOWN = 6
 _STACK_LINES = 16
+_HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
+_DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
 
 
 def clean(text: str, limit: int = 120) -> str:
@@ -84,11 +85,27 @@ def cores(cpu_pct: float, total: int | None) -> str:
     return f"{taken} of {total:,} cores" if total else f"{taken} cores"
 
 
+def is_host_name(text: str) -> bool:
+    """Whether a host may be called so: no shell reads anything into the name, and ssh does not take it for an option.
+
+    A frame says which host it comes from, and another user may have written the frame.
+    """
+    return _HOST.fullmatch(text) is not None
+
+
+def is_device_name(text: str) -> bool:
+    """Whether a network interface or device may be called so, and the name may stand in a command to paste."""
+    return _DEVICE.fullmatch(text) is not None
+
+
 def on_host(host: str, command: str) -> str:
-    """The command to paste: `ssh node0005 nvidia-smi -i 2`; without ssh for this host and an unknown one."""
-    if host in ("", NO_HOST, socket.gethostname()):
-        return f"`{command}`"
-    return f"`ssh {shlex.quote(clean(host, 60))} {command}`"
+    """The command to paste: `ssh node0005 nvidia-smi -i 2`; without ssh where the host is unknown or has an odd name.
+
+    Args:
+        host: as a frame names it.
+        command: words of ours, numbers, and names that `is_device_name` accepts: two shells read it.
+    """
+    return f"`ssh {host} {command}`" if is_host_name(host) else f"`{command}`"
 
 
 def stack_command(host: str, pid: int) -> str:

@@ -118,6 +118,12 @@ class Machine:
             self._turn.give()
 
 
-def _nccl_groups() -> int:
-    """The process groups of this rank that reduce with NCCL, each with buffers of its own on the GPU."""
-    return sum("nccl" in str(backend) for backend, _ in dist.distributed_c10d._world.pg_map.copy().values())
+def _nccl_groups() -> int | None:
+    """The process groups of this rank that reduce with NCCL, each with buffers of its own on the GPU.
+
+    None where torch does not tell: it has no public list of them.
+    """
+    try:
+        return sum("nccl" in str(backend) for backend, _ in dist.distributed_c10d._world.pg_map.copy().values())
+    except Exception:
+        return None

@@ -20,7 +20,8 @@ class StepRecord:
         step: number of the synchronising step.
         start: mark of the previous sync point; for step 0 of the first thing seen.
         ready: mark of the last gradient's readiness. sync: mark of this step's sync point.
-        spans: (column, start mark, end mark, the column that this span lies within or None).
+        spans: (column, start mark, end mark, the column that this span lies within or None, how many such spans it
+            stands for: only one in so many was marked).
         input_ns: host time inside the DataLoader's `__next__`. gc_ns: inside the garbage collector.
         loads: where the clock is a device's, when those calls began and ended on the host's clock.
         counts: samples that were still on the device when they were logged; they add to `samples`.
@@ -52,7 +53,7 @@ class StepRecord:
         self.start = start
         self.ready: Any = None
         self.sync: Any = None
-        self.spans: list[tuple[str, Any, Any, str | None]] = []
+        self.spans: list[tuple[str, Any, Any, str | None, int]] = []
         self.input_ns = 0
         self.gc_ns = 0
         self.input_waits: list[tuple[Any, Any]] | None = None  # the rare lists are made when there is something in them
@@ -107,21 +108,13 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         host: the values of `schema.HOST_COLUMNS`; none where the clock is the host's.
     """
     ms = clock.ms
-    spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0, "barrier": 0.0}
-    spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, clock)
-    nested = False
-    for column, start, end, within in record.spans:
-        spent[column] += (took := ms(start, end))
-        if within is not None:
-            spent[within] -= took
-            nested = True
-    if nested:
-        spent = {column: max(0.0, took) for column, took in spent.items()}
+    duration, exposed = ms(record.start, record.sync), ms(record.ready, record.sync)
+    spent = _spent(record, clock, duration - exposed)
     losses = [loss if type(loss) is float else float(loss.value()) for loss in record.losses]
     values = (
-        ms(record.start, record.sync),
+        duration,
         *(spent["input"], spent["forward"], spent["backward"], spent["optimizer"]),
-        ms(record.ready, record.sync),
+        exposed,
         spent["barrier"],
         sum(ns for _, ns in record.marked) / 1e6 if record.marked else 0.0,
         record.allreduce_ms,
@@ -139,6 +132,30 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         row.bucket_sizes = [bucket[1] for bucket in record.buckets]
         row.bucket_ms = _bucket_ms(record.buckets, clock)
     return row
+
+
+def _spent(record: StepRecord, clock: Clock, before_ready: float) -> dict[str, float]:
+    """The milliseconds of each phase and of `barrier`, which is not part of them; `before_ready` are those of all.
+
+    Collectives that were not marked are taken to be as long as the marked one that stands for them. It may have been
+    the one that waited for a late rank: together they are no longer than what they lie in.
+    """
+    spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, clock)
+    blocked: dict[str | None, tuple[float, float]] = {}  # in what: as measured, and as it is with those not marked
+    for column, start, end, within, stands_for in record.spans:
+        took = clock.ms(start, end)
+        if column == "barrier":
+            measured, estimated = blocked.get(within, (0.0, 0.0))
+            blocked[within] = measured + took, estimated + stands_for * took
+        else:
+            spent[column] += took
+    outside, barrier = before_ready - sum(spent.values()), 0.0
+    for within, (measured, estimated) in blocked.items():
+        barrier += (took := min(estimated, max(measured, outside if within is None else spent[within])))
+        if within is not None:
+            spent[within] = max(0.0, spent[within] - took)
+    return {**spent, "barrier": barrier}
 
 
 def _samples(record: StepRecord) -> float:

@@ -117,7 +117,7 @@ class Replay:
     def _on_forwarded(self, event: Event) -> None:
         mark = event[1]
         if self._forward is not None and len(self._open.spans) < MAX_SPANS:
-            self._open.spans.append(("forward", self._forward, mark, None))
+            self._open.spans.append(("forward", self._forward, mark, None, 1))
         self._forward, self._backward_from = None, mark
         self.phase, self._since = "backward", mark
 
@@ -127,7 +127,7 @@ class Replay:
 
     def _backward_ends(self, mark: Any) -> None:
         if self._backward_from is not None and len(self._open.spans) < MAX_SPANS:
-            self._open.spans.append(("backward", self._backward_from, mark, None))
+            self._open.spans.append(("backward", self._backward_from, mark, None, 1))
         self._idle_since = self._backward_from = mark
         self.phase, self._since = "other", mark
 
@@ -146,7 +146,8 @@ class Replay:
         if self._lost or step != record.step:
             self.dropped += step - record.step + 1
             self._lost = False
-            self._open.taken = record.marks()
+            if not self._host_clock:
+                self._open.taken = record.marks()[:_MAX_TAKEN]
         else:
             self._pending = record
         self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)
@@ -198,10 +199,10 @@ class Replay:
             self._optimizers[0] = (mark, self._optimizers[0][1])
             self.phase = "optimizer"
 
-    def _span(self, column: str, start: Any, end: Any, within: str | None) -> None:
+    def _span(self, column: str, start: Any, end: Any, within: str | None, stands_for: int = 1) -> None:
         self._idle_since = end
         if len(self._open.spans) < MAX_SPANS:
-            self._open.spans.append((column, start, end, within))
+            self._open.spans.append((column, start, end, within, stands_for))
 
     def _on_load(self, event: Event) -> None:
         _, at, first = event
@@ -254,9 +255,9 @@ class Replay:
             return
         _, mark, stands_for = event  # as many calls: 0 if it did not block
         start, within = self._barriers.pop()
-        if self._open.start is not None:  # what goes before the first step is not its
-            for _ in range(stands_for):
-                self._span("barrier", start, mark, within if within in _NESTING_PHASES and not self._outer else None)
+        if stands_for and self._open.start is not None:  # what goes before the first step is not its
+            inside = within if within in _NESTING_PHASES and not self._outer else None
+            self._span("barrier", start, mark, inside, stands_for)
         self.phase, self._since = within, mark
 
     def _on_bucket(self, event: Event) -> None:

@@ -19,8 +19,10 @@ _KEPT = 4096
 _GENERATIONS = 32
 _FRESH_S = 30.0  # a process may become another program without any sign of it in _Stat
 _TEXT = 256
-_INTERPRETER = re.compile(r"(?:python|pypy|(?:ba|da|z)?sh)[\d.]*")
-_FLAG = re.compile(r"-[BbIOquv]+|-[WX].+")  # of Python; what a shell takes so has no value either
+_FLAGS = {  # interpreter -> its options without a value, or with the value in the same word
+    re.compile(r"(?:python|pypy)[\d.]*t?d?(?:-dbg)?"): re.compile(r"-[bBdEiIOPqRsSuvx]+|-[WX].+"),
+    re.compile(r"(?:ba|da|z)?sh[\d.]*"): re.compile(r"-[aefilmnuvx]+"),
+}
 
 
 class _Stat(NamedTuple):
@@ -106,16 +108,17 @@ def _command(words: list[str], name: bytes) -> str:
     if not (words and words[0].strip()):
         return _text(f"[{name.decode('utf-8', 'replace')}]")
     program = _base(words[0].split()[0])  # a process that renames itself puts a whole title there
-    return _text(f"{program} {_script(words[1:])}".strip() if _INTERPRETER.fullmatch(program) else program)
+    flag = next((flag for interpreter, flag in _FLAGS.items() if interpreter.fullmatch(program)), None)
+    return _text(program if flag is None else f"{program} {_script(words[1:], flag)}".strip())
 
 
-def _script(words: list[str]) -> str:
+def _script(words: list[str], flag: re.Pattern[str]) -> str:
     """The script or module that an interpreter runs; "" where an option comes first that may take a value."""
-    first = next((place for place, word in enumerate(words) if not _FLAG.fullmatch(word)), len(words))
+    first = next((place for place, word in enumerate(words) if not flag.fullmatch(word)), len(words))
     match words[first:]:
         case ["-m", module, *_]:
             return f"-m {module}"
-        case [script, *_] if script == "-c" or not script.startswith("-"):
+        case [script, *_] if script == "-c" or not script.startswith(("-", "+")):  # a shell has options with a plus
             return _base(script)
     return ""
 

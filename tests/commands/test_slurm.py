@@ -71,6 +71,17 @@ def test_the_run_of_a_job_is_found_on_its_nodes_and_read_through_a_tunnel(holder
     assert "--nodelist=node7 " in asked[0]
 
 
+def test_a_host_whose_name_a_shell_would_read_is_quoted_in_the_way_that_is_left(
+    job: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"id": "gpt", "url": "tcp://127.0.0.1:9", "host": "$(id)"}
+    listing = json.dumps({"schema_version": 1, "runs": [run]})
+    write(job, "srun", f"cat <<'END'\n{listing}\nEND")
+    monkeypatch.setenv("DDPMON_SSH", "sh -c 'exit 255'")
+    assert status(None, True, None, slurm="4711") == 3
+    assert " -w '$(id)' --pty ddpmon watch" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("job")
 @pytest.mark.parametrize(
     ("number", "code", "words"),

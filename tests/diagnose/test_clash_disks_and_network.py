@@ -101,6 +101,17 @@ def test_errors_that_grow() -> None:
     assert "nic_errors" in watched(lambda tick, _node: nic(drops=500 * tick))
 
 
+def test_the_counters_of_an_interface_are_shown_by_a_command() -> None:
+    found = watched(lambda tick, _node: nic("bond0.7:1", errors=5 * tick))["nic_errors"]
+    assert found.advice.endswith(": `ssh node0 ethtool -S bond0.7:1`")
+
+
+@pytest.mark.parametrize("name", ["$(id)", "eth0;id", "'", "eth0\nid", "--help", "eth 0", "eth0`id`", ""])
+def test_an_interface_whose_name_a_shell_would_read_is_in_no_command(name: str) -> None:
+    found = watched(lambda tick, _node: nic(name, errors=5 * tick))["nic_errors"]
+    assert found.advice == "check the cable, the switch port, duplex, speed and firmware"
+
+
 @pytest.mark.parametrize(
     "figures",
     [

@@ -106,6 +106,19 @@ def test_another_training_on_the_same_gpus_is_one_finding() -> None:
     assert found.evidence["pids"] == "900, 901, 902, 903"
 
 
+def test_another_training_of_two_processes_on_one_gpu_is_known_by_its_module() -> None:
+    others = [theirs(pid, command="python -m other") for pid in (900, 901)]
+    found = watched(four(1, *others))["gpu_shared"]
+    assert found.evidence["pids"] == "900, 901"
+
+
+@pytest.mark.parametrize("command", ["python3.11 -c", "python3", "worker:", None])
+def test_processes_whose_command_names_no_script_are_not_taken_for_one_job(command: str | None) -> None:
+    told = watched(four(1, *(theirs(pid, command=command) for pid in (900, 901))))
+    assert {found.evidence["pid"] for found in told.findings} == {900, 901}
+    assert not any("pids" in found.evidence for found in told.findings)
+
+
 def hidden(used: int) -> list[GpuFigures]:
     return [gpu(rank, memory_used=used if rank == 1 else 21 * GB, processes=[theirs(5000 + rank)]) for rank in range(4)]
 
@@ -182,6 +195,28 @@ def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
     found = watched(four(3, rest))["gpu_leftover"]
     assert (found.ranks, found.evidence["pid"], found.severity) == ((3,), 8123, "info")
     assert "kill 8123" in found.advice
+
+
+def spawned(rank: int, *more: GpuProcess) -> GpuFigures:
+    """The GPU of a rank that `mp.spawn` started."""
+    process = Process(100 + rank, [50, 1], "me", "python3.11 -c", 1000.0)
+    return gpu(rank, processes=[GpuProcess(process, 20 * GB, 90.0), *more])
+
+
+def test_an_older_idle_process_is_no_leftover_for_running_a_command_line_too() -> None:
+    idle = theirs(sm_pct=0.0, user="me", command="python3.11 -c", started_at=10.0)
+    told = watched([spawned(rank, *([idle] if rank == 3 else [])) for rank in range(4)])
+    assert told.kinds == {"gpu_shared"}
+    assert "kill" not in told["gpu_shared"].advice
+    orphan = msgspec.structs.replace(idle, process=msgspec.structs.replace(idle.process, parents=[1]))
+    assert watched([spawned(rank, *([orphan] if rank == 3 else [])) for rank in range(4)]).kinds == {"gpu_leftover"}
+
+
+@pytest.mark.parametrize(("pid", "host"), [(0, "node0"), (8123, ""), (8123, "-oProxyCommand=id"), (8123, "$(id)")])
+def test_nothing_is_killed_that_is_no_process_of_a_known_host(pid: int, host: str) -> None:
+    rest = theirs(pid, sm_pct=0.0, parents=[1])
+    said = watched(four(3, rest), name=lambda _node: host)["gpu_leftover"].advice
+    assert said == "if it is yours and no longer needed, end it"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stuck import find_stuck
-from ddpmon.parts import Flight, Stack, StackFrame, Stall
+from ddpmon.parts import NO_HOST, Flight, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import columns, mark, rank_frame, run_info
 
@@ -65,6 +66,19 @@ def test_a_rank_stuck_in_the_dataset_is_named_with_its_stack_line() -> None:
     stack = str(finding.evidence["stack"]).split("\n")
     assert (len(stack), stack[-1]) == (4, "random.py:5 in wait")
     assert finding.evidence["waiting"] == 3
+
+
+@pytest.mark.parametrize("host", ["node0", "gpu-7.cluster", "10.0.0.7"])
+def test_the_command_to_paste_goes_to_the_host_of_the_rank(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node0")  # frames alone decide what is said
+    finding = only(judge(waiter(), stuck("forward", host=host, pid=2001)))
+    assert finding.advice == f"see where it is: `ssh {host} py-spy dump --pid 2001`"
+
+
+@pytest.mark.parametrize("host", ["", NO_HOST, "-oProxyCommand=touch${IFS}/tmp/x", "$(id)", "a;id", "a`id`", "a\nid"])
+def test_a_host_that_ssh_or_a_shell_would_misread_is_in_no_command(host: str) -> None:
+    finding = only(judge(waiter(), stuck("forward", host=host, pid=2001)))
+    assert finding.advice == "see where it is: `py-spy dump --pid 2001`"
 
 
 def test_without_flight_recorders_the_phases_tell() -> None:

@@ -201,14 +201,15 @@ def test_marks_of_steps_that_nobody_reads_in_time_go_back_too() -> None:
     assert clock.out == before
 
 
-def wrapped(patch: pytest.MonkeyPatch, log: Recorder, *names: str) -> None:
-    """Collectives that do nothing, hooked; asynchronous ones return something to wait for."""
+def wrapped(patch: pytest.MonkeyPatch, log: Recorder, *names: str, does: Callable[..., None] = lambda *_: None) -> None:
+    """Collectives that only do this, hooked; asynchronous ones return something to wait for."""
 
-    def nothing(*_: Any, async_op: bool = False) -> object:
+    def collective(*words: Any, async_op: bool = False) -> object:
+        does(*words)
         return object() if async_op else None
 
     for name in names:
-        patch.setattr(dist, name, nothing)
+        patch.setattr(dist, name, collective)
     patch.setattr(collectives, "NAMES", names)
     hook_collectives(log)
 
@@ -244,23 +245,61 @@ def test_what_does_not_block_the_host_is_marked_as_far_as_a_step_can_afford(monk
     assert marked(10, "all_gather_object") == 100
 
 
-def test_one_collective_that_is_marked_stands_for_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, clock = [0], CountingClock()
-    monkeypatch.setattr(collectives, "perf_counter_ns", lambda: now[0])
+class PassingClock(CountingClock):
+    """A counting clock whose time passes when the test says so."""
+
+    now = 0
+
+    def mark(self) -> Mark:
+        super().mark()
+        return Mark(self.now)
+
+
+def many_collectives(patch: pytest.MonkeyPatch, clock: PassingClock, *, longest: int, inside: bool) -> list[Any]:
+    """Steps of 96 collectives in a forward or behind the step; each takes 1, number 50 `longest`.
+
+    To the host a step is so short that few of them can be marked.
+    """
+    patch.setattr(collectives, "perf_counter_ns", lambda: clock.now * MS // 100)
+
+    def take(_tensors: object, time: int) -> None:
+        clock.now += time
+
     log = recorder_of(clock)
-    wrapped(monkeypatch, log, "all_gather")
-    replay = Replay(log)
+    wrapped(patch, log, "all_gather", does=take)
 
     def normalise(_log: Recorder) -> None:
-        now[0] += MS
-        for _ in range(96):
-            dist.all_gather([], torch.ones(1))
+        gather: Callable[..., object] = dist.all_gather
+        for number in range(96):
+            gather([], longest if number == 50 else 1)
 
-    for number in range(12):
-        take_step(log, number, normalise)
-    barrier = [row[6] for row in read(replay, clock)]
-    assert set(barrier[4:]) == {96.0}, "a mark is a millisecond after the one before"
-    assert clock.given < 12 * 2 * 96
+    replay = Replay(log)
+    for number in range(40):
+        take_step(log, number, normalise if inside else lambda _log: None)
+        if not inside:
+            normalise(log)
+    return read(replay, clock)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_one_collective_that_is_marked_stands_for_those_that_are_not(
+    monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    clock = PassingClock()
+    rows = many_collectives(monkeypatch, clock, longest=1, inside=inside)
+    assert [row[6] for row in rows[4:]] == pytest.approx([96.0] * 35)
+    assert clock.given < 40 * 2 * 96
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_one_long_collective_among_many_that_are_not_marked_is_not_longer_than_its_step(
+    monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    rows = many_collectives(monkeypatch, PassingClock(), longest=200, inside=inside)
+    marked = [row for row in rows[4:] if row[6] > 200]
+    assert 0 < len(marked) < len(rows[4:])
+    for row in marked:
+        assert sum(row[1:7]) <= row[0] + 1e-6
 
 
 def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,4 +398,25 @@ def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:
     take_step(log, 1)
     replay.drain()
     (record,) = replay.finished
+    assert len(record.marks()) < 5 * MAX_SPANS
+
+
+def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
+    clock = CountingClock()
+    log = recorder_of(clock)
+    replay = Replay(log)
+
+    def unreadable_with_buckets(log: Recorder) -> None:
+        log.put("forward")
+        for _ in range(MAX_SPANS):
+            with_buckets(log)
+
+    for number in range(6):
+        take_step(log, number, unreadable_with_buckets)
+        replay.drain()
+    take_step(log, 6)
+    take_step(log, 7)
+    replay.drain()
+    (record,) = replay.finished
+    assert (record.step, replay.dropped) == (6, 6)
     assert len(record.marks()) < 5 * MAX_SPANS

@@ -10,11 +10,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.probe.machine import HEIRS_WAIT_S
+import torch
+from torch.distributed import distributed_c10d
+
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.machine import HEIRS_WAIT_S, Machine
 from ddpmon.schema import NodeFrame, decode
 from ddpmon.store.base import node_key
 from tests.probe.probe_ranks import PATIENCE_S, Reader, Seen, grouped, private_runs, wait_for_end
@@ -91,6 +96,25 @@ def whole(seen: Seen, node: NodeFrame | None) -> bool:
         and all(each is not None and each.cpu_pct is not None for each in own)
         and not any(each.frame.notes for each in seen.ranks)
     )
+
+
+@pytest.mark.parametrize("world", [None, SimpleNamespace(pg_map=None), SimpleNamespace(pg_map={1: "nccl"})])
+def test_a_torch_that_keeps_its_process_groups_elsewhere_costs_their_number_alone(
+    monkeypatch: pytest.MonkeyPatch, world: object
+) -> None:
+    monkeypatch.setattr(distributed_c10d, "_world", world)
+    me = Identity(0, 1, 0, 0, (0,), "host", os.getpid(), torch.device("cuda", 0), None, "nccl")
+    machine = Machine(me, lambda: "", {}, {})
+    machine.start()
+    try:
+        while machine.process is None and not machine.notes:
+            time.sleep(0.01)
+        assert machine.notes == []
+        assert machine.process is not None
+        assert machine.process.nccl_groups is None
+        assert machine.process.rss_bytes
+    finally:
+        machine.stop()
 
 
 def test_frames_tell_of_the_host_and_of_each_process(tmp_path: Path) -> None:

@@ -97,3 +97,13 @@ def test_an_event_that_cannot_be_read_costs_its_step_alone() -> None:
     replay.drain()
     assert [row.step for row in rows(replay)] == [0, 1, 2, 4]
     assert replay.dropped == 1
+
+
+def test_nothing_of_a_lost_step_is_kept_for_a_clock_that_takes_no_marks_back() -> None:
+    log = recorder()
+    replay = Replay(log)
+    log.put("forward")
+    log.put("bucket", [0, 8, 1 * MS, 2 * MS])
+    take(log, range(3))
+    replay.drain()
+    assert [(record.step, record.marks()) for record in replay.finished] == [(1, [])]

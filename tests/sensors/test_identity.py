@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,8 @@ def test_hostile_words_cross_the_store(tmp_path: Path) -> None:
         (["/opt/bin/python3.13", "-u", "-Wignore", "{folder}/train.py"], "python3.13 train.py"),
         (["python3", "-B", "-m", "train"], "python3 -m train"),
         (["python3", "-X", "dev", "{folder}/train.py"], "python3"),
+        (["python3.13t", "-sE", "{folder}/train.py"], "python3.13t train.py"),
+        (["python3-dbg", "-P", "-m", "train"], "python3-dbg -m train"),
         (["bash", "{folder}/train.py"], "bash train.py"),
         (["/opt/bin/mysql", "{folder}/train.py"], "mysql"),
         (["worker: --token=HUNTER2", "{folder}/train.py"], "worker:"),
@@ -94,6 +97,29 @@ def test_a_process_is_known_by_its_program_and_script_and_no_argument_is_told(
         found = Identities().of(child.pid)
         assert (found.user, found.command) == (psutil.Process(child.pid).username(), known)
     assert "HUNTER2" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        (["-eu", "{script}"], "train.sh"),
+        (["-m", "{script}"], "train.sh"),
+        (["-O", "extglob", "{script}"], ""),
+        (["-euo", "pipefail", "{script}"], ""),
+        (["+x", "{script}"], ""),
+        (["-s", "HUNTER2"], ""),
+    ],
+)
+def test_a_shell_is_known_by_its_script_and_takes_other_options_than_python(
+    tmp_path: Path, options: list[str], known: str
+) -> None:
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("needs bash")
+    script = tmp_path / "train.sh"
+    script.write_text("read line")
+    with started(shell, *(option.format(script=script) for option in options)) as child:
+        assert Identities().of(child.pid).command == f"bash {known}".strip()
 
 
 def test_a_process_that_has_ended_is_a_number_only() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign, culprit, labels
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, on_host, size, who
-from ddpmon.machine import GpuFigures, GpuProcess
+from ddpmon.diagnose.wording import does, is_host_name, on_host, size, who
+from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 
 _ITS_LOOKS = 8
@@ -36,9 +36,20 @@ def sharing(host: Host, _view: View) -> list[Sign]:
 
 
 def _who_runs(each: GpuProcess) -> object:
-    """Processes of one job: the same user's with the same command."""
-    process = each.process
-    return (process.user, process.command) if process.command else process.pid
+    """What the processes of one job have in common; the number of one whose job is unknown."""
+    return _job(each.process) or each.process.pid
+
+
+def _job(process: Process) -> tuple[str | None, str] | None:
+    """The user, and the command if it names a script or module; None if not: any two `python -c` look alike."""
+    match (process.command or "").split():
+        case [_, "-m", _, *_]:
+            named = True
+        case [_, script, *_]:
+            named = not script.startswith("-")
+        case _:
+            named = False
+    return (process.user, process.command) if named and process.command else None
 
 
 def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
@@ -59,8 +70,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
             summary=f"{held} on the GPU of {who(ranks)} ({host.name}) are held by {name}, idle and probably a leftover "
             f"of an earlier run",
             because=f"GPU memory held by {name}",
-            advice="if it is yours and no longer needed, end it: "
-            + on_host(host.frame.host, f"kill {processes[0].pid}"),
+            advice=f"if it is yours and no longer needed, end it{_kill(host, processes[0].pid)}",
         )
     if shares:
         evidence["sm_pct"] = max(shares)
@@ -79,8 +89,13 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
     )
 
 
+def _kill(host: Host, pid: int) -> str:
+    """The command for that, with a colon; none on an unknown host, nor for a number that means more than a process."""
+    return f": {on_host(host.frame.host, f'kill {pid}')}" if pid > 1 and is_host_name(host.frame.host) else ""
+
+
 def _left_behind(host: Host, each: GpuProcess) -> bool:
-    """Idle, and an orphan, or an older process of our ranks' own command."""
+    """Idle, and an orphan, or an older process of our ranks' own script or module."""
     if each.sm_pct is None or each.sm_pct >= SM_PCT:
         return False
     process = each.process
@@ -90,9 +105,7 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
         other.process
         for gpu in host.gpus
         for other in gpu.processes or ()
-        if other.process.pid in host.pids
-        and (other.process.user, other.process.command) == (process.user, process.command)
-        and process.command is not None
+        if other.process.pid in host.pids and _job(process) is not None and _job(other.process) == _job(process)
     ]
     starts = [other.started_at for other in ours if other.started_at is not None]
     return process.started_at is not None and bool(starts) and process.started_at < min(starts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from itertools import pairwise
 
@@ -11,7 +10,7 @@ import numpy as np
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean, named, on_host
+from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
 from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
@@ -79,7 +78,8 @@ def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
 
 
 def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
-    counters = "" if about is None else f": {on_host(host.frame.host, f'ethtool -S {shlex.quote(clean(about, 30))}')}"
+    known = about is not None and is_device_name(about)
+    counters = f": {on_host(host.frame.host, f'ethtool -S {about}')}" if known else ""
     return Sign(
         kind="nic_errors",
         about=about,

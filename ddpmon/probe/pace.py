@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
@@ -51,7 +50,7 @@ class HostTimes:
         phases: dict[str, list[Interval]] = {name: [] for name in NAMED}
         phases["input"] = [(began / 1e6, ended / 1e6) for began, ended in record.loads or ()]
         waits: list[Interval] = []
-        for column, start, end, _ in record.spans:
+        for column, start, end, *_ in record.spans:
             (host, device), (host_end, device_end) = mark(start), mark(end)
             if column == "barrier":
                 waits.append((device, device_end))
@@ -61,7 +60,7 @@ class HostTimes:
         waits.append((ready[1], sync[1]))
         if _has_unmarked(record):  # the device may have waited in them at any time of the step
             waits = [(self._at, sync[1])]
-        forward = next(mark(start) for column, start, _, _ in record.spans if column == "forward")
+        forward = next(mark(start) for column, start, *_ in record.spans if column == "forward")
         return StepTimes(
             begins=record.start.host_ns / 1e6,
             ends=ready[0],
@@ -75,6 +74,5 @@ class HostTimes:
 
 
 def _has_unmarked(record: StepRecord) -> bool:
-    """Whether there were collectives without marks: another one then stands for them, several times over."""
-    starts = [start for column, start, _, _ in record.spans if column == "barrier"]
-    return any(one is following for one, following in pairwise(starts))
+    """Whether there were collectives without marks: a marked one then stands for several."""
+    return any(stands_for > 1 for *_, stands_for in record.spans)

@@ -11,10 +11,10 @@ from ddpmon.diagnose.measure import cost_of_steps
 from ddpmon.diagnose.steps import ends_of_blocks
 from ddpmon.diagnose.wording import pct
 
-WINDOW = 50
-_EVERY = 10
-_WORTH_PCT, _NOTHING_PCT = 10.0, 1.0
-_MOSTLY = 0.8
+WINDOW = 50  # steps
+_EVERY = 10  # steps
+_WORTH_PCT, _NOTHING_PCT = 10.0, 1.0  # of the run's time: twice what is a warning, and less than anything reported
+_MOSTLY = 0.8  # share of the window's steps
 
 
 class HiddenPace:

@@ -24,15 +24,15 @@ LEAST = ("least", *(f"least_{phase}" for phase in PHASES))
 MOST = ("most", *(f"most_{phase}" for phase in PHASES))
 _COLUMNS = (*LEAST, *MOST, "close")
 _CHUNK = 64
-_CLEAN = 0.02  # of an interval
+_CLEAN = 0.02  # share of an interval that a wait may overlap: less than the smallest excess that is reported
 _NEAR, _NEAR_MS = 0.02, 0.03  # of a step; a kernel starts about 10 us behind its launch
 _FAR = 0.25  # of a step: its device finds all kernels launched
-_MOSTLY = 0.5
+_MOSTLY = 0.5  # share of the last twenty steps
 _NEWEST = 5  # values whose median shows at once that hosts, or a device, have become slower
 _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
-_ALIKE = 0.25
+_ALIKE = 0.25  # relative change of the kernels' time that a new shape of the work explains, and noise does not
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
-_TINY_MS = 0.02
+_TINY_MS = 0.02  # below it an interval is a few launches, whose share means nothing
 Flags = NDArray[np.bool_]
 
 

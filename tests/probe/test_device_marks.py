@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.probe import collectives
-from ddpmon.probe.clock import Clock, CudaClock
+from ddpmon.probe.clock import Clock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.draft import Draft
 from ddpmon.probe.identity import Identity
@@ -26,7 +25,6 @@ from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.replay import MAX_SPANS, Replay
 from ddpmon.probe.step import Recorder
 from ddpmon.schema import HOST_COLUMNS
-from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
 
 SAMPLES = 11  # the place of the column in `schema.STEP_COLUMNS`
 MS = 1_000_000
@@ -300,91 +298,6 @@ def test_one_long_collective_among_many_that_are_not_marked_is_not_longer_than_i
     assert 0 < len(marked) < len(rows[4:])
     for row in marked:
         assert sum(row[1:7]) <= row[0] + 1e-6
-
-
-def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, clock = stand_in(monkeypatch), CountingClock()
-    log = recorder_of(clock, on_cpu=False)
-    replay = Replay(log)
-    take_step(log, 0)
-    for count in (3.0, 5.0):
-        log.logged(on_device(0.5), on_device(count))
-    log.logged(None, 4)
-    take_step(log, 1)
-    replay.drain()
-    assert OnDevice.read_by == []
-    assert len(device.recorded) == 4
-    (record,) = replay.finished
-    assert not record.readable(clock), "the device has not come so far"
-    device.passed = True
-    assert record.readable(clock)
-    assert resolve(record, clock, 0.0).values[SAMPLES] == 12.0
-
-
-def test_the_buffer_for_copies_is_on_the_host_whatever_the_default_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = stand_in(monkeypatch)
-    torch.set_default_device("meta")
-    try:
-        reader = LossReader(on_cpu=False)
-    finally:
-        torch.set_default_device(None)
-    handle = reader.take(on_device(2.5))
-    device.passed = True
-    assert handle.value() == 2.5
-
-
-def test_copies_reuse_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = stand_in(monkeypatch)
-    reader, value = LossReader(on_cpu=False), on_device(1.0)
-    first = reader.take(value)
-    for _ in range(10_000):
-        reader.take(value)
-    assert len({id(event) for event, _ in device.recorded}) < 5000
-    assert first.ready(), "it will never be any readier"
-    assert first.value() != first.value(), "its place was taken: unknown"
-
-
-def test_a_mark_follows_the_current_stream_and_makes_no_object_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = stand_in(monkeypatch)
-    clock = CudaClock(torch.device("cuda", 0))
-    for stream in (0, 0, 7, 7, 7, 0):
-        device.stream = stream
-        clock.mark()
-    assert [stream for _, stream in device.recorded] == [0, 0, 7, 7, 7, 0]
-    assert device.streams_made == 3
-
-
-@pytest.mark.parametrize("library", ["libamdhip64.so", "libamdhip64.so.6"])
-def test_on_rocm_polling_keeps_out_of_captures(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    modes = []
-
-    class Library:
-        def __init__(self, name: str) -> None:
-            if name != library:
-                raise OSError(name)
-
-        def hipThreadExchangeStreamCaptureMode(self, mode: Any) -> None:  # noqa: N802 (the driver's name)
-            modes.append(mode._obj.value)
-
-    stand_in_on_rocm(monkeypatch, Library)
-    CudaClock(torch.device("cuda", 0)).read_here()
-    assert modes == [1]
-
-
-def test_where_rocm_cannot_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(name)
-
-    stand_in_on_rocm(monkeypatch, missing)
-    with pytest.raises(RuntimeError, match="ROCm"):
-        CudaClock(torch.device("cuda", 0))
-
-
-def stand_in_on_rocm(patch: pytest.MonkeyPatch, library: Callable[[str], Any]) -> Device:
-    patch.setattr(torch.version, "hip", "6.2")
-    patch.setattr(torch.cuda, "set_device", lambda _device: None)
-    patch.setattr(ctypes, "CDLL", library)
-    return stand_in(patch)
 
 
 def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:

@@ -1,0 +1,104 @@
+"""Copies, events, streams and captures of a device, with stand-ins for it: nothing is waited for."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from ddpmon.probe.clock import CudaClock
+from ddpmon.probe.loss import LossReader
+from ddpmon.probe.record import resolve
+from ddpmon.probe.replay import Replay
+from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
+from tests.probe.test_device_marks import SAMPLES, CountingClock, recorder_of, take_step
+
+
+def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, clock = stand_in(monkeypatch), CountingClock()
+    log = recorder_of(clock, on_cpu=False)
+    replay = Replay(log)
+    take_step(log, 0)
+    for count in (3.0, 5.0):
+        log.logged(on_device(0.5), on_device(count))
+    log.logged(None, 4)
+    take_step(log, 1)
+    replay.drain()
+    assert OnDevice.read_by == []
+    assert len(device.recorded) == 4
+    (record,) = replay.finished
+    assert not record.readable(clock), "the device has not come so far"
+    device.passed = True
+    assert record.readable(clock)
+    assert resolve(record, clock, 0.0).values[SAMPLES] == 12.0
+
+
+def test_the_buffer_for_copies_is_on_the_host_whatever_the_default_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    torch.set_default_device("meta")
+    try:
+        reader = LossReader(on_cpu=False)
+    finally:
+        torch.set_default_device(None)
+    handle = reader.take(on_device(2.5))
+    device.passed = True
+    assert handle.value() == 2.5
+
+
+def test_copies_reuse_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    reader, value = LossReader(on_cpu=False), on_device(1.0)
+    first = reader.take(value)
+    for _ in range(10_000):
+        reader.take(value)
+    assert len({id(event) for event, _ in device.recorded}) < 5000
+    assert first.ready(), "it will never be any readier"
+    assert first.value() != first.value(), "its place was taken: unknown"
+
+
+def test_a_mark_follows_the_current_stream_and_makes_no_object_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    clock = CudaClock(torch.device("cuda", 0))
+    for stream in (0, 0, 7, 7, 7, 0):
+        device.stream = stream
+        clock.mark()
+    assert [stream for _, stream in device.recorded] == [0, 0, 7, 7, 7, 0]
+    assert device.streams_made == 3
+
+
+@pytest.mark.parametrize("library", ["libamdhip64.so", "libamdhip64.so.6"])
+def test_on_rocm_polling_keeps_out_of_captures(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    modes = []
+
+    class Library:
+        def __init__(self, name: str) -> None:
+            if name != library:
+                raise OSError(name)
+
+        def hipThreadExchangeStreamCaptureMode(self, mode: Any) -> None:  # noqa: N802 (the driver's name)
+            modes.append(mode._obj.value)
+
+    stand_in_on_rocm(monkeypatch, Library)
+    CudaClock(torch.device("cuda", 0)).read_here()
+    assert modes == [1]
+
+
+def test_where_rocm_cannot_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    stand_in_on_rocm(monkeypatch, missing)
+    with pytest.raises(RuntimeError, match="ROCm"):
+        CudaClock(torch.device("cuda", 0))
+
+
+def stand_in_on_rocm(patch: pytest.MonkeyPatch, library: Callable[[str], Any]) -> Device:
+    patch.setattr(torch.version, "hip", "6.2")
+    patch.setattr(torch.cuda, "set_device", lambda _device: None)
+    patch.setattr(ctypes, "CDLL", library)
+    return stand_in(patch)

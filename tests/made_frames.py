@@ -125,7 +125,10 @@ class MadeJob:
         values["samples"] = self.samples[rank, part]
         if self.gc is not None:
             values["gc"] = self.gc[rank, part]
-        return columns(range(first, last), {name: column.tolist() for name, column in values.items()})
+        return StepColumns(
+            step=np.arange(first, last, dtype="<i8").tobytes(),
+            values={name: column.astype("<f4").tobytes() for name, column in values.items()},
+        )
 
 
 def noisy(ranks: int, steps: int, mean_ms: float, cv: float, seed: int) -> Floats:
@@ -157,11 +160,13 @@ def play(
     said = []
     for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
         now = float(tick)
+        frames = []
         for rank in range(job.ranks):
             if first < (silent or {}).get(rank, job.steps):
                 part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
                 host = hosts[rank] if hosts else "node0"
-                run.add_rank(rank_frame(rank, tick, part, host=host), now)
+                frames.append(rank_frame(rank, tick, part, host=host))
+        run.add_ranks(frames, now, {})
         run.settle(now)
         said.append(judge(run, run.ages(now)))
     return said
@@ -197,10 +202,12 @@ def play_hosts(
     said = []
     for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
         now = job.seconds(first + steps_per_tick) if timed else float(tick)
+        frames = []
         for rank, node in enumerate(where):
             part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
             own = {"host": name(node), "node": node, "process": process(tick, rank), **frame(tick, rank)}
-            run.add_rank(rank_frame(rank, tick, part, **own), now)
+            frames.append(rank_frame(rank, tick, part, **own))
+        run.add_ranks(frames, now, {})
         for node in sorted(set(where)):
             told = {"figures": figures(tick, node), "gpus": list(gpus(tick, node))}
             run.add_node(node_frame(node, tick, host=name(node), **told), now)

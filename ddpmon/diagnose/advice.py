@@ -13,6 +13,7 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.wording import ms, pct, size
 from ddpmon.machine import GpuFigures
+from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
 
@@ -101,10 +102,10 @@ def _facts(run: Run, ledger: Ledger) -> Facts:
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
-        duration=float(np.median(ledger.job("duration")[-WINDOW:])),
-        input=float(np.median(normal["input"])),
-        backward=float(np.median(normal["backward"])),
-        transfer=float(np.median(ledger.job("transfer")[-WINDOW:])),
+        duration=middle(ledger.job("duration")[-WINDOW:]),
+        input=middle(normal["input"]),
+        backward=middle(normal["backward"]),
+        transfer=middle(ledger.job("transfer")[-WINDOW:]),
         reduction=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,

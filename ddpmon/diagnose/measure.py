@@ -11,7 +11,7 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.diagnose.wording import ms
-from ddpmon.run.medians import median
+from ddpmon.run.medians import median, middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
@@ -48,16 +48,15 @@ class Others:
         self.steps = steps
         self._own = own
         asked = peers[:: -(-len(peers) // _SAMPLE)]
-        tables = {name: self._take(run, name, asked, "most") for name in columns}
-        self.normal = {name: np.median(np.nan_to_num(table), axis=0) for name, table in tables.items()}
+        self.normal = self._typical(run, columns, asked, "most")
 
     def compare(self, run: Run, ranks: I64) -> Numbers:
         """Medians over the steps in ms: `ranks` (the median one, if several) against the others."""
-        own = {name: np.median(np.nan_to_num(self._take(run, name, ranks, "least")), axis=0) for name in COLUMNS}
-        excess = {name: float(np.median(own[name] - self.normal[name])) for name in COLUMNS}
+        own = self._typical(run, COLUMNS, ranks, "least")
+        excess = {name: middle(own[name] - self.normal[name]) for name in COLUMNS}
         numbers = {
-            "work_ms": float(np.median(own["work"])),
-            "others_work_ms": float(np.median(self.normal["work"])),
+            "work_ms": middle(own["work"]),
+            "others_work_ms": middle(self.normal["work"]),
             "excess_ms": excess["work"],
             "waits_less_ms": _waits_less(self.normal["wait"] - own["wait"], excess["work"]),
             **{f"excess_{phase}_ms": excess[phase] for phase in PHASES},
@@ -83,11 +82,13 @@ class Others:
         by_host = close and longer > 0 and median(host) >= _AS_LONG * median(own)
         return {"launch_ms": longer} if by_host else {}
 
-    def _take(self, run: Run, name: str, ranks: I64, bound: str) -> F32:
-        """[ranks, T] a column; of own pace the bound that is meant."""
-        if self._own is None or name not in ("work", *PHASES):
-            return run.rings.take(name, self.steps, ranks)
-        return self._own.take(bound if name == "work" else f"{bound}_{name}", self.steps, ranks)
+    def _typical(self, run: Run, columns: Sequence[str], ranks: I64, bound: str) -> dict[str, F32]:
+        """Column -> [T] its median over the ranks, a missing value counted as 0; of own pace the given bound."""
+        tables = run.rings.takes(columns, self.steps, ranks)
+        for name, table in zip(columns, tables, strict=True):
+            if self._own is not None and name in ("work", *PHASES):
+                table[:] = self._own.take(bound if name == "work" else f"{bound}_{name}", self.steps, ranks)
+        return dict(zip(columns, middles(np.nan_to_num(tables).swapaxes(1, 2)), strict=True))
 
 
 def _waits_less(less: F32, excess: float) -> float:
@@ -95,7 +96,7 @@ def _waits_less(less: F32, excess: float) -> float:
 
     So it is in a log of micro-batches, of which the last one waits for all. One step alone is no such rhythm.
     """
-    typical = float(np.median(less))
+    typical = middle(less)
     if typical >= _WAIT_SHARE * excess or len(less) < 2:
         return typical
     return max(typical, float((less.sum() - less.max()) / len(less)))

@@ -33,6 +33,9 @@ _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs a
 _ALIKE = 0.25  # relative change of the kernels' time that a new shape of the work explains, and noise does not
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
 _TINY_MS = 0.02  # below it an interval is a few launches, whose share means nothing
+_P = len(PHASES)
+_NEAR_BY, _FAR_AHEAD, _BEHIND, _WORK, _BARE = range(5)  # the places of what every step shows; then the phases
+_HOST_TIME, _FREE, _SEEN = slice(5, 5 + _P), slice(5 + _P, 5 + 2 * _P), 5 + 2 * _P
 Flags = NDArray[np.bool_]
 
 
@@ -44,11 +47,7 @@ class OwnPaces:
         self._fed: I64 = np.full(world_size, -1, np.int64)
         self._step: I64 = np.full(shape, -1, np.int64)
         self._table: dict[str, F32] = {name: np.full(shape, np.nan, np.float32) for name in _COLUMNS}
-        count = len(PHASES)
-        self._behind, self._work = Samples(world_size, 1), Samples(world_size, 1)
-        self._host, self._free = Samples(world_size, count), Samples(world_size, count)
-        self._clean, self._late = Samples(world_size, count), Samples(world_size, count)
-        self._near, self._far, self._bare = (Samples(world_size, 1) for _ in range(3))
+        self._seen, self._clean, self._late = (Samples(world_size, count) for count in (_SEEN, _P, _P))
         self._usual: F32 = np.full(world_size, np.nan, np.float32)
 
     def take(self, name: str, steps: I64, who: I64) -> F32:
@@ -78,11 +77,11 @@ class OwnPaces:
     def _feed(self, who: I64, step: int, one: dict[str, F32], device: F32, host: F32, held: F32) -> None:
         """Take one step in. `device`, `host` and `held` are [ranks, phases]."""
         self._fed[who] = step
-        self._observe(who, step, one, host, held)
-        least, most = self._of_host(who)
-        near = self._near.mean(who)[:, 0]
+        typical = self._observe(who, step, one, host, held)
+        least, most = self._of_host(who, typical)
+        near, far = self._seen.mean(who, slice(2)).T
         ahead, known = ~(near >= _MOSTLY), ~(np.isnan(near) | np.isnan(least[:, -1]))  # what is unknown may be ahead
-        by_host, whole, longest = self._whole(who, one, ahead, known, least, most)
+        by_host, whole, longest = self._whole(who, one, typical, ahead, known, least, most)
         low = np.where(by_host[:, None], least, device)
         high = np.where((ahead & (longest > one["work"]))[:, None], most, device)
         slot = step % self._step.shape[1]
@@ -91,26 +90,26 @@ class OwnPaces:
             self._table[name][who, slot] = values
         for name, values in zip(MOST, (np.maximum(whole, longest), *high.T), strict=True):
             self._table[name][who, slot] = values
-        self._table["close"][who, slot] = known & (self._far.mean(who)[:, 0] < _MOSTLY)
+        self._table["close"][who, slot] = known & (far < _MOSTLY)
 
-    def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> None:
-        """Keep what one step shows of each rank."""
+    def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> F32:
+        """Keep what one step shows of each rank; returns [ranks, quantities] the medians of the last twenty."""
         unknown = np.isnan(one["lead"])
         near = one["lead"] <= np.maximum(_NEAR * one["duration"], _NEAR_MS)
         far = one["lead"] >= _FAR * one["duration"]
-        self._near.put(who, np.where(unknown, np.nan, near)[:, None])
-        self._far.put(who, np.where(unknown, np.nan, far)[:, None])
-        self._host.put(who, host)
-        self._free.put(who, host - held)
-        self._behind.put(who, one["host_exposed"][:, None])
-        self._work.put(who, one["work"][:, None])
-        self._forget(who, one["work"], far)
+        near_by, far_ahead = np.where(unknown, np.nan, near), np.where(unknown, np.nan, far)
+        bare = np.where(far, one["work"], np.nan)
+        shown = np.stack([near_by, far_ahead, one["host_exposed"], one["work"], bare], axis=1)
+        self._seen.put(who, np.concatenate([shown, host, host - held], axis=1))
+        typical = self._seen.median(who)
+        self._forget(who, typical[:, _BARE])
         clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
         clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
         (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
+        return typical
 
     def _whole(
-        self, who: I64, one: dict[str, F32], ahead: Flags, known: Flags, least: F32, most: F32
+        self, who: I64, one: dict[str, F32], typical: F32, ahead: Flags, known: Flags, least: F32, most: F32
     ) -> tuple[Flags, F32, F32]:
         """[ranks] whether the host sets the least of own pace, that least, and the most.
 
@@ -119,40 +118,41 @@ class OwnPaces:
         wait.
         """
         work, transfer = one["work"], one["transfer"]
-        behind = np.nan_to_num(self._behind.median(who)[:, 0])
-        certain = np.nan_to_num(self._behind.shortest(who)[:, 0])
-        usual = np.maximum(self._work.typical_mean(who), self._work.newest(who, _NEWEST))[:, 0]
+        behind = np.nan_to_num(typical[:, _BEHIND])
+        certain = np.nan_to_num(self._seen.shortest(who, _BEHIND))
+        usual = self._seen.typical_mean(who, _WORK, typical[:, _WORK])
+        usual = np.maximum(usual, self._seen.newest(who, _NEWEST, slice(_WORK, _WORK + 1))[:, 0])
         host = np.where(known & ahead, np.nansum(least, axis=1) + certain - transfer, 0.0)
         by_host = host > usual
         longest = np.where(known, np.nansum(most, axis=1) + behind - transfer, one["duration"])
         longest = np.where(ahead, longest, work + np.minimum(behind, one["exposed"] - transfer))
         return by_host, np.where(by_host, host, work), np.maximum(longest, work)
 
-    def _of_host(self, who: I64) -> tuple[F32, F32]:
+    def _of_host(self, who: I64, typical: F32) -> tuple[F32, F32]:
         """[ranks, phases] the least and the most that the host itself needs, over the last twenty steps.
 
         Where there are clean samples these tell, within the bounds that the last steps set: a host that was held up
         needs no more than it took, and no less than what it took while its device did not wait. The samples of the
         warm-up count as long as there are no others.
         """
-        low, high = self._free.median(who), self._host.median(who)
+        low, high = typical[:, _FREE], typical[:, _HOST_TIME]
         late = self._late.count(who) >= _ENOUGH
-        typical = np.where(late, self._late.median(who), self._clean.median(who))
-        sampled = late | (self._clean.count(who) >= _ENOUGH)
-        within = np.minimum(np.maximum(typical, low), high)
+        clean, sampled = self._late.median(who), late
+        if not late.all():
+            clean = np.where(late, clean, self._clean.median(who))
+            sampled = late | (self._clean.count(who) >= _ENOUGH)
+        within = np.minimum(np.maximum(clean, low), high)
         few = np.fmax(self._late.longest(who), self._clean.longest(who)) * _FEW
         at_most = np.fmax(np.fmin(high, few), low)
         rising = np.where(late, np.minimum(self._late.newest(who, _NEWEST), high), -np.inf)
         return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
 
-    def _forget(self, who: I64, work: F32, far: Flags) -> None:
+    def _forget(self, who: I64, now: F32) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.
 
-        Only where its host has been far ahead for twenty steps is its device's work kernel time.
+        Only where its host has been far ahead for twenty steps is its device's work kernel time, `now` [ranks] of late.
         """
-        self._bare.put(who, np.where(far, work, np.nan)[:, None])
-        full = self._bare.count(who)[:, 0] == self._bare.size
-        now = self._bare.median(who)[:, 0]
+        full = self._seen.count(who, _BARE) == self._seen.size
         usual = self._usual[who]
         changed = full & (np.abs(now - usual) > _ALIKE * usual)
         for samples in (self._clean, self._late):

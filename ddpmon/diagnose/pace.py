@@ -15,6 +15,7 @@ from ddpmon.diagnose.measure import Numbers, Others
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.shift import BASELINE, RISE, Shift
 from ddpmon.diagnose.wording import ms, pct
+from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
@@ -140,14 +141,14 @@ class Pace:
 def _figures(ledger: Ledger, place: int, count: int) -> Numbers:
     """Medians of the job's figures over the `count` usable steps that end at `place`."""
     part = slice(max(0, place + 1 - count), place + 1)
-    return {name: float(np.median(ledger.job(name)[part])) for name in _SERIES}
+    return {name: middle(ledger.job(name)[part]) for name in _SERIES}
 
 
 def _phases(run: Run, ledger: Ledger, place: int, count: int) -> Numbers:
     """Medians of the phases over ranks and the same steps."""
     steps = ledger.steps[max(0, place + 1 - count) : place + 1]
     normal = Others(run, steps, ledger.who, PHASES).normal
-    return {phase: float(np.median(normal[phase])) for phase in PHASES}
+    return {phase: middle(normal[phase]) for phase in PHASES}
 
 
 def _rise(now: Numbers, normal: Numbers) -> Numbers:

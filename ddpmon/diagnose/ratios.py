@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import others_medians
+from ddpmon.run.medians import middle, middles, others_medians
 from ddpmon.run.rings import F32, I64
 
 WINDOW = 20
@@ -57,7 +57,7 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdict
     """
     often = _share(ratios > _HIGH_STEP) >= _OFTEN
     row = np.flatnonzero(often.any(axis=1) | watched)
-    typical_noise = np.median(_noise(ratios[:: max(1, len(ratios) // _NOISE_ROWS)])[1], axis=0)
+    typical_noise = middles(_noise(ratios[:: max(1, len(ratios) // _NOISE_ROWS)])[1].T)
     middle, noise = _noise(ratios[row])
     error = np.maximum(noise, typical_noise) * 1.25 / math.sqrt(WINDOW)
     threshold = np.maximum(math.log(FLOOR), SIGMAS * error)
@@ -79,8 +79,9 @@ def _noise(ratios: F32) -> tuple[F32, F32]:
     """[n, T] of the logarithms the median of each window of 20, and 1.4826 MAD: a robust CV."""
     logs = np.log(np.maximum(ratios, _TINY_MS))
     windows = np.lib.stride_tricks.sliding_window_view(logs, WINDOW, axis=1)
-    middle = np.median(windows, axis=2)
-    return middle, 1.4826 * np.median(np.abs(windows - middle[..., None]), axis=2)
+    middle: F32 = middles(windows)
+    spread: F32 = 1.4826 * middles(np.abs(windows - middle[..., None]))  # type: ignore[assignment]
+    return middle, spread
 
 
 def onset(step: I64, ratios: F32) -> tuple[int, bool]:
@@ -91,7 +92,7 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     after which a straggler is over, takes it down to 0: what was over before is not of the present stretch.
     """
     # The last steps show where a rise has got to, all of the window where it was, should it have ended within it.
-    level = max(float(np.median(ratios[-count:])) for count in (WINDOW // 2, WINDOW))
+    level = max(middle(ratios[-count:]) for count in (WINDOW // 2, WINDOW))
     half = max(0.01, level - 1) / 2
     s, last_zero = 0.0, -1
     for index, excess in enumerate(np.minimum(ratios, 2 * level) - 1 - half):

@@ -9,6 +9,8 @@ from ddpmon.run.medians import row_medians
 from ddpmon.run.rings import F32, I64
 
 _OUTLIER = 3.0
+_ALL = slice(None)
+Quantity = int | slice
 
 
 class Samples:
@@ -26,7 +28,7 @@ class Samples:
 
     def put(self, who: I64, values: F32) -> None:
         """Add one value [ranks, quantities] each, missing ones included."""
-        self._put(np.repeat(who, values.shape[1]), np.tile(np.arange(values.shape[1]), len(who)), values.ravel())
+        self._put(who[:, None], np.arange(values.shape[1]), values)
 
     def put_known(self, who: I64, values: F32) -> None:
         """Add the values [ranks, quantities] that are not missing."""
@@ -41,9 +43,9 @@ class Samples:
         """Forget all values of these ranks."""
         self._values[who] = np.nan
 
-    def count(self, who: I64) -> I64:
+    def count(self, who: I64, quantity: Quantity = _ALL) -> I64:
         """[ranks, quantities] how many are known."""
-        found: I64 = (~np.isnan(self._values[who])).sum(axis=2)
+        found: I64 = np.count_nonzero(~np.isnan(self._values[who, quantity]), axis=-1)
         return found
 
     def median(self, who: I64) -> F32:
@@ -51,28 +53,28 @@ class Samples:
         values = self._values[who]
         return np.asarray(row_medians(values.reshape(-1, self.size)), np.float32).reshape(values.shape[:2])
 
-    def newest(self, who: I64, count: int) -> F32:
+    def newest(self, who: I64, count: int, quantity: slice = _ALL) -> F32:
         """[ranks, quantities] the median of the last `count` values, NaN without any."""
-        last = (self._next[who][..., None] - 1 - np.arange(count)) % self.size
-        values = np.take_along_axis(self._values[who], last, axis=2)
+        last = (self._next[who, quantity][..., None] - 1 - np.arange(count)) % self.size
+        values = np.take_along_axis(self._values[who, quantity], last, axis=2)
         return np.asarray(row_medians(values.reshape(-1, count)), np.float32).reshape(values.shape[:2])
 
-    def typical_mean(self, who: I64) -> F32:
-        """[ranks, quantities] the mean of what is known, values above three times the median counted as so much."""
-        values, limit = self._values[who], _OUTLIER * self.median(who)[..., None]
-        count = np.maximum(self.count(who), 1)
-        return np.asarray(np.nansum(np.minimum(values, limit), axis=2) / count, np.float32)
+    def typical_mean(self, who: I64, quantity: int, median: F32) -> F32:
+        """[ranks] the mean of what is known, values above three times the `median` [ranks] counted as so much."""
+        values, limit = self._values[who, quantity], _OUTLIER * median[:, None]
+        count = np.maximum(self.count(who, quantity), 1)
+        return np.asarray(np.nansum(np.minimum(values, limit), axis=1) / count, np.float32)
 
-    def shortest(self, who: I64) -> F32:
-        """[ranks, quantities], NaN without values."""
-        return np.asarray(np.fmin.reduce(self._values[who], axis=2), np.float32)
+    def shortest(self, who: I64, quantity: int) -> F32:
+        """[ranks], NaN without values."""
+        return np.asarray(np.fmin.reduce(self._values[who, quantity], axis=1), np.float32)
 
     def longest(self, who: I64) -> F32:
         """[ranks, quantities], NaN without values."""
         return np.asarray(np.fmax.reduce(self._values[who], axis=2), np.float32)
 
-    def mean(self, who: I64) -> F32:
+    def mean(self, who: I64, quantity: slice = _ALL) -> F32:
         """[ranks, quantities] of the values that are known, NaN without any."""
-        values = self._values[who]
-        count = self.count(who)
+        values = self._values[who, quantity]
+        count = self.count(who, quantity)
         return np.where(count > 0, np.nansum(values, axis=2) / np.maximum(count, 1), np.nan).astype(np.float32)

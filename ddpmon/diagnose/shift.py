@@ -8,6 +8,7 @@ from collections import deque
 import numpy as np
 
 from ddpmon.diagnose.ratios import SIGMAS, WINDOW
+from ddpmon.run.medians import middle
 
 BASELINE = 50
 RISE, STEEP = 1.10, 1.20
@@ -39,7 +40,7 @@ class Shift:
     @property
     def level(self) -> float:
         """Median of the last 20 values."""
-        return float(np.median(list(self._recent)[-WINDOW:])) if self._recent else math.nan
+        return middle(np.array(list(self._recent)[-WINDOW:])) if self._recent else math.nan
 
     def feed(self, step: int, value: float) -> bool:
         """Take the value of `step` in; whether it completed a new baseline."""
@@ -60,7 +61,7 @@ class Shift:
         window = np.array(list(self._recent)[-count:])
         error = SIGMAS * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / BASELINE)
         often = (window > _HIGH_STEP * self.normal).mean() >= _OFTEN
-        return bool(often and np.median(window) >= max(least, 1 + error) * self.normal)
+        return bool(often and middle(window) >= max(least, 1 + error) * self.normal)
 
     @property
     def low(self) -> bool:
@@ -70,14 +71,14 @@ class Shift:
     def _has_fallen(self) -> bool:
         """Whether the series has come down for good: asked once in fifty steps, it is then measured anew."""
         full = len(self._recent) == BASELINE
-        return full and self._sum == 0.0 and float(np.median(self._recent)) < self.normal / RISE
+        return full and self._sum == 0.0 and middle(np.array(self._recent)) < self.normal / RISE
 
     def _settle(self) -> bool:
         if len(self._recent) < BASELINE:
             return False
         values = np.array(self._recent)
-        self.normal = max(1e-9, float(np.median(values)))
-        spread = 1.4826 * float(np.median(np.abs(values - self.normal)))
+        self.normal = max(1e-9, middle(values))
+        spread = 1.4826 * middle(np.abs(values - self.normal))
         self._noise = max(spread, _LEAST_NOISE * self.normal)
         self._sum = 0.0
         return True

@@ -15,6 +15,7 @@ from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window, hidd
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.steady import SteadyRule
 from ddpmon.diagnose.wording import does, ms, pct
+from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -116,9 +117,9 @@ class Stragglers:
         else:
             since, bound = case.finding.since_step or 0, case.finding.since_is_bound
         numbers = normal.compare(run, ledger.who[rows])
-        if numbers["excess_ms"] < _LEAST_SHARE * float(np.median(ledger.job("duration")[window])):
+        if numbers["excess_ms"] < _LEAST_SHARE * middle(ledger.job("duration")[window]):
             return
-        numbers["ratio"] = float(np.median(ratios[window]))
+        numbers["ratio"] = middle(ratios[window])
         at = cost_window(steps, since)
         hidden = 0.0 if bound else hidden_ms(ledger, since, at, numbers["excess_ms"])
         numbers |= {"hidden_ms": hidden} if hidden > 0 else {}

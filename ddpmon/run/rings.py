@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,27 +133,35 @@ class Rings:
 
         The ranks are those in `who`, by default all.
         """
-        found = self._piece(self.column[name], steps, who)
-        return np.where(self._piece(self.step, steps, who) == steps, found, np.float32(np.nan))
+        table: F32 = self.takes((name,), steps, who)[0]
+        return table
+
+    def takes(self, names: Sequence[str], steps: I64, who: I64 | None = None) -> F32:
+        """[len(names), ranks, len(steps)] of several columns."""
+        cut = self._cut(steps, who)
+        present = cut(self.step) == steps
+        found = np.full((len(names), *present.shape), np.nan, np.float32)
+        for name, table in zip(names, found, strict=True):
+            np.copyto(table, cut(self.column[name]), where=present)
+        return found
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
         """[ranks, len(steps)] whether the rank has a record of the step."""
-        found: NDArray[np.bool_] = self._piece(self.step, steps, who) == steps
+        found: NDArray[np.bool_] = self._cut(steps, who)(self.step) == steps
         return found
 
-    def _piece(self, table: NDArray[T], steps: I64, who: I64 | None) -> NDArray[T]:
-        """[ranks, len(steps)] of the slots of these steps; steps that follow on each other are cut out whole."""
+    def _cut(self, steps: I64, who: I64 | None) -> Callable[[NDArray[T]], NDArray[T]]:
+        """What cuts [ranks, len(steps)] out of a table; steps that follow on each other are cut out whole."""
         rows: slice | I64 = slice(None) if who is None or len(who) == len(self.last) else who
-        first, count = (int(steps[0]), len(steps)) if len(steps) else (0, 0)
-        if not count or int(steps[-1]) - first != count - 1 or not bool((np.diff(steps) == 1).all()):
-            slots = steps % self.capacity
-            return table[rows][:, slots] if isinstance(rows, slice) else table[rows[:, None], slots]
-        start = first % self.capacity
+        count = len(steps)
+        slots = steps % self.capacity
+        if not count or count > self.capacity or not bool((steps[1:] == steps[:-1] + 1).all()):
+            return lambda table: table[rows][:, slots] if isinstance(rows, slice) else table[rows[:, None], slots]
+        start = int(slots[0])
         if start + count <= self.capacity:
-            return table[rows, start : start + count]
-        if count > self.capacity:
-            return table[rows][:, steps % self.capacity]
-        return np.concatenate([table[rows, start:], table[rows, : start + count - self.capacity]], axis=1)
+            return lambda table: table[rows, start : start + count]
+        rest = start + count - self.capacity
+        return lambda table: np.concatenate([table[rows, start:], table[rows, :rest]], axis=1)
 
 
 def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from device_job import Fault, Job, simulate
+from device_job import Fault, Job
 from device_play import watch
 
 from ddpmon.diagnose.finding import Finding, at_or_above
+from tests.table.marks import trace_of
 
 STEPS, ONSET = 180, 60
 
 
 def said(job: Job) -> list[Finding]:
     """Whatever lasted at the end of any tick, advice left out."""
-    ticks = [*watch(simulate(job, range(1)), 0)]
+    ticks = [*watch(trace_of(job), 0)]
     return [
         finding
         for tick in ticks
@@ -43,7 +44,7 @@ def test_copies_behind_the_reduction_are_nobodys_lateness() -> None:
 @pytest.mark.parametrize("item_every", [0, 1, 10])
 def test_cost_follows_the_least_that_mending_saves(item_every: int) -> None:
     job = Job(steps=STEPS, item_every=item_every, fault=Fault((1,), host=1.3, onset=ONSET))
-    trace, mended = simulate(job, range(1)), simulate(job.mended(), range(1))
+    trace, mended = trace_of(job), trace_of(job.mended())
     gain = float(100 * (1 - mended.step_ms(ONSET) / trace.step_ms(ONSET))[0])
     found = warnings(job)[-1]
     assert (found.kind, found.ranks) == ("straggler", (1,))

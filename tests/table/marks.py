@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cache
 
 import numpy as np
-from device_job import Trace
+from device_job import Job, Trace, simulate
 
 from ddpmon.table.marks import MARKS
 
 Edit = Callable[[int, int, str, float, float], tuple[float, float]]
+
+
+@cache
+def trace_of(job: Job) -> Trace:
+    """The job's first seed; simulated once for all tests that ask."""
+    return simulate(job, range(1))
 
 
 def as_they_are(_step: int, _rank: int, _mark: str, host: float, device: float) -> tuple[float, float]:

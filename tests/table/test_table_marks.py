@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from device_job import Fault, Job, Trace, simulate
+from device_job import Fault, Job, Trace
 
 from ddpmon.diagnose.finding import Finding, at_or_above
 from ddpmon.table.lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
-from tests.table.marks import Edit, rows_of
+from tests.table.marks import Edit, rows_of, trace_of
 
 HOUR = 3_600_000.0
 STEPS, ONSET = 160, 60
 
 
 def job(fault: Fault | None = None, **changes: float) -> Trace:
-    return simulate(Job(steps=STEPS, fault=fault or Fault(), **changes), range(1))  # type: ignore[arg-type]
+    return trace_of(Job(steps=STEPS, fault=fault or Fault(), **changes))  # type: ignore[arg-type]
 
 
 def judged(rows: Sequence[str]) -> TableVerdict:
@@ -32,7 +32,7 @@ def warnings(verdict: TableVerdict) -> list[Finding]:
 
 def gain(trace: Trace) -> float:
     """What mending the fault saves, in percent of the job's time."""
-    mended = simulate(trace.job.mended(), range(1)).step_ms(ONSET)
+    mended = trace_of(trace.job.mended()).step_ms(ONSET)
     return float(100 * (1 - mended[0] / trace.step_ms(ONSET)[0]))
 
 

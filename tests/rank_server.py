@@ -3,9 +3,9 @@
 Importing torch takes 4 s of CPU time, so a test that starts four interpreters waits 10 s on two cores before its first
 step. A fork of this server starts at once. It has one thread, which makes forking safe.
 
-`FD` is a SOCK_SEQPACKET socket. A request is one JSON message with two descriptors: where the output goes, and a socket
-that receives the process id and later the exit code, each as four bytes (native signed integer). The server kills what
-it has forked and ends when the other end of `FD` is closed.
+`FD` is a SOCK_SEQPACKET socket. A request is one JSON message with four descriptors: stdin, stdout, stderr, and a
+socket that receives the process id and later the exit code, each as four bytes (native signed integer). The server
+kills what it has forked and ends when the other end of `FD` is closed.
 """
 
 from __future__ import annotations
@@ -69,27 +69,27 @@ class Server:
 
     def answer(self) -> bool:
         """Start what the next request asks for; False when there will be none."""
-        data, descriptors, _, _ = socket.recv_fds(self.control, LARGEST_REQUEST, 2)
+        data, descriptors, _, _ = socket.recv_fds(self.control, LARGEST_REQUEST, 4)
         if not data:
             return False
-        output, asking = descriptors
+        *streams, asking = descriptors
         pid = os.fork()
         if pid == 0:
-            self.become(json.loads(data), output)
-        os.close(output)
+            self.become(json.loads(data), streams)
+        for stream in streams:
+            os.close(stream)
         self.running[pid] = asker = socket.socket(fileno=asking)
         asker.send(NUMBER.pack(pid))
         return True
 
-    def become(self, request: dict[str, Any], output: int) -> NoReturn:
+    def become(self, request: dict[str, Any], streams: list[int]) -> NoReturn:
         """Turn this fork into the process that was asked for, in a session of its own."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.closerange(3, max(output, self.control.fileno(), self.woken.fileno(), *self.inherited()) + 1)
+        for place, stream in enumerate(streams):
+            os.dup2(stream, place)
+        os.closerange(3, max(*streams, self.control.fileno(), self.woken.fileno(), *self.inherited()) + 1)
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])

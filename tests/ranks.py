@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -121,11 +123,43 @@ def start(
         environment: variables beside those of this process.
         folder: its working directory.
     """
+    with Path(os.devnull).open("rb") as nothing, log.open("ab") as output:
+        return _fork(module, arguments, (nothing, output, output), environment, folder)
+
+
+def run(
+    module: str, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a module as `python -m` does, to its end; `environment` are variables beside those of this process."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        given.write(stdin)
+        given.seek(0)
+        process = _fork(module, arguments, (given, said, complained), environment, ROOT)
+        try:
+            code = process.wait()
+        finally:
+            process.end()
+        texts = []
+        for output in (said, complained):
+            output.seek(0)
+            texts.append(output.read().decode())
+    return subprocess.CompletedProcess([module, *arguments], code, *texts)
+
+
+def _fork(
+    module: str,
+    arguments: Sequence[str],
+    streams: Sequence[IO[bytes]],
+    environment: Mapping[str, str] | None,
+    folder: Path,
+) -> Process:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "TEST_PID": str(os.getpid()), **(environment or {})}
     request = {"module": module, "arguments": arguments, "environment": variables, "folder": str(folder)}
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs, log.open("ab") as output:
-        socket.send_fds(_server(), [json.dumps(request).encode()], [output.fileno(), theirs.fileno()])
+    with theirs:
+        socket.send_fds(
+            _server(), [json.dumps(request).encode()], [*(stream.fileno() for stream in streams), theirs.fileno()]
+        )
     return Process(NUMBER.unpack(ours.recv(NUMBER.size))[0], ours)
 
 

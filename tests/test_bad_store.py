@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +19,10 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
 from ddpmon.tui.verdicts import calm_sentence
+from tests import ranks
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
 from tests.store.half_open import visited
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -192,8 +188,7 @@ def test_ranks_that_start_anew_again_and_again_are_no_two_jobs(store: MadeStore,
 
 def said_by_status(target: str) -> str:
     """The one sentence with which `ddpmon status` ends, finding no run."""
-    command = [sys.executable, "-m", "ddpmon.cli", "status", target]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = ranks.run("ddpmon.cli", "status", target)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     (line,) = done.stderr.splitlines()
     return line.removeprefix("ddpmon: ")

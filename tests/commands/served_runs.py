@@ -6,11 +6,10 @@ Each has two ranks, of which the second is late, and a store of its own on loopb
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,10 @@ import numpy as np
 
 from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, rank_key, run_key
-from ddpmon.store.discovery import Announcement, announce, withdraw
+from ddpmon.store.discovery import Announcement, announce
 from ddpmon.store.tcp import serve
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from tests.ranks import start
 
 ROOT = Path(__file__).parents[2]
 STEPS = 120
@@ -31,19 +31,15 @@ STEPS = 120
 def host_with_runs(folder: Path, *names: str) -> Iterator[list[str]]:
     """Runs that only a look into `folder` finds; yields their stores' addresses, and they end with the block."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.commands.served_runs", *names],
-        cwd=ROOT,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().split()
-        finally:
-            process.kill()
+    log = folder / "log"
+    process = start("tests.commands.served_runs", names, log, {"XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)})
+    try:
+        while not (said := log.read_text()).endswith("\n"):
+            assert process.poll() is None, said
+            time.sleep(0.02)
+        yield said.split()
+    finally:
+        process.end()
 
 
 def remote_ddpmon(folder: Path) -> str:
@@ -62,7 +58,7 @@ class Served:
         self.store, port = serve("127.0.0.1")
         self.url = f"tcp://127.0.0.1:{port}"
         self._publish_run(self.store, run_info(2, run_id=self.run_id, name=name, started_at=time.time() - 3600))
-        self.file = announce(
+        announce(
             Announcement(
                 run_id=self.run_id,
                 name=name,
@@ -94,21 +90,10 @@ class Served:
 def main() -> None:
     runs = [Served(name) for name in sys.argv[1:]]
     print(*(run.url for run in runs), flush=True)
-    ended = threading.Event()
-    threading.Thread(target=wait_for_the_test, args=(ended,), daemon=True).start()
-    seq = 2
-    while not ended.wait(0.5):
+    for seq in itertools.count(2):
+        time.sleep(0.5)
         for run in runs:
             run.publish(seq)
-        seq += 1
-    for run in runs:
-        withdraw(run.file)
-
-
-def wait_for_the_test(ended: threading.Event) -> None:
-    """Until it closes our standard input, or dies."""
-    sys.stdin.read()
-    ended.set()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 
 from ddpmon import __version__
 from ddpmon.store.discovery import Announcement, announce
+from tests import ranks
 
 Done = subprocess.CompletedProcess[str]
 Ddpmon = Callable[..., Done]
@@ -27,8 +28,7 @@ def ddpmon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ddpmon:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def run(*arguments: str) -> Done:
-        command = [sys.executable, "-m", "ddpmon.cli", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        done = ranks.run("ddpmon.cli", *arguments)
         assert "Traceback" not in done.stderr + done.stdout
         return done
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from device_job import Fault, Job, simulate
 
 from ddpmon.commands.status_json import finding_object
+from tests import ranks
 from tests.made_frames import MadeJob, healthy_phases
 from tests.table.marks import rows_of as marks_of
 from tests.table.tables import judged, rows_of, slow, text_of
@@ -23,11 +23,9 @@ CALM = rows_of(MadeJob(healthy_phases(4, 200)))
 
 def diagnose(*arguments: str, stdin: str | bytes | None = None) -> subprocess.CompletedProcess[str]:
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    command = [sys.executable, "-m", "ddpmon.cli", "diagnose", *arguments]
-    done = subprocess.run(command, input=data or b"", capture_output=True, check=False)
-    out, err = done.stdout.decode(), done.stderr.decode()
-    assert "Traceback" not in err + out
-    return subprocess.CompletedProcess(command, done.returncode, out, err)
+    done = ranks.run("ddpmon.cli", "diagnose", *arguments, stdin=data or b"")
+    assert "Traceback" not in done.stderr + done.stdout
+    return done
 
 
 @pytest.fixture

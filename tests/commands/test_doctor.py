@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+from tests import ranks
 
 
 def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "ddpmon.doctor", *arguments]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = ranks.run("ddpmon.doctor", *arguments, environment=environment)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -341,7 +341,7 @@ class Around(nn.Module):
 
 @scene
 def compiled_submodule() -> None:
-    ddp = DistributedDataParallel(Around(torch.compile(Plain())))
+    ddp = DistributedDataParallel(Around(torch.compile(Plain(), backend="aot_eager")))
     with watched(ddp):
         train(ddp)
 

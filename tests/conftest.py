@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("live")
     items.sort(key=place)
 
+
+# A shell starts what it puts into the background with SIGINT ignored, and every process started from there inherits it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 for _name in list(os.environ):
     if _name.startswith(_LAUNCHERS) or _name in _VARIABLES:

@@ -102,6 +102,8 @@ class ProcessFigures(Struct, frozen=True, gc=False):
             autograd engine's threads, which launch the backward of a GPU, if that is more.
         runqueue_all_pct: that of all its threads together, so it may exceed 100.
         switches_per_s: involuntary context switches of the training thread.
+        cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
+            the kernel does not scale it, as in most virtual machines.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.
         workers: its DataLoader workers, and other processes below it that are at work.
@@ -122,6 +124,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     runqueue_pct: Number | None = None
     runqueue_all_pct: Number | None = None
     switches_per_s: Number | None = None
+    cpu_mhz: Number | None = None
     cpus: Cpus | None = None
     compute_threads: Count | None = None
     workers: Count | None = None

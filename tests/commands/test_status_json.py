@@ -119,6 +119,7 @@ def test_ranks() -> None:
             "runqueue_pct": 38.25,
             "runqueue_all_pct": None,
             "switches_per_s": None,
+            "cpu_mhz": None,
             "cpus": "0-1",
             "compute_threads": 2,
             "workers": 4,

@@ -102,8 +102,6 @@ class ProcessFigures(Struct, frozen=True, gc=False):
             autograd engine's threads, which launch the backward of a GPU, if that is more.
         runqueue_all_pct: that of all its threads together, so it may exceed 100.
         switches_per_s: involuntary context switches of the training thread.
-        cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
-            the kernel does not scale it, as in most virtual machines.
         cpus: those that the training thread may run on.
         compute_threads: how many threads torch computes with in this process.
         workers: its DataLoader workers, and other processes below it that are at work.
@@ -116,6 +114,8 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         oom_kills: processes killed for memory in that cgroup.
         gpu_memory: device bytes that torch holds in this process.
         nccl_groups: the process groups that this rank reduces in with NCCL.
+        cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
+            the kernel does not scale it, as in most virtual machines.
     """
 
     cpu_pct: Number | None = None
@@ -124,7 +124,6 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     runqueue_pct: Number | None = None
     runqueue_all_pct: Number | None = None
     switches_per_s: Number | None = None
-    cpu_mhz: Number | None = None
     cpus: Cpus | None = None
     compute_threads: Count | None = None
     workers: Count | None = None
@@ -140,6 +139,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     write_bytes_s: Number | None = None
     gpu_memory: Count | None = None
     nccl_groups: Count | None = None
+    cpu_mhz: Number | None = None
     unread: Reasons = {}
 
 

@@ -1,4 +1,4 @@
-"""What explains a rank whose CPU launches its kernels slowly, on simulated devices: its host's figures, not its GPU's."""
+"""What explains a rank whose CPU launches its kernels slowly, on simulated devices: its host, and not its GPU."""
 
 from __future__ import annotations
 

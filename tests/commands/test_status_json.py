@@ -134,6 +134,7 @@ def test_ranks() -> None:
             "write_bytes_s": None,
             "gpu_memory": None,
             "nccl_groups": None,
+            "cpu_mhz": None,
             "unread": {},
         },
         "cpu_pct": 50.25,

@@ -12,7 +12,7 @@ from ddpmon.run.medians import row_medians
 from ddpmon.run.model import LOST_S, RankState, Run
 from ddpmon.schema import NodeFrame
 
-COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full")
+COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full", "mhz")
 RECENT = 10
 _LONG, _EVERY, _ASKED = 48, 10, 64
 _APART_S = 0.9  # ranks publish every second, and a watcher may look more often
@@ -133,6 +133,7 @@ def _row(state: RankState) -> tuple[float | None, ...]:
     return (
         state.heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
         process.rss_bytes, process.memory_limit, process.oom_kills, process.memory_used,
+        process.cpu_mhz,
     )  # fmt: skip
 
 

@@ -6,11 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import monotonic, perf_counter_ns
 
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
+from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.device import QUIET_S, DeviceWatch
 from ddpmon.probe.failure import Report
+from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.machine import Machine
@@ -54,7 +58,9 @@ class Draft:
         self._bad_losses = BadLosses()
         self._report: Report | None = None
         self.notes: list[str] = []
-        self.watchdog = Watchdog(recorder, self.notes)
+        self._device = DeviceWatch(recorder.clock, self._replay)
+        self.watchdog = Watchdog(recorder, self.notes, self._device, GraphWatch(recorder, self._replay))
+        self._read_at = monotonic()
 
     def read_here(self) -> None:
         """The calling thread is the one that will collect. Never raises."""
@@ -75,8 +81,9 @@ class Draft:
         """Take finished steps from the recorder, as far as their marks can be read without waiting."""
         replay, clock = self._replay, self._recorder.clock
         replay.drain()
-        while replay.finished and self._readable(replay.finished[0]):
-            record = replay.finished.popleft()
+        clock.is_quiet = clock.name != CpuClock.name and monotonic() - self._read_at > QUIET_S
+        while replay.finished and self._device.ask(partial(self._readable, replay.finished[0]), False):
+            record, clock.is_quiet, self._read_at = replay.finished.popleft(), False, monotonic()
             try:
                 row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames

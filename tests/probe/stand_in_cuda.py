@@ -41,6 +41,7 @@ class Device:
         streams_made: how often its Python object was made.
         recorded: (event, stream), oldest first.
         passed: whether the device has passed all events.
+        capturing: whether the current stream is being captured.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class Device:
         self.streams_made = 0
         self.recorded: list[tuple[Any, int]] = []
         self.passed = False
+        self.capturing = False
 
     def current_stream(self, _device: Any = None) -> Any:
         self.streams_made += 1
@@ -79,5 +81,6 @@ def stand_in(patch: pytest.MonkeyPatch) -> Device:
     patch.setattr(BaseEvent, "device", device, raising=False)
     patch.setattr(torch.cuda, "Event", Event)
     patch.setattr(torch.cuda, "current_stream", device.current_stream)
+    patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.capturing)
     patch.setattr(torch._C, "_cuda_getCurrentStream", lambda _index: (device.stream, 0, 1), raising=False)
     return device

@@ -79,7 +79,7 @@ def waiters(scene: Scene) -> str:
     waiting = scene.waiting()
     if not waiting:
         return ""
-    doing = Counter(scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
+    doing = Counter(device_phase(scene.going[rank]) or scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
     return f"{does(waiting, 'wait')} in {operation_of_most(scene) or _DOING.get(doing, 'a collective')}"
 
 

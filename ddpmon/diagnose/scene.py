@@ -53,7 +53,8 @@ class Scene:
         late = [self.going[rank] for rank in self.busy()]
         behind = [frame.step for frame in late if frame.gpu_uuid is not None and self.close(frame.step)]
         newest = min(behind, default=self.held)
-        return [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold) and frame.step <= newest]
+        close = [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold)]
+        return [rank for rank in close if self.silent[rank].step <= newest]
 
     def waiting(self) -> list[int]:
         """The ranks that wait for others."""

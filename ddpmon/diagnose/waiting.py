@@ -112,9 +112,9 @@ def _by_steps(going: Frames, said: Mapping[int, bool | None], held: int) -> dict
     lowest = min(steps.values(), default=held)
     if lowest == held:
         return {}
-    unclear = [rank for rank in steps if not said[rank] and not device_phase(going[rank]) and not _recorded(going[rank])]
-    return {rank: steps[rank] > lowest for rank in unclear}
+    return {rank: step > lowest for rank, step in steps.items() if not said[rank] and _is_unclear(going[rank])}
 
 
-def _recorded(frame: RankFrame) -> bool:
-    return frame.stall is not None and bool(frame.stall.flights)
+def _is_unclear(frame: RankFrame) -> bool:
+    """Whether neither the rank's recorder nor its GPU tells anything."""
+    return not device_phase(frame) and not (frame.stall is not None and frame.stall.flights)

@@ -156,4 +156,3 @@ class CudaClock:
     def recycle(self, marks: list[Any]) -> None:
         """Put events back into the pool."""
         self._pool.extend(mark for mark in marks if type(mark) is not CapturedMark)
-

@@ -37,9 +37,14 @@ class Aside:
         self._since = 0.0
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a job is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def busy_s(self) -> float:
         """Seconds since the job under way was handed over, 0 without one."""
-        return monotonic() - self._since if self._thread is not None and self._thread.is_alive() else 0.0
+        return monotonic() - self._since if self.is_busy else 0.0
 
     def ask(self, job: Callable[[], T], default: T) -> T:
         """What `job` returns; `default` if it takes longer than 0.5 s, or raises, or an earlier job is under way."""
@@ -52,7 +57,7 @@ class Aside:
             except Exception:
                 answers.append(default)
 
-        if self.busy_s:
+        if self.is_busy:
             return default
         self._thread, self._since = threading.Thread(target=run, name="ddpmon-device", daemon=True), monotonic()
         try:
@@ -85,7 +90,7 @@ class DeviceWatch:
     @property
     def answers(self) -> bool:
         """Whether the driver has come back from the last query."""
-        return not self._aside.busy_s
+        return not self._aside.is_busy
 
     def clear(self) -> None:
         """Steps finish: forget what was seen."""
@@ -98,7 +103,7 @@ class DeviceWatch:
         self._clock.is_quiet = True  # no step has finished on the host for longer than `QUIET_S`
         host, timeline = self._replay.phase, self._replay.timeline()
         found = self._aside.ask(lambda: _reached(self._clock, timeline, host), ("", ""))
-        if self._aside.busy_s:
+        if self._aside.is_busy:
             self.phase, self.error = "", NO_ANSWER if self._aside.busy_s >= _NO_ANSWER_S else self.error
         else:
             self.phase, self.error = found

@@ -6,13 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from time import monotonic, perf_counter_ns
 
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.device import QUIET_S, DeviceWatch
+from ddpmon.probe.driver import DeviceError
 from ddpmon.probe.failure import Report
 from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.identity import Identity
@@ -82,23 +82,30 @@ class Draft:
         replay, clock = self._replay, self._recorder.clock
         replay.drain()
         clock.is_quiet = clock.name != CpuClock.name and monotonic() - self._read_at > QUIET_S
-        while replay.finished and self._device.ask(partial(self._readable, replay.finished[0]), False):
-            record, clock.is_quiet, self._read_at = replay.finished.popleft(), False, monotonic()
+        while replay.finished and self._answered(replay.finished[0]):
+            record, clock.is_quiet = replay.finished.popleft(), False
             try:
                 row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue
+            self._read_at = monotonic()
             replay.recycle(record)
             self._window.add(row)
             self._history.add(row)
             self._bad_losses.take(row)
             self.watchdog.progress(row.duration_ms)
 
+    def _answered(self, record: StepRecord) -> bool:
+        """The same as `_readable`, of a driver that may block while no step finishes."""
+        return self._device.ask(lambda: self._readable(record), default=False)
+
     def _readable(self, record: StepRecord) -> bool:
         """Whether it can be read without waiting, or else never: `resolve` finds out."""
         try:
             return record.readable(self._recorder.clock)
+        except DeviceError:
+            return False
         except Exception:  # such as an event of a CUDA graph
             return True
 

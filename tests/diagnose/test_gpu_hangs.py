@@ -1,4 +1,4 @@
-"""Hangs where hosts run ahead of their GPUs: who is named, by how far the GPUs have come, with and without recorders."""
+"""Hangs where hosts run ahead of their GPUs: who is named, by how far the GPUs have come, with a recorder or without."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_a_stuck_gpu_is_named_though_all_hosts_have_queued_the_reduction(
     victim = gpu(*recorded, device="exposed")
     finding = only(judge(*ranks(gpu(*recorded, host="barrier", device=phase), victim)))
     assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (3,), phase)
-    assert f"the GPU of rank 3 has been stuck in {phase} for 20 s (the CPU is in barrier at train.py:60" in finding.summary
+    where = "(the CPU is in barrier at train.py:60 in main: print(loss.item()))"
+    assert f"the GPU of rank 3 has been stuck in {phase} for 20 s {where}" in finding.summary
     assert "7 ranks (0, 1, 2, ...) wait in " in finding.summary
     assert finding.evidence["device_phase"] == phase
     assert finding.evidence["waiting"] == 7
@@ -185,9 +186,9 @@ def test_a_phase_that_no_gpu_can_be_in_tells_nothing(device: str) -> None:
 
 
 def test_what_a_rank_without_a_gpu_says_of_one_is_not_believed() -> None:
-    says = {"state": "stalled", "phase": "exposed", "phase_s": 15.0}
-    honest = says | {"stall": stall(15.0, flight(33, 32))}
-    odd = says | {"stall": replace(honest["stall"], device_phase="forward", device_error="700", graph_replay_s=1.0)}
+    says, told = {"state": "stalled", "phase": "exposed", "phase_s": 15.0}, stall(15.0, flight(33, 32))
+    honest = says | {"stall": told}
+    odd = says | {"stall": replace(told, device_phase="forward", device_error="700", graph_replay_s=1.0)}
     assert only(judge(honest, odd, honest)) == only(judge(honest, honest, honest))
 
 

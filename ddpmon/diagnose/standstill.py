@@ -51,8 +51,8 @@ def nobody(run: Run, scene: Scene) -> str:
     where = ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases.most_common(4))
     where = clean(next(iter(phases)), 40) if len(phases) == 1 else where
     nobody = "" if len(scene.going) == 1 else ": no rank waits for another"
-    place = f"{everybody}{missing} in {where}{_at(scene)}{nobody}{_on_devices(scene)}"
-    return f"no step has finished for {span(scene.seconds)}: {place}"
+    said = f"{everybody}{missing} in {where}{_at(scene)}{nobody}{_on_devices(scene)}"
+    return f"no step has finished for {span(scene.seconds)}: {said}"
 
 
 def _on_devices(scene: Scene) -> str:

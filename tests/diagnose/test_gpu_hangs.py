@@ -1,4 +1,4 @@
-"""Hangs where hosts run ahead of their GPUs: who is named, by how far the GPUs have come, with a recorder or without."""
+"""Hangs where hosts run ahead of their GPUs: who is named, by how far the GPUs have come, with and without recorder."""
 
 from __future__ import annotations
 

@@ -286,9 +286,7 @@ def test_a_stall_of_which_nothing_could_be_read() -> None:
 
 
 def test_what_the_gpu_of_a_rank_that_is_stuck_has_reached() -> None:
-    on_gpu = msgspec.structs.replace(
-        Stall(11.0), device_phase="forward", device_error="719 (a kernel failed)", graph_replay_s=2.5
-    )
+    on_gpu = Stall(11.0, device_phase="forward", device_error="719 (a kernel failed)", graph_replay_s=2.5)
     stalled = parsed(snapshot(ranks=two_ranks(stall=(on_gpu, None))))["ranks"][0]["stall"]
     assert (stalled["device_phase"], stalled["device_error"]) == ("forward", "719 (a kernel failed)")
     assert stalled["graph_replay_s"] == 2.5

@@ -15,12 +15,14 @@ class Clock(Protocol):
     A mark is host nanoseconds (`perf_counter_ns`), or it has them as `host_ns`.
 
     Attributes:
-        is_quiet: whether no step has been read for a while. The publisher sets it; a call that may block then lets go
-            of the GIL.
+        is_quiet: whether no step has been read for 2 s: to ask for a mark may block from now on.
+        is_stalling: whether none has been for much longer than a step takes: to take a mark may block, too. The
+            publisher sets both; what may block then lets go of the GIL.
     """
 
     name: str
     is_quiet: bool
+    is_stalling: bool
 
     def read_here(self) -> None:
         """The calling thread is the one that will read marks."""
@@ -42,7 +44,7 @@ class CpuClock:
     """Host time: right where work is done on the thread that launches it."""
 
     name = "perf_counter"
-    is_quiet = False
+    is_quiet = is_stalling = False
     mark = staticmethod(perf_counter_ns)
 
     def read_here(self) -> None:
@@ -91,7 +93,7 @@ class CudaClock:
     """
 
     name = "cuda events"
-    is_quiet = False
+    is_quiet = is_stalling = False
 
     def __init__(self, device: Any) -> None:
         import torch
@@ -133,7 +135,7 @@ class CudaClock:
         if now != known:
             stream = self._stream_of(self._device)
             self._latest = now, stream
-        if not self.is_quiet or not self._driver.record(event, stream):
+        if not self.is_stalling or not self._driver.record(event, stream):
             self._record(event, stream)
         event.host_ns = perf_counter_ns()
         return event

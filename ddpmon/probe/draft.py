@@ -81,9 +81,10 @@ class Draft:
         """Take finished steps from the recorder, as far as their marks can be read without waiting."""
         replay, clock = self._replay, self._recorder.clock
         replay.drain()
-        clock.is_quiet = clock.name != CpuClock.name and monotonic() - self._read_at > QUIET_S
+        self._note_silence()
         while replay.finished and self._answered(replay.finished[0]):
-            record, clock.is_quiet = replay.finished.popleft(), False
+            record = replay.finished.popleft()
+            clock.is_quiet = clock.is_stalling = False
             try:
                 row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
@@ -95,6 +96,12 @@ class Draft:
             self._history.add(row)
             self._bad_losses.take(row)
             self.watchdog.progress(row.duration_ms)
+
+    def _note_silence(self) -> None:
+        """Tell a device's clock for how long no step could be read."""
+        clock, silence = self._recorder.clock, monotonic() - self._read_at
+        if clock.name != CpuClock.name:
+            clock.is_quiet, clock.is_stalling = silence > QUIET_S, silence > self.watchdog.patience_s / 4
 
     def _answered(self, record: StepRecord) -> bool:
         """The same as `_readable`, of a driver that may block while no step finishes."""

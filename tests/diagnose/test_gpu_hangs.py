@@ -66,6 +66,14 @@ def test_a_gpu_whose_host_is_in_a_named_phase_and_that_has_done_all_its_work_is_
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
 
 
+def test_a_stuck_gpu_whose_host_blocks_in_backward_has_taken_no_other_path() -> None:
+    """The launch queue is full before its last two buckets: it has entered fewer reductions, and waits in one."""
+    early = gpu(flight(31, 30, "nccl:all_reduce [500]"), host="backward", device="forward")
+    finding = only(judge(*ranks(early, VICTIM)))
+    assert finding.ranks == (3,)
+    assert "the GPU of rank 3 has been stuck in forward for 20 s (the CPU is in backward" in finding.summary
+
+
 def test_a_gpu_that_cannot_go_on_is_named_with_its_error() -> None:
     finding = only(judge(*ranks(gpu(QUEUED, error="700 (illegal memory access)"), gpu(QUEUED))))
     assert (finding.kind, finding.ranks) == ("hang", (3,))

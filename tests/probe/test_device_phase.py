@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from ddpmon.parts import NO_ANSWER
+from ddpmon.probe import device
 from ddpmon.probe.loss import LossReader
 from tests.probe.silent_rank import STALLED_S, WARM, Rank
 from tests.probe.stand_in_cuda import Event, on_device
@@ -124,9 +125,11 @@ def test_a_loss_is_asked_for_without_the_gil_too(monkeypatch: pytest.MonkeyPatch
 
 def test_a_driver_that_blocks_holds_up_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = queued(monkeypatch, 2)
+    asked = torch_recorder(monkeypatch)
     rank.driver.blocks.clear()
+    usual = device._WAIT_S
+    monkeypatch.setattr(device, "_WAIT_S", 0.05)
     try:
-        asked = torch_recorder(monkeypatch)
         first = rank.stall()
         assert (first.device_phase, first.device_error) == ("", "")
         later = rank.stall(10.0)
@@ -138,6 +141,7 @@ def test_a_driver_that_blocks_holds_up_no_frame(monkeypatch: pytest.MonkeyPatch)
     for thread in threading.enumerate():
         if thread.name == "ddpmon-device":
             thread.join()
+    monkeypatch.setattr(device, "_WAIT_S", usual)
     again = rank.stall(10.0)
     assert (again.device_phase, again.device_error, asked) == ("backward", "", ["dump"])
 
@@ -198,6 +202,6 @@ def test_marks_are_recorded_without_the_gil_in_silence_alone(monkeypatch: pytest
 
 def test_an_event_that_torch_has_not_made_yet_is_recorded_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(monkeypatch)
-    rank.clock.is_quiet = True
+    rank.clock.is_stalling = True
     marks = [rank.clock.mark() for _ in range(1000)]
     assert rank.driver.recorded < len({id(mark) for mark in marks}) == 1000

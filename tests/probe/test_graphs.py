@@ -19,11 +19,17 @@ from tests.probe.test_device_marks import recorder_of
 PATIENCE_S = 10.0
 
 
-def capture(rank: Rank) -> None:
-    """A whole step is captured: its hooks run once, and the device does nothing."""
-    rank.device.capturing = True
-    rank.queue_step()
-    rank.log.logged(on_device(0.5), on_device(2.0))
+def capture(rank: Rank, *, with_optimizer: bool = True) -> None:
+    """A step is captured: its hooks run once, and the device does nothing."""
+    log, rank.device.capturing = rank.log, True
+    for kind in ("forward", "forwarded", "ready"):
+        log.mark_as(kind)
+    log.logged(on_device(0.5), on_device(2.0))
+    log.put("synced", log.clock.mark(), rank.steps)
+    log.last_step, rank.device.capturing = rank.steps, with_optimizer
+    rank.steps += 1
+    log.mark_as("optimizer")
+    log.mark_as("optimized")
     rank.device.capturing = False
 
 
@@ -38,7 +44,8 @@ def test_no_mark_is_recorded_into_a_graph(monkeypatch: pytest.MonkeyPatch) -> No
     device = stand_in(monkeypatch)
     clock = CudaClock(torch.device("cuda", 0))
     for quiet in (False, True):
-        clock.is_quiet, device.capturing = quiet, True
+        clock.is_quiet = clock.is_stalling = quiet
+        device.capturing = True
         mark = clock.mark()
         assert device.recorded == []
         assert clock.ready(mark)
@@ -60,14 +67,18 @@ def test_no_copy_gets_into_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(device.recorded), reader.copies) == (1, 1)
 
 
-def test_a_captured_step_is_neither_a_step_nor_a_dropped_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("with_optimizer", "dropped"), [(True, 1), (False, 0)])
+def test_a_captured_step_is_neither_a_step_nor_a_dropped_one(
+    monkeypatch: pytest.MonkeyPatch, with_optimizer: bool, dropped: int
+) -> None:
+    """The optimizer's marks behind the captured sync point belong to the step after it, which they spoil."""
     rank = Rank(monkeypatch)
-    capture(rank)
+    capture(rank, with_optimizer=with_optimizer)
     rank.train(4)
     frame = rank.turn(0.1)
     assert (frame.state, frame.stall, frame.bad_loss) == ("running", None, None)
-    # The optimizer's marks behind the captured sync point belong to the step after it, which cannot be timed.
-    assert (len(frame.steps), frame.dropped_steps) == (WARM + 4 - 2, 1)
+    read = WARM + 4 - 1 - dropped  # the last one is still open to its loss
+    assert (len(frame.steps), frame.dropped_steps) == (read, dropped)
 
 
 def test_a_rank_that_replays_whole_steps_runs_and_says_that_they_are_in_a_graph(
@@ -97,9 +108,10 @@ def test_a_rank_that_replays_no_more_is_stalled_and_still_says_so(monkeypatch: p
     assert frame.stall.device_phase == "", "its marks do not tell where a graph is"
 
 
-def test_steps_outside_the_graph_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("with_optimizer", [True, False])
+def test_steps_outside_the_graph_are_measured_again(monkeypatch: pytest.MonkeyPatch, with_optimizer: bool) -> None:
     rank = Rank(monkeypatch)
-    capture(rank)
+    capture(rank, with_optimizer=with_optimizer)
     replays(rank, 30)
     rank.train(6)
     assert rank.turn(0.1).stall is None

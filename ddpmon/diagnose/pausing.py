@@ -93,7 +93,7 @@ def is_at_something(scene: Scene, rank: int) -> bool:
     frame = scene.going[rank]
     if is_device_stuck(frame):
         return False
-    between = frame.phase == "other" and (not scene.waiting() or gets_on(frame))
+    between = frame.phase == "other" and (not scene.waits.anybody or gets_on(frame))
     launches = frame.gpu_uuid is not None and gets_on(frame)
     return in_named_phase(frame) or _moves(scene, frame) or between or launches or is_compiling(frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,22 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     scene = look(run, ages)
     if scene is None:
         return find_left_behind(run, ages)
-    if scene.silent and _is_proven(scene):
-        scene.silent.clear()
-    if _explained(scene, ages):
+    if any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values()):
         return []
+    return _despite_silence(run, scene) or ([] if _is_lost(scene, ages) else _verdict(run, scene))
+
+
+def _despite_silence(run: Run, scene: Scene) -> list[Finding]:
+    """The verdict without the silent ranks, if the others prove that a rank that it names is wrong."""
+    culprits = _proven(scene) if scene.silent else set()
+    if not culprits:
+        return []
+    found = _verdict(run, replace(scene, silent={}))
+    return [finding for finding in found if culprits.intersection(finding.ranks)]
+
+
+def _verdict(run: Run, scene: Scene) -> list[Finding]:
+    """What is said of a job that has stopped, unless a lost or a failed rank explains it."""
     found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene)
     if found is not None:
         return [found]
@@ -58,10 +71,11 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     return [] if _is_too_soon(scene, hang.ranks) else [hang]
 
 
-def _is_proven(scene: Scene) -> bool:
-    """Whether the ranks that are heard show which of them is wrong, whatever the silent ones do."""
+def _proven(scene: Scene) -> set[int]:
+    """The ranks that the others show to be wrong, whatever the silent ones do."""
     odd = find_odd(scene.going)
-    return scene.waits.proven or (odd is not None and odd.proven)
+    by_recorder = odd.ranks if odd is not None and odd.proven else ()
+    return {*by_recorder, *(scene.busy() if scene.waits.proven else ())}
 
 
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
@@ -77,9 +91,9 @@ def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
     return scene.seconds < scene.patience_s + _SOON_S and not told
 
 
-def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
-    lost = any(ages[rank] > LOST_S for rank in scene.missing())
-    return lost or any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values())
+def _is_lost(scene: Scene, ages: NDArray[np.float64]) -> bool:
+    """Whether a rank that the others may wait for is lost."""
+    return any(ages[rank] > LOST_S for rank in scene.missing())
 
 
 def _hang(run: Run, scene: Scene) -> Finding:

@@ -21,10 +21,12 @@ class Waits:
     Attributes:
         by_rank: rank -> whether it waits for others; None if nothing tells, while another rank is known not to wait.
         proven: GPUs show that some ranks have not come to where the GPUs of others wait, or cannot come any more.
+        anybody: whether any rank waits.
     """
 
     by_rank: Mapping[int, bool | None] = field(default_factory=dict)
     proven: bool = False
+    anybody: bool = False
 
 
 def waits(frame: RankFrame) -> bool:
@@ -82,7 +84,8 @@ def who_waits(going: Frames, held: int) -> Waits:
     known = known or _by_steps(going, said, held)
     if False in known.values():  # nobody else is blamed beside who is known to be late
         said = {rank: found or (False if going[rank].gpu_uuid is None else None) for rank, found in said.items()}
-    return Waits(said | known, proven)
+    by_rank = said | known
+    return Waits(by_rank, proven, any(by_rank.values()))
 
 
 def _by_devices(going: Frames) -> tuple[dict[int, bool | None], bool]:

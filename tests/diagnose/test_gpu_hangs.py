@@ -186,6 +186,26 @@ def test_on_cpus_a_certain_mismatch_beats_silence_and_phases_alone_do_not() -> N
         assert only(judge(told, stuck, silent, silent={2: age})).ranks == (1,)
 
 
+def test_a_mismatch_is_not_spoken_of_beside_a_rank_that_has_failed() -> None:
+    waits = {"state": "stalled", "phase": "exposed", "phase_s": 15.0}
+    told = waits | {"stall": stall(15.0, flight(33, 32))}
+    stuck = waits | {"phase": "input", "stall": stall(15.0, flight(32, 32), frames=SLEEP)}
+    silent = {"state": "running", "phase": "backward", "phase_s": 0.1}
+    assert judge(told, stuck, silent, {"state": "failed", "phase": "input"}, silent={2: 6.0}) == []
+
+
+@pytest.mark.parametrize("age", [6.0, 40.0])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_silent_rank_beside_one_that_saves_and_that_the_others_wait_for_makes_no_hang(
+    age: float, recorded: bool
+) -> None:
+    saves = gpu(*[NEVER] * recorded, host="checkpoint", device="checkpoint", state="running", phase_s=15.0)
+    found = ranks(saves, gpu(*[QUEUED] * recorded, device="exposed"))
+    found[5] = found[0] | {"stall": None, "state": "running"}
+    finding = only(judge(*found, silent={5: age}))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+
+
 @pytest.mark.parametrize("device", ["banana", "\x1b[31m", "EXPOSED", "start" * 50])
 def test_a_phase_that_no_gpu_can_be_in_tells_nothing(device: str) -> None:
     finding = only(judge(*ranks(gpu(QUEUED, device=device), VICTIM)))

@@ -12,7 +12,7 @@ from ddpmon.diagnose.scene import Scene
 from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
 from ddpmon.diagnose.wording import clean, does, place, span, stack_command, stack_text, who
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame
+from ddpmon.schema import PHASES, RankFrame
 
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
@@ -45,7 +45,8 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
 def _unnamed(run: Run, scene: Scene, busy: Sequence[int]) -> Finding | None:
     """That some get on: for the first minute, if others are between the phases and may wait for them by hand."""
     on = [rank for rank in busy if is_at_something(scene, rank)]
-    if not on or any(scene.going[rank].phase != "other" for rank in busy if rank not in on):
+    rest = [scene.going[rank] for rank in busy if rank not in on]
+    if not on or any(frame.phase != "other" or is_device_stuck(frame) for frame in rest):
         return None
     found = _describe(run, scene, on, named=False)
     return found if len(on) == len(busy) or found.severity == "info" else None
@@ -130,7 +131,7 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over:
         summary=f"{does(busy, 'have')} been {doing} for {span(seconds)}{f', at {where}' if where else ''}; {rest}",
         ranks=tuple(busy) if waiting or over else (),
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
-        phase="other" if waiting else None,
+        phase=None if not waiting else phase if compiling and phase in PHASES else "other",
         since_step=scene.held + 1,
         evidence=evidence | ({"compiling": "yes"} if compiling else {}) | _signs(frames),
         advice=_on_compilation(frames[0], late=severity != "info")

@@ -81,9 +81,9 @@ class CudaClock:
     and whether it is being captured, and the recording itself: the stream's Python object is kept, because making one
     takes longer than all of these.
 
-    While no step finishes the driver is called through ctypes instead: torch holds the GIL in `query()`, and before
-    2.8 or so in `record()`. Both may block then, behind the context's lock or a full launch queue, and all threads of
-    the process would stand still with them.
+    While no step finishes the driver is called through ctypes instead: torch holds the GIL in `query()`, and older
+    torch in `record()`, too. Both may block then, behind the context's lock or a full launch queue, and all threads of
+    the process would wait for them.
 
     Args:
         device: the model's.

@@ -84,13 +84,12 @@ class Draft:
         self._note_silence()
         while replay.finished and self._answered(replay.finished[0]):
             record = replay.finished.popleft()
-            clock.is_quiet = clock.is_stalling = False
             try:
                 row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue
-            self._read_at = monotonic()
+            self._read_at, clock.is_quiet, clock.is_stalling = monotonic(), False, False
             replay.recycle(record)
             self._window.add(row)
             self._history.add(row)

@@ -14,7 +14,7 @@ _CUDA = (("libcuda.so.1",), "cu")
 _ROCM = (("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"), "hip")
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal
 _PASSED, _NOT_PASSED = 0, 600  # CUDA_SUCCESS, CUDA_ERROR_NOT_READY
-_BROKEN = {  # errors after which a context never works again; others come of how it was asked (CUDA driver API, cuda.h)
+_BROKEN = {  # after these a context cannot be used again; other errors come from how a call was made (cuda.h)
     46: "device unavailable",
     214: "uncorrectable ECC error",
     220: "NVLink error",
@@ -38,7 +38,7 @@ class DeviceError(RuntimeError):
 
 
 class Driver:
-    """What of the driver is there; each call may come from any thread, and may block where the driver does.
+    """The functions of the driver that exist here. Any thread may call them, and they may block as the driver does.
 
     Args:
         on_rocm: whether the GPU is AMD's.

@@ -44,7 +44,7 @@ def waits(seconds: float, *, on_gpu: bool = True, **changes: Any) -> dict[str, A
 @pytest.mark.parametrize("seconds", [25.0, 300.0, 1500.0])
 def test_a_rank_that_compiles_while_the_others_wait_is_information(seconds: float, on_gpu: bool) -> None:
     finding = only(judge(*ranks(compiles(seconds, on_gpu=on_gpu), waits(seconds, on_gpu=on_gpu))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("pause", "info", (3,), "forward")
     assert finding.summary.startswith("rank 3 has been compiling for ")
     assert ", at train.py:60 in main: loss = model(batch); 7 ranks" in finding.summary
     assert finding.evidence["compiling"] == "yes"

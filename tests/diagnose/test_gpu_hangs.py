@@ -61,6 +61,13 @@ def test_a_stuck_gpu_is_no_pause_whatever_its_host_is_at() -> None:
         assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
 
 
+def test_a_stuck_gpu_is_named_beside_a_rank_that_evaluates() -> None:
+    found = ranks(gpu(QUEUED, device="forward"), VICTIM)
+    found[5] = gpu(device="other", told={"moves": True}, frames=SLEEP)
+    finding = only(judge(*found))
+    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
+
+
 def test_a_gpu_whose_host_is_in_a_named_phase_and_that_has_done_all_its_work_is_not_stuck() -> None:
     finding = only(judge(*ranks(gpu(host="eval", device="eval", state="running"), VICTIM)))
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
@@ -99,7 +106,7 @@ def test_a_lost_network_names_nobody() -> None:
 
 
 def test_gpus_that_are_all_in_one_phase_name_nobody_and_are_told_of() -> None:
-    """A kernel that ends nowhere, or a collective in forward that has no marks."""
+    """A kernel that does not end, or a collective in forward that has no marks."""
     finding = only(judge(*[gpu(QUEUED, device="forward")] * RANKS))
     assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", ())
     assert finding.summary.endswith("no single rank is to blame; the GPUs are in forward (8)")

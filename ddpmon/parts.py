@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 MAX_RANKS = 1 << 17
 NO_HOST = "host unknown"  # of ranks that nobody has said the host of
+NO_ANSWER = "no answer"  # of a device whose driver has not come back from a query
 
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]  # neither NaN nor infinite
 Text = Annotated[str, Meta(max_length=256)]
@@ -52,8 +53,15 @@ class Flight(Struct, frozen=True, gc=False):
 class Stall(Struct, frozen=True, gc=False):
     """What a rank without progress is in: captured by its watchdog, the training thread's stack first.
 
-    `moves` is whether that thread got on in the last seconds: it computes, and in no loop of its own, or it sleeps in
-    many places. `write_bytes_s` is what the process has written to disks a second in the last ten.
+    Attributes:
+        seconds: without a finished step.
+        moves: whether that thread got on in the last seconds: it computes, and in no loop of its own, or it sleeps in
+            many places.
+        write_bytes_s: what the process has written to disks a second in the last ten.
+        device_phase: the last phase of the pending step that the device has reached, in the words of `RankFrame.phase`;
+            the host may be further on. Empty where the clock is the host's, and where it is unknown.
+        device_error: why the device cannot go on ("700 (illegal memory access)"), or `NO_ANSWER`; empty if neither.
+        graph_replay_s: seconds since the last replay of a CUDA graph that holds whole steps; None without one.
     """
 
     seconds: Number
@@ -61,6 +69,9 @@ class Stall(Struct, frozen=True, gc=False):
     flights: Annotated[list[Flight], Meta(max_length=8)] = []
     moves: bool = False
     write_bytes_s: Number = 0.0
+    device_phase: Text = ""
+    device_error: Text = ""
+    graph_replay_s: Number | None = None
 
 
 class Failure(Struct, frozen=True, gc=False):

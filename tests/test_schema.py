@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
+from ddpmon.parts import Stall
 from ddpmon.schema import (
     HOST_COLUMNS,
     MAX_FRAME_BYTES,
@@ -195,6 +196,25 @@ def test_nesting_inside_an_unknown_field_is_refused() -> None:
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], reason: str) -> None:
     assert reason in refused(changed(RANK, **fields))
+
+
+STALL = {"seconds": 12.0, "stacks": [], "flights": [], "moves": True, "write_bytes_s": 0.0}
+
+
+def test_a_stall_without_and_with_what_later_releases_say_of_it_is_read() -> None:
+    """A rank with an older ddpmon knows nothing of its device; one with a newer may say more."""
+    older = decode("k", changed(RANK, stall=STALL), RankFrame)
+    assert older.stall == Stall(12.0, moves=True)
+    newer = decode("k", changed(RANK, stall=STALL | {"device_phase": "levitating", "device_mood": 7}), RankFrame)
+    assert newer.stall == Stall(12.0, moves=True, device_phase="levitating")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"device_phase": 7}, {"device_phase": "x" * 300}, {"device_error": None}, {"graph_replay_s": 1e300}]
+)
+def test_a_wrong_word_of_the_device_is_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    assert f"stall.{name}" in refused(changed(RANK, stall=STALL | wrong))
 
 
 @pytest.mark.parametrize("part", ["recent", "older"])

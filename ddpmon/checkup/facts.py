@@ -32,6 +32,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         chosen: the variables that choose an interface, and what they say.
         versions: of Python, torch, NCCL, the driver and ddpmon.
         open_files: how many files a process may hold open.
+        recorder_entries: how many collectives torch's flight recorder is to keep; None where no variable says so.
     """
 
     host: Text
@@ -48,6 +49,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     chosen: dict[Text, Text] = {}
     versions: dict[Text, Text] = {}
     open_files: Count | None = None
+    recorder_entries: Count | None = None
 
 
 class Check(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts, Level
@@ -12,6 +13,8 @@ _BUSY_PCT = 5.0
 _HELD_PART, _MUCH_PART = 0.02, 0.25  # of a GPU's memory; a bare context is some hundred MB
 _HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 _CAPPED = 0.9
+_RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+_RECORDS_SINCE = (2, 8)  # releases up to about 2.7 keep 0 entries by default, 2.13 keeps 2,000
 
 
 def check_gpus(facts: Facts) -> Iterator[Check]:
@@ -33,9 +36,27 @@ def check_gpus(facts: Facts) -> Iterator[Check]:
     yield from _limits(whole)
     if not troubles:
         yield Check("gpus", "ok", f"{len(usable)} GPUs, idle and free")
+    yield from _recorder(facts)
 
 
+_RECORD = (
+    "set TORCH_FR_BUFFER_SIZE=2000 (torch before 2.8: TORCH_NCCL_TRACE_BUFFER_SIZE), so that in a hang ddpmon can say "
+    "which collective each rank is in"
+)
 _NO_GPU = "run nvidia-smi; in a container, pass the GPUs in (docker run --gpus all)"
+
+
+def _recorder(facts: Facts) -> Iterator[Check]:
+    """Torch's flight recorder: without it a hang is told from the GPUs' marks and the ranks' steps alone."""
+    release = _RELEASE.match(facts.versions.get("torch", ""))
+    is_old = release is not None and (int(release[1]), int(release[2])) < _RECORDS_SINCE
+    if facts.recorder_entries == 0:
+        text = "torch's flight recorder is off (TORCH_FR_BUFFER_SIZE=0)"
+    elif facts.recorder_entries is None and is_old:
+        text = "torch's flight recorder may be off: older releases need TORCH_FR_BUFFER_SIZE"
+    else:
+        return
+    yield Check("flight recorder", "ok", text, _RECORD)
 
 
 def _busy(gpu: GpuFigures) -> Check | None:

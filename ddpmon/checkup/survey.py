@@ -24,6 +24,7 @@ from ddpmon.sensors.sampler import Sample, Sampler
 T = TypeVar("T")
 STORE_PORT = 29480
 _CHOOSERS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the second is the name in older torch
 _FIRST_S, _PATIENCE_S = 2.5, 10.0
 _NOTHING = Sample(HostFigures(), [], [])
 
@@ -54,6 +55,7 @@ def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
         chosen={name: os.environ[name][:256] for name in _CHOOSERS if os.environ.get(name)},
         versions=_versions(with_gpus=bool(gpus)),
         open_files=_attempt(lambda: min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 40)),
+        recorder_entries=_recorder_entries(),
     )
 
 
@@ -93,6 +95,12 @@ def _device(gpus: list[GpuFigures]) -> Literal["cuda", "cpu"]:
 def _threads() -> int | None:
     value = os.environ.get("OMP_NUM_THREADS", "")
     return int(value) if value.isdigit() and int(value) else None
+
+
+def _recorder_entries() -> int | None:
+    """What the first of the variables says that is set; None if it is no number."""
+    value = next((os.environ[name] for name in _RECORDERS if name in os.environ), "")
+    return min(int(value), 1 << 40) if value.isascii() and value.isdigit() else None
 
 
 def _wanted(place: Place, port: int | None) -> dict[int, str]:

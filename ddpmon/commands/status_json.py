@@ -124,6 +124,9 @@ def _stall(stall: Stall | None) -> Object | None:
         "write_bytes_s": _number(stall.write_bytes_s),
         "stack": [] if stack is None else [frame_text(frame) for frame in stack.frames],
         "collective": collectives(stall) or None,
+        "device_phase": stall.device_phase or None,
+        "device_error": stall.device_error or None,
+        "graph_replay_s": _number(stall.graph_replay_s),
     }
 
 

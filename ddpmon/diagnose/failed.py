@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.echoes import Role, error_of, place_of, role_of, step_of
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.scene import QUEUED
+from ddpmon.diagnose.waiting import QUEUED
 from ddpmon.diagnose.wording import does, who
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame

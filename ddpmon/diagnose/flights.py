@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from ddpmon.diagnose.scene import Frames, waits
+from ddpmon.diagnose.waiting import Frames, waits
 from ddpmon.diagnose.wording import clean
 from ddpmon.parts import Flight
 
@@ -20,6 +20,7 @@ class Odd:
         others: the rest.
         absent: `ranks` never came (else they are in another collective than `others`).
         certain: `ranks` are fewer than `others`, or they never came: it is they that are wrong.
+        proven: it is certain, and no rank that nothing is heard of could be why.
         operation: the collective that `others` are in.
         theirs: the collective that `ranks` are in, or entered last.
     """
@@ -28,6 +29,7 @@ class Odd:
     others: tuple[int, ...]
     absent: bool
     certain: bool
+    proven: bool
     operation: str
     theirs: str
 
@@ -53,9 +55,10 @@ def _odd_in(frames: Frames, flights: dict[int, Flight]) -> Odd | None:
         return _another_operation(flights)
     never_came = tuple(rank for rank in behind if not waits(frames[rank]))
     if never_came:
-        return Odd(never_came, ahead, True, True, operation_of(flights, ahead), operation_of(flights, never_came))
+        return Odd(never_came, ahead, True, True, True, operation_of(flights, ahead), operation_of(flights, never_came))
     # Those behind wait too, so they are in a collective that the others have left out, or the other way round.
-    return _elsewhere(flights, *sorted((behind, ahead), key=len))
+    # A silent rank may be why some have gone on and some have not: it sent its part to those alone.
+    return _elsewhere(flights, *sorted((behind, ahead), key=len), alike=False)
 
 
 def _another_operation(flights: dict[int, Flight]) -> Odd | None:
@@ -64,7 +67,7 @@ def _another_operation(flights: dict[int, Flight]) -> Odd | None:
     common = Counter(kinds.values()).most_common(1)
     majority = tuple(rank for rank, kind in kinds.items() if kind == common[0][0])
     minority = tuple(rank for rank, kind in kinds.items() if kind != common[0][0])
-    return _elsewhere(flights, minority, majority) if minority else None
+    return _elsewhere(flights, minority, majority, alike=True) if minority else None
 
 
 def _kind(operation: str) -> str:
@@ -76,8 +79,10 @@ def _kind(operation: str) -> str:
     return operation if re.search("all_?reduce", name.lower()) else name
 
 
-def _elsewhere(flights: dict[int, Flight], few: tuple[int, ...], many: tuple[int, ...]) -> Odd:
-    return Odd(few, many, False, len(few) < len(many), operation_of(flights, many), operation_of(flights, few))
+def _elsewhere(flights: dict[int, Flight], few: tuple[int, ...], many: tuple[int, ...], *, alike: bool) -> Odd:
+    """Two sides in different collectives; `alike` says whether both have entered equally many."""
+    certain = len(few) < len(many)
+    return Odd(few, many, False, certain, certain and alike, operation_of(flights, many), operation_of(flights, few))
 
 
 def operation_of(flights: dict[int, Flight], ranks: tuple[int, ...]) -> str:

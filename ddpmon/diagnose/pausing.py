@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ddpmon.diagnose.compiling import LONG_S, is_compiling
 from ddpmon.diagnose.finding import Finding, Severity
-from ddpmon.diagnose.scene import Scene, in_named_phase
+from ddpmon.diagnose.graphed import replays
+from ddpmon.diagnose.scene import Scene
+from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
 from ddpmon.diagnose.wording import clean, does, place, span, stack_command, stack_text, who
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame
+from ddpmon.schema import PHASES, RankFrame
 
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
@@ -22,16 +25,18 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
     It is one if the ranks that do not wait are in a phase that the user named; or if they are visibly at something
     (they go from phase to phase: an evaluation that nobody named); or if they are between the phases of a step, and
     nobody waits, or they visibly get on (their stacks move, or they write to a disk: a checkpoint that nobody named);
-    or if the others have finished, and these are still at something.
+    or if they compile; or if the others have finished, and these are still at something. On GPUs a rank that gets on
+    may be in any phase.
     """
     busy = scene.busy()
     if not busy or scene.silent:
         return None
-    named = [rank for rank in busy if in_named_phase(scene.going[rank])]
-    if named and len(named) == len(busy):
+    frames = [scene.going[rank] for rank in busy]
+    if all(in_named_phase(frame) and not is_device_stuck(frame) for frame in frames):
         return _describe(run, scene, busy, named=True)
     if scene.held < 0:
-        return None
+        compiling = [frame.rank for frame in frames if is_compiling(frame)]
+        return _describe(run, scene, compiling, named=False) if compiling else None
     if _is_over(scene):
         return _describe(run, scene, busy, named=False, over=True)
     return _unnamed(run, scene, busy)
@@ -40,7 +45,8 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
 def _unnamed(run: Run, scene: Scene, busy: Sequence[int]) -> Finding | None:
     """That some get on: for the first minute, if others are between the phases and may wait for them by hand."""
     on = [rank for rank in busy if is_at_something(scene, rank)]
-    if not on or any(scene.going[rank].phase != "other" for rank in busy if rank not in on):
+    rest = [scene.going[rank] for rank in busy if rank not in on]
+    if not on or any(frame.phase != "other" or is_device_stuck(frame) for frame in rest):
         return None
     found = _describe(run, scene, on, named=False)
     return found if len(on) == len(busy) or found.severity == "info" else None
@@ -81,14 +87,21 @@ def _moves(scene: Scene, frame: RankFrame) -> bool:
 
 
 def is_at_something(scene: Scene, rank: int) -> bool:
-    """Whether the rank moves from phase to phase, or does what belongs to no phase and gets on or is not waited for."""
+    """Whether the rank moves from phase to phase, or compiles, or gets on outside the phases or is not waited for.
+
+    On a GPU a host only launches in the phases of a step: one that gets on there for seconds is at something, too.
+    """
     frame = scene.going[rank]
-    between = frame.phase == "other" and (not scene.waiting() or _gets_on(frame))
-    return in_named_phase(frame) or _moves(scene, frame) or between
+    if is_device_stuck(frame):
+        return False
+    between = frame.phase == "other" and (not scene.waits.anybody or gets_on(frame))
+    launches = frame.gpu_uuid is not None and gets_on(frame)
+    return in_named_phase(frame) or _moves(scene, frame) or between or launches or is_compiling(frame)
 
 
-def _gets_on(frame: RankFrame) -> bool:
-    return frame.stall is not None and (frame.stall.moves or _written(frame) >= _WRITES)
+def gets_on(frame: RankFrame) -> bool:
+    """Whether the rank is seen at work: its stack moves, it writes to disks, or it replays a CUDA graph."""
+    return frame.stall is not None and (frame.stall.moves or _written(frame) >= _WRITES or replays(frame))
 
 
 def _written(frame: RankFrame) -> float:
@@ -97,12 +110,17 @@ def _written(frame: RankFrame) -> float:
 
 
 def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over: bool = False) -> Finding:
+    compiling = [] if named else [rank for rank in busy if is_compiling(scene.going[rank])]
+    busy = compiling or busy
     frames = [scene.going[rank] for rank in busy]
     phase = clean(frames[0].phase, 40)
     seconds = max(frame.phase_s for frame in frames) if named else scene.seconds
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
+    if compiling:
+        severity = "info" if seconds <= LONG_S else "critical"
     waiting = scene.waiting()
     doing = f"in {phase}" if named else f"busy without finishing a step (now {phase}{_writing(frames)})"
+    doing = "compiling" if compiling else doing
     alone = "the others have finished" if over else "no rank waits for another"
     rest = does(waiting, "wait") if waiting else alone
     where = place(frames[0].stall)
@@ -113,10 +131,12 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over:
         summary=f"{does(busy, 'have')} been {doing} for {span(seconds)}{f', at {where}' if where else ''}; {rest}",
         ranks=tuple(busy) if waiting or over else (),
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
-        phase="other" if waiting else None,
+        phase=None if not waiting else phase if compiling and phase in PHASES else "other",
         since_step=scene.held + 1,
-        evidence=evidence | _signs(frames),
-        advice=_advice(frames[0] if waiting else None, busy, named=named, late=severity != "info"),
+        evidence=evidence | ({"compiling": "yes"} if compiling else {}) | _signs(frames),
+        advice=_on_compilation(frames[0], late=severity != "info")
+        if compiling
+        else _advice(frames[0] if waiting else None, busy, named=named, late=severity != "info"),
     )
 
 
@@ -143,6 +163,12 @@ def _advice(blamed: RankFrame | None, busy: Sequence[int], *, named: bool, late:
     if blamed is None or not late:
         return wrap
     return f"see where it is: {stack_command(blamed.host, blamed.pid)}; {wrap}"
+
+
+def _on_compilation(frame: RankFrame, *, late: bool) -> str:
+    if late:
+        return f"see where it is: {stack_command(frame.host, frame.pid)}"
+    return "if it compiles again and again, find out why: TORCH_LOGS=recompiles; a shared TORCHINDUCTOR_CACHE_DIR helps"
 
 
 def _severity(run: Run, name: str, seconds: float) -> Severity:

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.waiting import QUEUED, WAITING, Frames, Waits, in_named_phase, who_waits
 from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
-WAITING = frozenset({"exposed", "barrier"})
-BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
 PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
-QUEUED = 8
 _UNTOLD_S = 2.0  # a rank publishes every second: what it did behind its last frame it does not tell
-Frames = dict[int, RankFrame]
 
 
 @dataclass(slots=True)
@@ -32,6 +29,7 @@ class Scene:
         seconds: how long the job has stood still.
         patience_s: after how long a rank says that it stands still.
         untold: steps that a rank may have finished before it fell silent, and not told of.
+        waits: who of `going` waits for others.
     """
 
     going: Frames = field(default_factory=dict)
@@ -41,6 +39,7 @@ class Scene:
     seconds: float = 0.0
     patience_s: float = PATIENCE_S
     untold: int = 0
+    waits: Waits = field(default_factory=Waits)
 
     def close(self, step: int, untold: int = 0) -> bool:
         """Whether a rank that came to its end after `step`, or as many more as `untold`, is what the others wait for.
@@ -50,33 +49,20 @@ class Scene:
         return step <= self.held <= step + untold + QUEUED
 
     def missing(self) -> list[int]:
-        """The silent ranks that the others may wait for."""
-        return [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold)]
+        """The silent ranks that the others may wait for: on GPUs none that was ahead of a rank that holds them up."""
+        late = [self.going[rank] for rank in self.busy()]
+        behind = [frame.step for frame in late if frame.gpu_uuid is not None and self.close(frame.step)]
+        newest = min(behind, default=self.held)
+        close = [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold)]
+        return [rank for rank in close if self.silent[rank].step <= newest]
 
     def waiting(self) -> list[int]:
         """The ranks that wait for others."""
-        return [rank for rank, frame in self.going.items() if waits(frame)]
+        return [rank for rank, waits in self.waits.by_rank.items() if waits]
 
     def busy(self) -> list[int]:
-        """The ranks that do not."""
-        return [rank for rank, frame in self.going.items() if not waits(frame)]
-
-
-def waits(frame: RankFrame) -> bool:
-    """Whether a rank waits for others: it says so, or, on a GPU, it is in a collective that has not completed.
-
-    There the host may be in any phase when it blocks, since it only queues the reduction. Where the host itself
-    reduces, its phase is the truth: Gloo's recorder may not have noticed yet that a collective has completed.
-    """
-    if frame.phase in WAITING or frame.gpu_uuid is None:
-        return frame.phase in WAITING
-    pending = frame.stall.flights if frame.stall is not None else []
-    return any(0 <= flight.last_completed < flight.last_enqueued for flight in pending)
-
-
-def in_named_phase(frame: RankFrame) -> bool:
-    """Whether the rank is in a phase that the user named."""
-    return frame.phase not in BUILT_IN
+        """The ranks that do not, as far as that is known."""
+        return [rank for rank, waits in self.waits.by_rank.items() if waits is False]
 
 
 def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
@@ -98,6 +84,7 @@ def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
             scene.ended[rank] = frame
         else:
             (scene.silent if age[rank] > SILENT_S else scene.going)[rank] = frame
+    scene.waits = who_waits(scene.going, held)
     return None if _goes_on(scene) else scene
 
 

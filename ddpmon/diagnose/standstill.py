@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ddpmon.diagnose.flights import Odd
 from ddpmon.diagnose.scene import Scene
+from ddpmon.diagnose.waiting import WAITING, device_error, device_phase, is_broken, is_device_stuck
 from ddpmon.diagnose.wording import clean, does, place, span, who
 from ddpmon.run.model import Run
 
@@ -20,7 +21,7 @@ def odd_phase(scene: Scene) -> Odd | None:
     if not sides[few]:
         return None
     certain = len(sides[few]) < len(sides[many])
-    return Odd(sides[few], sides[many], False, certain, _DOING[many], _DOING[few])
+    return Odd(sides[few], sides[many], False, certain, False, _DOING[many], _DOING[few])
 
 
 def path_sentence(scene: Scene, odd: Odd) -> str:
@@ -43,11 +44,23 @@ def nobody(run: Run, scene: Scene) -> str:
     have = "has" if len(scene.going) == 1 else "have"
     if scene.waiting():
         where = operation_of_most(scene) or " and ".join(sorted(phases_of(phases)))
-        return f"{everybody}{missing} {have} waited in {where} for {span(scene.seconds)}: no single rank is to blame"
+        return (
+            f"{everybody}{missing} {have} waited in {where} for {span(scene.seconds)}: no single rank is to blame"
+            f"{_on_devices(scene)}"
+        )
     where = ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases.most_common(4))
     where = clean(next(iter(phases)), 40) if len(phases) == 1 else where
     nobody = "" if len(scene.going) == 1 else ": no rank waits for another"
-    return f"no step has finished for {span(scene.seconds)}: {everybody}{missing} in {where}{_at(scene)}{nobody}"
+    said = f"{everybody}{missing} in {where}{_at(scene)}{nobody}{_on_devices(scene)}"
+    return f"no step has finished for {span(scene.seconds)}: {said}"
+
+
+def _on_devices(scene: Scene) -> str:
+    """What the GPUs are in, if none of them is seen to wait: "; the GPUs are in forward (8)"."""
+    phases = Counter(filter(None, map(device_phase, scene.going.values())))
+    if not phases or WAITING.intersection(phases) or not any(map(is_device_stuck, scene.going.values())):
+        return ""
+    return f"; the GPUs are in {', '.join(f'{clean(phase, 40)} ({count})' for phase, count in phases.most_common(4))}"
 
 
 def phases_of(phases: Counter[str]) -> list[str]:
@@ -67,14 +80,30 @@ def waiters(scene: Scene) -> str:
     waiting = scene.waiting()
     if not waiting:
         return ""
-    doing = Counter(scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
+    doing = Counter(device_phase(scene.going[rank]) or scene.going[rank].phase for rank in waiting).most_common(1)[0][0]
     return f"{does(waiting, 'wait')} in {operation_of_most(scene) or _DOING.get(doing, 'a collective')}"
 
 
 def standing(scene: Scene, ranks: Sequence[int]) -> str:
-    """Where `ranks` are stuck and for how long, with the first one's line."""
+    """Where `ranks` are stuck and for how long, with the first one's line; the GPU first, if it is that."""
+    frame = scene.going[ranks[0]]
+    if is_device_stuck(frame) or device_error(frame):
+        return _device_standing(scene, ranks)
     phase, at = clean(scene.going[ranks[0]].phase, 40), _at(scene, ranks)
     return f"{does(ranks, 'have')} been stuck in {phase} for {span(scene.seconds)}{',' if at else ''}{at}"
+
+
+def _device_standing(scene: Scene, ranks: Sequence[int]) -> str:
+    frame, several = scene.going[ranks[0]], len(ranks) > 1
+    whose = f"the GPU{'s' if several else ''} of {who(ranks)}"
+    have, host = "have" if several else "has", clean(frame.phase, 40)
+    if is_broken(frame):
+        found = f"{whose} cannot go on: error {clean(device_error(frame), 60)}"
+    elif device_error(frame):
+        return f"{whose} {have} not answered, and no step has finished for {span(scene.seconds)}"
+    else:
+        found = f"{whose} {have} been stuck in {device_phase(frame)} for {span(scene.seconds)}"
+    return f"{found} (the CPU is in {host}{_at(scene, ranks)})"
 
 
 def _at(scene: Scene, ranks: Sequence[int] = ()) -> str:

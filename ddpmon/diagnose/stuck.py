@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
-from ddpmon.diagnose.pausing import find_apart, find_pause, is_at_something
+from ddpmon.diagnose.graphed import find_graphed
+from ddpmon.diagnose.pausing import find_apart, find_pause, gets_on, is_at_something
 from ddpmon.diagnose.scene import Scene, look
 from ddpmon.diagnose.standstill import (
     nobody,
@@ -20,11 +22,14 @@ from ddpmon.diagnose.standstill import (
     waiters,
 )
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
-from ddpmon.diagnose.wording import clean, does, span, stack_command, stack_text
+from ddpmon.diagnose.waiting import device_error, device_phase, is_device_stuck
+from ddpmon.diagnose.wording import clean, does, on_host, span, stack_command, stack_text
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
 
 _FIRST_STEP_S = 300.0
+_FIRST_STEP_HOST_S = 2.0  # more for each host with GPUs: all ranks of NCCL's bootstrap meet at one address
+_FIRST_STEP_MOST_S = 1800.0  # with GPUs: as long as a compilation may take
 _SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
 _JUST_CAME_S = 6.0  # into its phase: stack and collectives that a rank tells of are up to 5 s old
 _GOES_ON_S = 60.0  # for so long: who comes and comes again does not go on
@@ -34,18 +39,43 @@ def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     """What holds a job up that makes no progress: a `hang`, a `pause` under way, or `uneven_inputs`.
 
     A lost or a failed rank that the others wait for is spoken of elsewhere: then there is nothing to say here. A job
-    that goes on without a rank that has finished is `uneven_inputs` as information.
+    that goes on without a rank that has finished is `uneven_inputs` as information. Where the ranks that are heard
+    prove which of them is wrong, silent and lost ones explain nothing.
     """
+    graphed = find_graphed(run, ages)
+    if graphed is not None:
+        return [graphed]
     scene = look(run, ages)
     if scene is None:
         return find_left_behind(run, ages)
-    if _explained(scene, ages):
+    if any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values()):
         return []
+    return _despite_silence(run, scene) or ([] if _is_lost(scene, ages) else _verdict(run, scene))
+
+
+def _despite_silence(run: Run, scene: Scene) -> list[Finding]:
+    """The verdict without the silent ranks, if the others prove that a rank that it names is wrong."""
+    culprits = _proven(scene) if scene.silent else set()
+    if not culprits:
+        return []
+    found = _verdict(run, replace(scene, silent={}))
+    return [finding for finding in found if culprits.intersection(finding.ranks)]
+
+
+def _verdict(run: Run, scene: Scene) -> list[Finding]:
+    """What is said of a job that has stopped, unless a lost or a failed rank explains it."""
     found = find_apart(scene) or find_uneven(scene) or find_pause(run, scene)
     if found is not None:
         return [found]
     hang = _hang(run, scene)
     return [] if _is_too_soon(scene, hang.ranks) else [hang]
+
+
+def _proven(scene: Scene) -> set[int]:
+    """The ranks that the others show to be wrong, whatever the silent ones do."""
+    odd = find_odd(scene.going)
+    by_recorder = odd.ranks if odd is not None and odd.proven else ()
+    return {*by_recorder, *(scene.busy() if scene.waits.proven else ())}
 
 
 def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
@@ -61,9 +91,9 @@ def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
     return scene.seconds < scene.patience_s + _SOON_S and not told
 
 
-def _explained(scene: Scene, ages: NDArray[np.float64]) -> bool:
-    lost = any(ages[rank] > LOST_S for rank in scene.missing())
-    return lost or any(frame.state == "failed" and scene.close(frame.step) for frame in scene.ended.values())
+def _is_lost(scene: Scene, ages: NDArray[np.float64]) -> bool:
+    """Whether a rank that the others may wait for is lost."""
+    return any(ages[rank] > LOST_S for rank in scene.missing())
 
 
 def _hang(run: Run, scene: Scene) -> Finding:
@@ -73,13 +103,15 @@ def _hang(run: Run, scene: Scene) -> Finding:
         where, waits = clean(scene.silent[silent[0]].phase, 40), waiters(scene)
         sentence = f"{does(silent, 'have')} fallen silent in {where}; no step has finished for {span(scene.seconds)}"
         return _finding(run, scene, silent, f"{sentence}; {waits}" if waits else sentence)
-    odd = find_odd(scene.going)
-    if odd is not None and odd.certain:
+    odd, proven = find_odd(scene.going), scene.waits.proven
+    if odd is not None and odd.certain and (odd.absent or not proven):
         return _finding(run, scene, odd.ranks, path_sentence(scene, odd), odd.operation)
     waiting, busy = scene.waiting(), scene.busy()
-    if waiting and busy:
+    if busy and (waiting or proven):
         busy = [rank for rank in busy if not is_at_something(scene, rank)] or busy
-        return _finding(run, scene, busy, f"{standing(scene, busy)}; {waiters(scene)}")
+        return _finding(run, scene, busy, "; ".join(filter(None, (standing(scene, busy), waiters(scene)))))
+    if run.info.world_size == 1 and 0 in scene.going and is_device_stuck(scene.going[0]):
+        return _finding(run, scene, (0,), standing(scene, (0,)))
     odd = odd or odd_phase(scene)
     if odd is not None:
         return _finding(run, scene, odd.ranks if odd.certain else (), path_sentence(scene, odd), odd.operation)
@@ -90,18 +122,21 @@ def _finding(run: Run, scene: Scene, ranks: Sequence[int], sentence: str, operat
     frames = [scene.going.get(rank) or scene.silent[rank] for rank in ranks]
     shown = frames[0] if frames else next(iter(scene.going.values()))
     severity: Severity = "critical"
-    if scene.held < 0 and scene.seconds < _FIRST_STEP_S:
+    if scene.held < 0 and scene.seconds < _first_step_s(run, scene):
         severity, sentence = "info", f"no rank has finished its first step (still compiling?): {sentence}"
     evidence: dict[str, float | int | str] = {"seconds": scene.seconds, "waiting": len(scene.waiting())}
     stack, operation = stack_text(shown.stall), operation or operation_of_most(scene)
     evidence |= {name: text for name, text in (("stack", stack), ("operation", operation)) if text}
+    device = {"device_phase": device_phase(shown), "device_error": clean(device_error(shown), 60)}
+    evidence |= {name: text for name, text in device.items() if text}
+    at = device_phase(shown) if is_device_stuck(shown) else shown.phase
     return Finding(
         kind="hang",
         severity=severity,
         summary=sentence,
         ranks=tuple(ranks),
         nodes=tuple(sorted({frame.host for frame in frames})),
-        phase=shown.phase if ranks and shown.phase in PHASES else None,
+        phase=at if ranks and at in PHASES else None,
         since_step=scene.held + 1,
         cost_pct=100.0,
         evidence=evidence,
@@ -109,9 +144,24 @@ def _finding(run: Run, scene: Scene, ranks: Sequence[int], sentence: str, operat
     )
 
 
+def _first_step_s(run: Run, scene: Scene) -> float:
+    """How long the first step may take: with GPUs longer on many hosts, and as long as some rank is seen at work."""
+    frames = list(scene.going.values())
+    if all(frame.gpu_uuid is None for frame in frames):
+        return _FIRST_STEP_S
+    if any(map(gets_on, frames)):
+        return _FIRST_STEP_MOST_S
+    return min(_FIRST_STEP_MOST_S, _FIRST_STEP_S + _FIRST_STEP_HOST_S * (len(run.info.node_keys) - 1))
+
+
 def _advice(run: Run, scene: Scene, ranks: Sequence[int]) -> str:
     if ranks:
         frame = scene.going.get(ranks[0]) or scene.silent[ranks[0]]
+        if is_device_stuck(frame) or device_error(frame):
+            return (
+                f"look at this GPU: {on_host(frame.host, 'nvidia-smi')}, and for Xid errors "
+                f"{on_host(frame.host, 'sudo dmesg')}; then {stack_command(frame.host, frame.pid)}"
+            )
         return f"see where it is: {stack_command(frame.host, frame.pid)}"
     if scene.waiting():
         return f"check the network and the log of {clean(run.info.backend, 20)}; the rank detail shows every stack"

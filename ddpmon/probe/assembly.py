@@ -25,6 +25,7 @@ from ddpmon.probe.draft import Draft
 from ddpmon.probe.engine import EngineUplink, engine
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.garbage import hook_collector
+from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.identity import Identity, identify
 from ddpmon.probe.loss import LossReader
@@ -122,6 +123,7 @@ def assemble(
         reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
         undo += hook_loader(recorder)
         undo += hook_collectives(recorder)
+        undo += hook_graphs(recorder)
         undo.append(hook_collector(recorder.collections))
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)

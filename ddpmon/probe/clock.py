@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
+
+from ddpmon.probe.driver import Driver
 
 
 class Clock(Protocol):
     """A source of marks. `mark` runs on the training thread and never waits; the rest runs on the publisher's.
 
     A mark is host nanoseconds (`perf_counter_ns`), or it has them as `host_ns`.
+
+    Attributes:
+        is_quiet: whether no step has been read for 2 s: to ask for a mark may block from now on.
+        is_stalling: whether none has been for much longer than a step takes: to take a mark may block, too. The
+            publisher sets both; what may block then lets go of the GIL.
     """
 
     name: str
+    is_quiet: bool
+    is_stalling: bool
 
     def read_here(self) -> None:
         """The calling thread is the one that will read marks."""
@@ -38,6 +44,7 @@ class CpuClock:
     """Host time: right where work is done on the thread that launches it."""
 
     name = "perf_counter"
+    is_quiet = is_stalling = False
     mark = staticmethod(perf_counter_ns)
 
     def read_here(self) -> None:
@@ -55,11 +62,28 @@ class CpuClock:
         """Nothing to take back."""
 
 
+class CapturedMark:
+    """Stands for an event while a CUDA graph is captured: an event there would become a part of the graph.
+
+    The device never passes it as the training goes on, so that no time can be read from it.
+    """
+
+    __slots__ = ("host_ns",)
+
+    def __init__(self) -> None:
+        self.host_ns = perf_counter_ns()
+
+
 class CudaClock:
     """Device time: pooled CUDA events on the current stream of the model's device.
 
     They are read later, by `query()`; the GPU is never synchronised. A mark costs a look at which stream is current
-    and the recording itself: the stream's Python object is kept, because making one takes longer than both.
+    and whether it is being captured, and the recording itself: the stream's Python object is kept, because making one
+    takes longer than all of these.
+
+    While no step finishes the driver is called through ctypes instead: torch holds the GIL in `query()`, and older
+    torch in `record()`, too. Both may block then, behind the context's lock or a full launch queue, and all threads of
+    the process would wait for them.
 
     Args:
         device: the model's.
@@ -69,6 +93,7 @@ class CudaClock:
     """
 
     name = "cuda events"
+    is_quiet = is_stalling = False
 
     def __init__(self, device: Any) -> None:
         import torch
@@ -79,12 +104,13 @@ class CudaClock:
         self._record: Any = getattr(torch.cuda.Event.__base__, "record", torch.cuda.Event.record)
         self._current: Any = torch._C._cuda_getCurrentStream
         self._stream_of: Any = torch.cuda.current_stream
+        self._is_capturing: Any = torch.cuda.is_current_stream_capturing
         self._device = device
         self._latest: tuple[Any, Any] = (None, None)  # what torch calls the current stream, and its object
         self._pool: deque[Any] = deque(maxlen=8192)
         on_rocm = torch.version.hip is not None
-        self._exchange_mode = _capture_mode_exchange(on_rocm=on_rocm)
-        if on_rocm and self._exchange_mode is None:
+        self._driver = Driver(on_rocm=on_rocm)
+        if on_rocm and not self._driver.keeps_out:
             raise RuntimeError("this ROCm lets no other thread read events while the training captures a graph")
 
     def read_here(self) -> None:
@@ -94,11 +120,12 @@ class CudaClock:
         graph that the training thread is capturing.
         """
         self._set_device(self._device)
-        if self._exchange_mode is not None:
-            self._exchange_mode()
+        self._driver.keep_out()
 
     def mark(self) -> Any:
-        """Record an event on the current stream."""
+        """Record an event on the current stream; a `CapturedMark` and no event while that is being captured."""
+        if self._is_capturing():
+            return CapturedMark()
         try:
             event = self._pool.pop()
         except IndexError:
@@ -108,13 +135,21 @@ class CudaClock:
         if now != known:
             stream = self._stream_of(self._device)
             self._latest = now, stream
-        self._record(event, stream)
+        if not self.is_stalling or not self._driver.record(event, stream):
+            self._record(event, stream)
         event.host_ns = perf_counter_ns()
         return event
 
     def ready(self, mark: Any) -> bool:
-        """Whether the device has passed the event."""
-        return bool(mark.query())
+        """Whether the device has passed the event; a `CapturedMark` is not waited for.
+
+        Raises:
+            DeviceError: the device cannot go on.
+        """
+        if type(mark) is CapturedMark:
+            return True
+        passed = self._driver.passed(mark) if self.is_quiet else None
+        return bool(mark.query()) if passed is None else passed
 
     def ms(self, start: Any, end: Any) -> float:
         """Milliseconds of device time between two passed events."""
@@ -122,22 +157,4 @@ class CudaClock:
 
     def recycle(self, marks: list[Any]) -> None:
         """Put events back into the pool."""
-        self._pool.extend(marks)
-
-
-_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal
-_CUDA = (("libcuda.so.1",), "cuThreadExchangeStreamCaptureMode")
-_ROCM = (
-    ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"),
-    "hipThreadExchangeStreamCaptureMode",
-)
-
-
-def _capture_mode_exchange(*, on_rocm: bool) -> Callable[[], None] | None:
-    """What keeps the calling thread's queries out of other threads' captures; None where the driver has no such."""
-    libraries, name = _ROCM if on_rocm else _CUDA
-    for library in libraries:
-        with suppress(OSError, AttributeError):
-            function = getattr(ctypes.CDLL(library), name)
-            return lambda: function(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
-    return None
+        self._pool.extend(mark for mark in marks if type(mark) is not CapturedMark)

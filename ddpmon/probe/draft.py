@@ -10,7 +10,11 @@ from time import monotonic, perf_counter_ns
 
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
+from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.device import QUIET_S, DeviceWatch
+from ddpmon.probe.driver import DeviceError
 from ddpmon.probe.failure import Report
+from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.machine import Machine
@@ -54,7 +58,9 @@ class Draft:
         self._bad_losses = BadLosses()
         self._report: Report | None = None
         self.notes: list[str] = []
-        self.watchdog = Watchdog(recorder, self.notes)
+        self._device = DeviceWatch(recorder.clock, self._replay)
+        self.watchdog = Watchdog(recorder, self.notes, self._device, GraphWatch(recorder, self._replay))
+        self._read_at = monotonic()
 
     def read_here(self) -> None:
         """The calling thread is the one that will collect. Never raises."""
@@ -75,23 +81,37 @@ class Draft:
         """Take finished steps from the recorder, as far as their marks can be read without waiting."""
         replay, clock = self._replay, self._recorder.clock
         replay.drain()
-        while replay.finished and self._readable(replay.finished[0]):
+        self._note_silence()
+        while replay.finished and self._answered(replay.finished[0]):
             record = replay.finished.popleft()
             try:
                 row = resolve(record, clock, monotonic(), self._host_times.of(record))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue
+            self._read_at, clock.is_quiet, clock.is_stalling = monotonic(), False, False
             replay.recycle(record)
             self._window.add(row)
             self._history.add(row)
             self._bad_losses.take(row)
             self.watchdog.progress(row.duration_ms)
 
+    def _note_silence(self) -> None:
+        """Tell a device's clock for how long no step could be read."""
+        clock, silence = self._recorder.clock, monotonic() - self._read_at
+        if clock.name != CpuClock.name:
+            clock.is_quiet, clock.is_stalling = silence > QUIET_S, silence > self.watchdog.patience_s / 4
+
+    def _answered(self, record: StepRecord) -> bool:
+        """The same as `_readable`, of a driver that may block while no step finishes."""
+        return self._device.ask(lambda: self._readable(record), default=False)
+
     def _readable(self, record: StepRecord) -> bool:
         """Whether it can be read without waiting, or else never: `resolve` finds out."""
         try:
             return record.readable(self._recorder.clock)
+        except DeviceError:
+            return False
         except Exception:  # such as an event of a CUDA graph
             return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -28,7 +29,8 @@ class LossReader:
     """Turns what was logged, a loss or a count of samples, into a float, or into a handle that becomes one later.
 
     A CUDA tensor is copied into a pinned host buffer behind the work already queued on the current stream. The buffer
-    holds the last 2,048 copies, which the publisher reads long before they are overwritten.
+    holds the last 2,048 copies, which the publisher reads long before they are overwritten. Nothing is copied while the
+    stream is being captured: the copy would become a part of the user's CUDA graph.
     """
 
     def __init__(self, *, on_cpu: bool) -> None:
@@ -46,7 +48,7 @@ class LossReader:
         return number(value)
 
     def _copied(self, value: Tensor) -> Any:
-        if value.numel() != 1 or self._buffer is None:
+        if value.numel() != 1 or self._buffer is None or torch.cuda.is_current_stream_capturing():
             return NO_NUMBER
         place = self.copies % _SLOTS
         slot = self._slots[place]
@@ -73,6 +75,10 @@ class _Slot:
         self.event.record(torch.cuda.current_stream(self.device))
 
 
+def _has_passed(event: Any) -> bool:
+    return bool(event.query())
+
+
 class _Copied:
     """A number on its way to the host."""
 
@@ -87,9 +93,9 @@ class _Copied:
     def _is_overwritten(self) -> bool:
         return self._reader.copies - self._number >= _SLOTS
 
-    def ready(self) -> bool:
-        """Whether the copy has arrived, or never will."""
-        return self._is_overwritten or bool(self._slot.event.query())
+    def ready(self, passed: Callable[[Any], bool] = _has_passed) -> bool:
+        """Whether the copy has arrived, or never will; `passed` says whether the device has passed an event."""
+        return self._is_overwritten or passed(self._slot.event)
 
     def value(self) -> float:
         """The number, once ready; NO_NUMBER if nobody read it before its place was taken by a later one."""

@@ -13,6 +13,16 @@ NAN = math.nan
 NO_NUMBER = float("nan")  # this very object: what was logged is no number, while a loss may well be NaN
 
 
+class Taken:
+    """A mark that came, and the phase of the thread after it ("" if unknown)."""
+
+    __slots__ = ("mark", "phase")
+
+    def __init__(self, mark: Any, phase: str = "") -> None:
+        self.mark = mark
+        self.phase = phase
+
+
 class StepRecord:
     """What happened between two sync points, as raw marks.
 
@@ -27,11 +37,13 @@ class StepRecord:
         counts: samples that were still on the device when they were logged; they add to `samples`.
         buckets: per bucket (index, bytes, launch mark, done mark), in order of launch.
         taken: every mark that came while this step was the open one, for a clock that takes its marks back.
+        captured: whether a mark was taken while a CUDA graph was being captured, so that the step cannot be timed.
     """
 
     __slots__ = (
         "allreduce_ms",
         "buckets",
+        "captured",
         "counts",
         "gc_ns",
         "input_ns",
@@ -64,17 +76,20 @@ class StepRecord:
         self.counts: list[Any] | None = None
         self.allreduce_ms = NAN
         self.buckets: list[list[Any]] | None = None
-        self.taken: list[Any] = []
+        self.taken: list[Taken] = []
+        self.captured = False
 
     def readable(self, clock: Clock) -> bool:
         """Whether every mark and every number can be read without waiting."""
+        passed = (clock.ready,) if clock.is_quiet else ()
         return clock.ready(self.sync) and all(
-            each.ready() for each in (*self.losses, *(self.counts or ())) if type(each) is not float
+            each.ready(*passed) for each in (*self.losses, *(self.counts or ())) if type(each) is not float
         )
 
     def marks(self) -> list[Any]:
         """All marks that came with this record; the next one's may still refer to them."""
-        return self.taken + [mark for bucket in self.buckets or () for mark in bucket[2:] if mark is not None]
+        marks = [taken.mark for taken in self.taken]
+        return marks + [mark for bucket in self.buckets or () for mark in bucket[2:] if mark is not None]
 
 
 @dataclass(slots=True)

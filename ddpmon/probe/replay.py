@@ -7,8 +7,9 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
+from ddpmon.probe.clock import CapturedMark
 from ddpmon.probe.loss import number
-from ddpmon.probe.record import StepRecord
+from ddpmon.probe.record import StepRecord, Taken
 from ddpmon.probe.step import Event, Recorder
 
 MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
@@ -33,6 +34,10 @@ class Replay:
         dropped: finished steps whose events or records were thrown away because nobody fetched them.
         synced_ns: when the last step finished, on the host's clock; None before the first.
         loader: of the DataLoader read last: its workers, the batches of this pass, whether it has ended.
+        captured_ns: when the last step was captured into a CUDA graph, on the host's clock; None if steps have finished
+            since, or none was.
+        marked_ns: when the last mark of a device's clock was taken, on the host's clock; at first when this was made.
+        unmarked_step: the last step with collectives that were not marked, -1 before the first.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -43,6 +48,9 @@ class Replay:
         self.phase = "start"
         self._since: Any = perf_counter_ns()
         self.synced_ns: int | None = None
+        self.captured_ns: int | None = None
+        self.marked_ns = perf_counter_ns()
+        self.unmarked_step = -1
         self.dropped = 0
         self.loader: tuple[int, int, bool] | None = None
         self._open = StepRecord(0, None)
@@ -71,19 +79,37 @@ class Replay:
         if len(log) == log.maxlen:
             self._lose()
         for _ in range(len(log)):
-            event = log.popleft()
+            event, taken = log.popleft(), None
             try:
                 if not self._host_clock:
-                    self._take(event)
+                    taken = self._take(event)
                 handlers[event[0]](event)
             except Exception:  # costs a step, not the run's frames
                 self._lose()
+            if taken is not None:
+                taken.phase = self.phase
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event) -> Taken | None:
         """Note the event's mark, whatever becomes of the event: its clock wants it back."""
-        place, taken = _MARK_AT.get(event[0]), self._open.taken
-        if place is not None and event[place] is not None and len(taken) < _MAX_TAKEN:
-            taken.append(event[place])
+        place, record = _MARK_AT.get(event[0]), self._open
+        if place is None or event[place] is None:
+            return None
+        taken = Taken(event[place])
+        if len(record.taken) < _MAX_TAKEN:
+            record.taken.append(taken)
+        record.captured |= type(taken.mark) is CapturedMark
+        self.marked_ns = _host_ns(taken.mark)
+        return taken
+
+    @property
+    def step(self) -> int:
+        """The number of the step under way."""
+        return self._open.step
+
+    def timeline(self) -> list[Taken]:
+        """The marks of the steps that nobody has read, oldest first, each with the phase that follows it."""
+        records = [*self.finished, *filter(None, [self._pending]), self._open]
+        return [taken for record in records for taken in record.taken if taken.phase]
 
     def _lose(self) -> None:
         """Not all of the open step is known; what was begun may have ended unseen."""
@@ -143,15 +169,24 @@ class Replay:
         record = self._open
         record.sync = self._idle_since = self._backward_from = mark
         self._open = StepRecord(step + 1, mark)
-        if self._lost or step != record.step:
-            self.dropped += step - record.step + 1
-            self._lost = False
-            if not self._host_clock:
-                self._open.taken = record.marks()[:_MAX_TAKEN]
+        if record.captured or self._lost or step != record.step:
+            self._drop(record, step)
         else:
-            self._pending = record
+            self._pending, self.captured_ns = record, None
         self.phase, self._since, self.synced_ns = "other", mark, _host_ns(mark)
         self._leave_closure(mark)
+
+    def _drop(self, record: StepRecord, step: int) -> None:
+        """Nobody can read this step, which ended as number `step`; its marks go back with those of the next."""
+        self._lost = False
+        if not self._host_clock:
+            rest = [Taken(mark) for mark in record.marks()[len(record.taken) :]]
+            self._open.taken = [*record.taken, *rest][:_MAX_TAKEN]
+        if type(record.sync) is CapturedMark:  # no step was trained, and the next one begins with its forward
+            self.captured_ns = record.sync.host_ns
+            self._open.start = self._idle_since = self._backward_from = None
+        else:
+            self.dropped, self.captured_ns = self.dropped + step - record.step + 1, None
 
     def _on_seal(self, _event: Event) -> None:
         if self._pending is not None:
@@ -255,6 +290,8 @@ class Replay:
             return
         _, mark, stands_for = event  # as many calls: 0 if it did not block
         start, within = self._barriers.pop()
+        if stands_for > 1:
+            self.unmarked_step = self._open.step
         if stands_for and self._open.start is not None:  # what goes before the first step is not its
             inside = within if within in _NESTING_PHASES and not self._outer else None
             self._span("barrier", start, mark, inside, stands_for)

@@ -43,6 +43,7 @@ class Recorder:
         sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
+        replayed_ns: when a CUDA graph was replayed last, on the host's clock; 0 if none was.
         on_sync: called at a sync point, until it returns that it is done; the publisher sets it anew.
         on_error: called with an exception of ours, which goes no further.
     """
@@ -68,6 +69,7 @@ class Recorder:
         "on_error",
         "on_sync",
         "paused",
+        "replayed_ns",
         "sampling",
         "syncing",
         "thread",
@@ -80,7 +82,7 @@ class Recorder:
         self.on_error = on_error
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
-        self.paused = 0
+        self.paused = self.replayed_ns = 0
         self.due = self.in_backward = False
         self.sampling = True
         self.collections = Collections()

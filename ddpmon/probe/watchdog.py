@@ -14,9 +14,12 @@ from time import monotonic
 
 from ddpmon.parts import Flight, Stack, Stall
 from ddpmon.probe import stacks
+from ddpmon.probe.device import DeviceWatch
 from ddpmon.probe.flight import FlightRecorder
+from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.motion import Motion
 from ddpmon.probe.step import Recorder
+from ddpmon.probe.text import plain
 
 PATIENCE_S = 10.0
 FIRST_STEP_S = 60.0  # loading, compiling and the first rendezvous of the ranks take their time
@@ -28,15 +31,21 @@ class Watchdog:
     """Times the silence since the last finished step, and says what the rank is in once it lasts too long.
 
     A phase of the user's makes no rank "stalled", but its stacks are captured all the same: an evaluation may hang. The
-    flight recorders are not read there, nor while the training thread gets about: reading them holds the GIL.
+    flight recorders are not read there, nor while the training thread gets about: reading them holds the GIL. Nor are
+    they while the GPU's driver does not answer: they ask it, too.
+
+    A rank that replays a CUDA graph of whole steps is not stalled as long as it goes on replaying. Nothing else is
+    captured of it then.
 
     Attributes:
         notes: takes a sentence if something could not be captured, once each.
     """
 
-    def __init__(self, recorder: Recorder, notes: list[str]) -> None:
+    def __init__(self, recorder: Recorder, notes: list[str], device: DeviceWatch, graphs: GraphWatch) -> None:
         self.notes = notes
         self._recorder = recorder
+        self._device = device
+        self._graphs = graphs
         self._durations: deque[float] = deque(maxlen=20)
         self._step = recorder.last_step
         self._progress = self._unpaused = monotonic()
@@ -57,8 +66,14 @@ class Watchdog:
         now = monotonic()
         if self._recorder.last_step != self._step:  # finished, but not handed over before the next forward
             self._step, self._progress = self._recorder.last_step, now
+        replay_s = self._graphs.replay_s
         if self._recorder.paused:
             self._unpaused = now
+        if replay_s is not None:
+            self._unpaused = max(self._unpaused, now - replay_s)
+        if replay_s is not None and replay_s <= self.patience_s:
+            self._forget()
+            return
         if now - self._progress <= self.patience_s / 4:
             self._motion.clear()
         else:
@@ -66,11 +81,16 @@ class Watchdog:
             self._note(self._motion.note)
         now = monotonic()  # looking took its time
         if now - self._progress <= self.patience_s:
-            self._stacks, self._flights, self._next = [], [], 0.0
-            self._recorders.clear()
+            self._forget()
         elif now >= self._next:
             self._next = now + _REFRESH_S
             self._capture()
+
+    def _forget(self) -> None:
+        """The rank is not stuck: nothing that was captured holds any more."""
+        self._stacks, self._flights, self._next = [], [], 0.0
+        self._recorders.clear()
+        self._device.clear()
 
     @property
     def patience_s(self) -> float:
@@ -87,8 +107,8 @@ class Watchdog:
     @property
     def stall(self) -> Stall | None:
         """What the rank is in, as captured last; None while steps finish."""
-        silence = monotonic() - self._progress
-        if not self._stacks or silence <= self.patience_s:
+        silence, replay_s = monotonic() - self._progress, self._graphs.replay_s
+        if silence <= self.patience_s or not (self._stacks or replay_s is not None):
             return None
         known = stacks.with_sources(self._stacks, self._sources.known)
         return Stall(
@@ -97,6 +117,9 @@ class Watchdog:
             flights=self._flights,
             moves=self._motion.moves,
             write_bytes_s=self._motion.write_bytes_s,
+            device_phase=plain(self._device.phase),
+            device_error=self._device.error,
+            graph_replay_s=replay_s,
         )
 
     def _capture(self) -> None:
@@ -105,8 +128,10 @@ class Watchdog:
             self._sources.look_up(stacks.places(self._stacks))
         except Exception as error:
             self._note(f"no stacks: {type(error).__name__}: {error}")
+        self._device.look()
         try:
-            self._flights = [] if self._recorder.paused or self._motion.moves else self._recorders.look()
+            held = self._recorder.paused or self._motion.moves or not self._device.answers
+            self._flights = [] if held else self._recorders.look()
         except Exception as error:
             self._note(f"no flight recorder: {type(error).__name__}: {error}")
 

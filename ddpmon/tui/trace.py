@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.parts import NO_ANSWER, Failure, Flight, Stack, StackFrame, Stall
 
 LEAST_PATH = 16  # letters; then the end of the line is cut instead
 HEADING = "Traceback (most recent call last)"
@@ -41,6 +41,15 @@ def _flight(flight: Flight, several: bool) -> str:
         return f"{group}no collective entered yet"
     entered = f"{group}last entered {flight.operation or 'collective'} #{flight.last_enqueued}"
     return entered + (f", last completed #{flight.last_completed}" if flight.last_completed >= 0 else "")
+
+
+def device(stall: Stall) -> str:
+    """How far the rank's GPU has come: `its GPU has reached forward`; "" where nothing is known of one."""
+    if stall.device_error == NO_ANSWER:
+        return "its GPU does not answer"
+    if stall.device_error:
+        return f"its GPU cannot go on: error {stall.device_error}"
+    return f"its GPU has reached {stall.device_phase}" if stall.device_phase else ""
 
 
 def main_stack(stall: Stall) -> Stack | None:

@@ -186,6 +186,27 @@ def test_versions_that_differ_are_told_by_host() -> None:
     assert (check.level, "c has none" in check.text) == ("warning", True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"recorder_entries": 0}, "flight recorder is off (TORCH_FR_BUFFER_SIZE=0)"),
+        ({"recorder_entries": 0, "versions": {"torch": "2.6.0+cu124"}}, "is off (TORCH_FR_BUFFER_SIZE=0)"),
+        ({"versions": {"torch": "2.7.1"}}, "may be off"),
+        ({"recorder_entries": 2000, "versions": {"torch": "2.7.1"}}, None),
+        ({"versions": {"torch": "2.13.0"}}, None),
+        ({"versions": {"torch": "nightly"}}, None),
+        ({"versions": {}}, None),
+        ({"recorder_entries": 0, "device": "cpu", "gpus": []}, None),
+    ],
+)
+def test_a_flight_recorder_that_is_off_is_told_of_and_no_warning(changes: dict[str, Any], words: str | None) -> None:
+    checks = [check for check in examine([facts(**changes)]) if check.name == "flight recorder"]
+    assert [check.level for check in checks] == ["ok"] * (words is not None)
+    assert all((words or "") in check.text for check in checks)
+    assert all("TORCH_FR_BUFFER_SIZE=2000" in check.advice for check in checks)
+    assert found(facts(**changes)) == []
+
+
 def test_a_host_that_has_not_answered_fails_the_check() -> None:
     checks = examine([facts(hosts=2)], missing=[1])
     assert worst(checks) == 2

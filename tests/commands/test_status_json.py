@@ -259,6 +259,9 @@ def test_a_rank_that_is_stuck_and_one_that_has_failed() -> None:
         "write_bytes_s": 0.0,
         "stack": ["/gpt/train.py:41 in main: loss = step(batch)", "/gpt/data.py:7 in read"],
         "collective": "last entered gloo:all_reduce #41, last completed #40",
+        "device_phase": None,
+        "device_error": None,
+        "graph_replay_s": None,
     }
     assert stuck["failure"] is failed["stall"] is None
     assert failed["failure"] == {
@@ -277,7 +280,17 @@ def test_a_stall_of_which_nothing_could_be_read() -> None:
         "write_bytes_s": 0.0,
         "stack": [],
         "collective": None,
+        "device_phase": None,
+        "device_error": None,
+        "graph_replay_s": None,
     }
+
+
+def test_what_the_gpu_of_a_rank_that_is_stuck_has_reached() -> None:
+    on_gpu = Stall(11.0, device_phase="forward", device_error="719 (a kernel failed)", graph_replay_s=2.5)
+    stalled = parsed(snapshot(ranks=two_ranks(stall=(on_gpu, None))))["ranks"][0]["stall"]
+    assert (stalled["device_phase"], stalled["device_error"]) == ("forward", "719 (a kernel failed)")
+    assert stalled["graph_replay_s"] == 2.5
 
 
 def test_unknown_is_null_in_every_rank_field() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -41,6 +42,8 @@ class Device:
         streams_made: how often its Python object was made.
         recorded: (event, stream), oldest first.
         passed: whether the device has passed all events.
+        reached: how many of what has been recorded it has passed otherwise, in the order of recording.
+        capturing: whether the current stream is being captured.
     """
 
     def __init__(self) -> None:
@@ -48,22 +51,31 @@ class Device:
         self.streams_made = 0
         self.recorded: list[tuple[Any, int]] = []
         self.passed = False
+        self.reached = 0
+        self.capturing = False
 
     def current_stream(self, _device: Any = None) -> Any:
         self.streams_made += 1
-        return SimpleNamespace(number=self.stream)
+        return SimpleNamespace(number=self.stream, cuda_stream=self.stream)
 
 
 class BaseEvent:
     """As far as torch's own: records where it is told to."""
 
     device: Device
+    cuda_event = 0  # made when it is recorded first
+    number = 0  # of its last recording
 
     def record(self, stream: Any) -> None:
         self.device.recorded.append((self, stream.number))
+        self.number = len(self.device.recorded)
+        self.cuda_event = id(self)
 
     def query(self) -> bool:
-        return self.device.passed
+        return self.device.passed or self.number <= self.device.reached
+
+    def elapsed_time(self, end: BaseEvent) -> float:
+        return float(end.number - self.number)
 
 
 class Event(BaseEvent):
@@ -73,11 +85,60 @@ class Event(BaseEvent):
         self.host_ns = 0
 
 
+class Driver:
+    """libcuda, as far as events go: does as torch's events do, unless told to fail or to block.
+
+    Attributes:
+        asked, recorded: how many events were asked for and recorded here.
+        code: what every call returns instead, 0 for what is true.
+        blocks: every query waits for this.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.asked = self.recorded = self.code = 0
+        self.blocks = threading.Event()
+        self.blocks.set()
+
+    def load(self, name: str) -> Driver:
+        """Stands for `ctypes.CDLL`."""
+        if name != "libcuda.so.1":
+            raise OSError(name)
+        return self
+
+    def cuThreadExchangeStreamCaptureMode(self, _mode: Any) -> int:  # noqa: N802 (the driver's names)
+        return 0
+
+    def cuEventQuery(self, event: Any) -> int:  # noqa: N802
+        self.asked += 1
+        self.blocks.wait()
+        return self.code or (0 if self._found(event).query() else 600)
+
+    def cuEventRecord(self, event: Any, stream: Any) -> int:  # noqa: N802
+        self.recorded += not self.code
+        if not self.code:
+            self._found(event).record(SimpleNamespace(number=stream.value or 0))
+        return self.code
+
+    def _found(self, event: Any) -> BaseEvent:
+        found: BaseEvent = next(each for each, _ in self._device.recorded if id(each) == event.value)
+        return found
+
+
 def stand_in(patch: pytest.MonkeyPatch) -> Device:
     """Put a device in torch.cuda's place."""
     device = Device()
     patch.setattr(BaseEvent, "device", device, raising=False)
     patch.setattr(torch.cuda, "Event", Event)
     patch.setattr(torch.cuda, "current_stream", device.current_stream)
+    patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.capturing)
+    patch.setattr(torch.cuda, "set_device", lambda _device: None)
     patch.setattr(torch._C, "_cuda_getCurrentStream", lambda _index: (device.stream, 0, 1), raising=False)
     return device
+
+
+def stand_in_driver(patch: pytest.MonkeyPatch, device: Device) -> Driver:
+    """Put a driver in libcuda's place."""
+    driver = Driver(device)
+    patch.setattr(ctypes, "CDLL", driver.load)
+    return driver

@@ -43,6 +43,7 @@ class CountingClock:
     """A clock that wants its marks back: says how many are out, and refuses a mark that is used after it came back."""
 
     name = "counting"
+    is_quiet = is_stalling = False
 
     def __init__(self) -> None:
         self.out = 0

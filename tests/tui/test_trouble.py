@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.parts import NO_ANSWER, Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.stack import failure_lines, stall_lines
 from ddpmon.tui.lines import Line
@@ -104,6 +105,27 @@ def test_words_from_the_store_are_data() -> None:
 def test_a_stall_without_a_stack_says_so() -> None:
     text = text_of(stall_lines(Stall(11.0), 80, 9, ASCII))
     assert text[1].strip() == "its stack could not be read"
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ({"device_phase": "forward"}, "its GPU has reached forward; last entered nccl:all_reduce #2"),
+        ({"device_error": NO_ANSWER}, "its GPU does not answer; last entered"),
+        ({"device_error": "700 (\x1b[31mx)"}, "its GPU cannot go on: error 700"),
+        ({}, "last entered nccl:all_reduce #2, last completed #1"),
+    ],
+)
+def test_how_far_the_gpu_has_come_stands_before_the_flight_recorder(says: dict[str, str], words: str) -> None:
+    stall = msgspec.structs.replace(Stall(11.0, [], [Flight("0", 2, 1, "nccl:all_reduce")]), **says)
+    lines = text_of(stall_lines(stall, 100, 9, ASCII))
+    assert words in lines[-1]
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_rank_in_a_cuda_graph_has_no_stack_and_says_why() -> None:
+    text = text_of(stall_lines(Stall(700.0, graph_replay_s=0.1), 80, 9, ASCII))
+    assert text[1].strip() == "not measured: a CUDA graph"
 
 
 def test_the_flight_recorder_in_one_line() -> None:

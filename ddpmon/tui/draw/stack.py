@@ -14,6 +14,7 @@ from ddpmon.tui.look import Look
 from ddpmon.tui.text import age, clip, count, left
 from ddpmon.tui.trace import (
     collectives,
+    device,
     failure_text,
     fewer,
     last_lines,
@@ -29,14 +30,16 @@ LEAST_OTHER = 3  # lines below which another thread's stack is not begun
 
 
 def stall_lines(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
-    """The training thread's stack, most recent call last, and under it what the flight recorder says."""
-    stack, said = main_stack(stall), collectives(stall)
+    """The training thread's stack, most recent call last, and under it what the GPU and the flight recorder say."""
+    stack, said = main_stack(stall), "; ".join(filter(None, (device(stall), collectives(stall))))
     if room < 2:
         return []
     flight = [_flight(said, width, look)] if said and room >= 3 else []
     when = f"no step for {age(stall.seconds, look.unknown)}"
     if stack is None:
-        nothing: Line = [Segment("  its stack could not be read", look.dim)]
+        graph = stall.graph_replay_s is not None
+        why = "not measured: a CUDA graph" if graph else "its stack could not be read"
+        nothing: Line = [Segment(f"  {why}", look.dim)]
         return [title(when, "", width, look), nothing, *flight]
     name = f"{when}: {look.clean(stack.thread)}" if stack.thread else when
     return [*_stack(stack, name, width, room - len(flight), look), *flight]

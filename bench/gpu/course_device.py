@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 _CYCLES = 200_000_000  # a tenth of a second at 2 GHz: long enough to be measured to 1 %
 _spin: Callable[[int], None] = torch.cuda._sleep
@@ -65,7 +66,7 @@ class Device:
         """Make the process group of this one rank: NCCL, or Gloo in a rehearsal."""
         backend = backend or ("nccl" if self.is_gpu else "gloo")
         at = self.at if backend == "nccl" else None
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, device_id=at)
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, device_id=at)
 
 
 # One thread of each block polls until the flag is set or the time is over; the others wait for it at a barrier.

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class Figures:
         self._path = path
         self._kept: dict[str, Any] = {"figures": {}, "said": [], "skipped": [], "supported": None, "why": ""}
 
-    def put(self, **named: Figure) -> None:
+    def put(self, named: Mapping[str, Figure]) -> None:
         """Keep figures by name; numbers with four digits."""
         for name, value in named.items():
             self._kept["figures"][name] = float(f"{value:.4g}") if isinstance(value, float) else value

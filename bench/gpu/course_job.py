@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,20 +62,20 @@ class Delayed(nn.Module):
     def __init__(self, inner: Any, device: Device, delays: Delays) -> None:
         super().__init__()
         self.inner, self.device, self.delays = inner, device, delays
+        self._before: Callable[[], None] = torch.compiler.disable(self._delay)
+        self._behind: Callable[[Tensor], Tensor] = torch.compiler.disable(self._delay_backward)
 
     def forward(self, x: Tensor) -> Any:
         """Delay forward, and mark where backward is delayed."""
-        self._delay()
-        return self._delay_backward(self.inner(x.requires_grad_()))
+        self._before()
+        return self._behind(self.inner(x.requires_grad_()))
 
-    @torch.compiler.disable
     def _delay(self) -> None:
         until = time.perf_counter() + self.delays.host / 1e3
         while time.perf_counter() < until:
             pass  # a busy host, which launches nothing
         self.device.spin(self.delays.forward)
 
-    @torch.compiler.disable
     def _delay_backward(self, y: Tensor) -> Tensor:
         delayed: Tensor = _DelayedGradient.apply(y, self)  # type: ignore[no-untyped-call]
         return delayed
@@ -99,7 +99,7 @@ def make_late(ddp: Any, device: Device, delays: Delays) -> None:
             device.spin(wait_ms)
             return done.value()[0]
 
-        return dist.all_reduce(buffer, async_op=True).get_future().then(wait)  # type: ignore[union-attr]
+        return dist.all_reduce(buffer, async_op=True).get_future().then(wait)
 
     ddp.register_comm_hook(None, hook)
 

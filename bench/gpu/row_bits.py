@@ -52,7 +52,8 @@ def train(way: str, folder: Path, rehearse: bool) -> Path:
         command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TRAINING_S, check=False
     )
     if done.returncode or not dump.exists():
-        raise SystemExit(f"the training '{way}' failed: {(done.stderr.strip().splitlines() or ['no output'])[-1][:200]}")
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise SystemExit(f"the training '{way}' failed: {last[:200]}")
     return dump
 
 
@@ -61,7 +62,7 @@ def measure(figures: Figures, rehearse: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name:
         dumps = {way: read_dump(train(way, Path(name), rehearse)) for way in _WAYS}
     found = {way: differ(dumps["off"], dumps[way]) for way in ("off again", "on", "buckets")}
-    figures.put(**{way: difference or "identical" for way, difference in found.items()})
+    figures.put({way: difference or "identical" for way, difference in found.items()})
     figures.say("; ".join(f"{way}: {difference or 'identical'}" for way, difference in found.items()))
     if found["off again"]:
         raise SystemExit(f"the training cannot be repeated without ddpmon: {found['off again']}")

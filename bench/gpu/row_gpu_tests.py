@@ -31,10 +31,11 @@ def measure(figures: Figures, rehearse: bool) -> None:
         lines = (done.stderr or done.stdout).strip().splitlines()
         telling = [line for line in lines if "rror" in line] or ["no output", *lines]
         raise SystemExit(f"pytest ended with exit code {done.returncode}: {telling[-1][:200]}")
-    figures.put(**counts)
+    figures.put(counts)
     failed = re.findall(r"^(?:FAILED|ERROR) \S*?::(\S+)", done.stdout, re.MULTILINE)
-    figures.say(", ".join(f"{count} {word}" for word, count in counts.items()) + "".join(f"; {name}" for name in failed))
-    good = done.returncode == 0 and (rehearse or counts.get("passed", 0) > 0 and not counts.get("skipped"))
+    figures.say("; ".join([", ".join(f"{count} {word}" for word, count in counts.items()), *failed]))
+    all_ran = counts.get("passed", 0) > 0 and not counts.get("skipped")
+    good = done.returncode == 0 and (rehearse or all_ran)
     figures.conclude(good, "all pass" if good else f"not all pass: {', '.join(failed) or 'some are skipped'}")
 
 

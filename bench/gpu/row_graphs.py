@@ -31,6 +31,7 @@ _ASK_S = 0.02
 _BEHIND_MS = 400.0  # so long the events are not passed
 _STEPS = 12
 _PART_S = 60.0
+_TROUBLE = ("hang", "pause", "rank_lost", "rank_failed")
 
 
 class Job:
@@ -66,7 +67,7 @@ def capture(device: Device, *, exchange: bool) -> str:
 
     publisher.INTERVAL_S = _ASK_S
     if not exchange:
-        clock._capture_mode_exchange = lambda *, on_rocm: None  # noqa: ARG005
+        clock.CudaClock.read_here = lambda self: torch.cuda.set_device(self._device)  # type: ignore[method-assign]
     job = Job(device)
     monitor = job.monitor = ddpmon.attach(job.ddp, name="graphs")
     job.steps(_STEPS)
@@ -124,7 +125,9 @@ def replay(device: Device) -> dict[str, Any]:
         "step": frame.step,
         "dropped": frame.dropped_steps,
         "notes": "; ".join(frame.notes),
-        "said": "; ".join(f"{each.severity} {each.kind}: {each.summary[:160]}" for each in said if each.kind != "advice"),
+        "said": "; ".join(
+            f"{each.severity} {each.kind}: {each.summary[:160]}" for each in said if each.kind in _TROUBLE
+        ),
     }
 
 
@@ -152,7 +155,7 @@ def measure(figures: Figures, rehearse: bool) -> None:
     """Play the parts."""
     found = {part: found_by(part, rehearse) for part in _PARTS}
     for part, words in found.items():
-        figures.put(**{f"{part}: {what}": value for what, value in words.items()} or {part: "its process died"})
+        figures.put({f"{part}: {what}": value for what, value in words.items()} or {part: "its process died"})
     captured = found["capture"].get("capture", "its process died")
     control = found["control"].get("capture", "its process died")
     word = found["replay"]

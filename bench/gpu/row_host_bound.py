@@ -77,7 +77,7 @@ def train(device: Device, load: Load, delays: Delays, *, item: bool) -> Publishe
 
     def step() -> Tensor:
         loss: Tensor = ddp(x).float().square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss
@@ -130,10 +130,10 @@ class Case:
         said = [finding for finding in judge([peer, late], self._device) if finding.kind in _WHO]
         warned = [finding for finding in said if at_or_above(finding.severity, "warning")]
         words = "; ".join(f"{finding.severity}: {finding.summary}" for finding in said) or "nobody named"
-        self._figures.put(**{f"{self.name}, {what}: gain if mended %": gain, f"{self.name}, {what}: said": words})
+        self._figures.put({f"{self.name}, {what}: gain if mended %": gain, f"{self.name}, {what}: said": words})
         by_work, apart = 100 * (1 - peer.median("work") / now), peer.median("duration") / now
-        self._figures.put(**{f"{self.name}, {what}: gain by work alone %": by_work})
-        self._figures.put(**{f"{self.name}, {what}: step of the peer / of the late one": apart})
+        self._figures.put({f"{self.name}, {what}: gain by work alone %": by_work})
+        self._figures.put({f"{self.name}, {what}: step of the peer / of the late one": apart})
         if problem := self._problem(warned, gain):
             self.wrong.append(f"{self.name}, {what}: {problem}")
 
@@ -161,7 +161,7 @@ def measure(figures: Figures, rehearse: bool) -> None:
         for item in (False, True):
             case = Case(figures, device, load, item=item)
             ratios[case.name] = case.ratio
-            figures.put(**{f"{case.name}: work of a waiting rank / its own": case.ratio})
+            figures.put({f"{case.name}: work of a waiting rank / its own": case.ratio})
             case.compare()
             wrong += case.wrong
     shown = "; ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())

@@ -132,15 +132,15 @@ def measure(figures: Figures, rehearse: bool) -> None:
     job = Job(device)
     read_by_workers(job)
     ended = children(job)
-    figures.put(**{f"a child that destroys {what} ends with": code for what, code in ended.items()})
+    figures.put({f"a child that destroys {what} ends with": code for what, code in ended.items()})
     bad = [what for what, code in ended.items() if code and "without" not in what]
     before = job.steps
     samples = run_for(job, _REHEARSED_S if rehearse else _MINUTE_S)
-    figures.put(**{"short steps": job.steps - before, "still measuring": job.monitor.enabled})
+    figures.put({"short steps": job.steps - before, "still measuring": job.monitor.enabled})
     grown = {}
     for what, allowed in _GROWTH.items():
         values = [each[what] for each in samples]
-        figures.put(**{what: ", ".join(f"{value:.0f}" for value in values)})
+        figures.put({what: ", ".join(f"{value:.0f}" for value in values)})
         if values[-1] - values[1] > allowed:
             grown[what] = values[-1] - values[1]
     shown = ", ".join(f"{what} +{by:.0f}" for what, by in grown.items()) or "nothing"

@@ -78,7 +78,7 @@ class Trainer:
             if own is not None and setting.streams == "backward":
                 own.wait_stream(torch.cuda.current_stream())
                 stack.enter_context(torch.cuda.stream(own))
-            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self._scaler.scale(loss).backward()
         if own is not None:
             torch.cuda.current_stream().wait_stream(own)
         return loss
@@ -125,7 +125,7 @@ def play(name: str, device: Device, figures: Figures) -> str:
         return "ddpmon stopped measuring"
     published = end(monitor, device)
     added = found / _STEPS - usual / 2
-    figures.put(**{f"{name}: synchronisations a step, torch's": usual / 2, f"{name}: more with ddpmon": added})
+    figures.put({f"{name}: synchronisations a step, torch's": usual / 2, f"{name}: more with ddpmon": added})
     if added > 0 and not setting.scaled:
         return f"{added:g} synchronisations a step more with ddpmon"
     steps = _STEPS + (_WARM_UP if early is not None else 0)
@@ -144,7 +144,7 @@ def compare(name: str, published: Published, figures: Figures, near_ms: float) -
         "exposed": _SPINS.wait if setting.hooked else 0.0,
     }
     seen = {phase: published.median(phase) for phase in expected}
-    figures.put(**{f"{name}: {phase} ms": ms for phase, ms in seen.items()})
+    figures.put({f"{name}: {phase} ms": ms for phase, ms in seen.items()})
     for phase, ms in expected.items():
         if not abs(seen[phase] - ms) <= max(near_ms, _NEAR * ms):
             return f"{phase} is {seen[phase]:.1f} ms, not {ms:.0f}"
@@ -169,7 +169,7 @@ def measure(figures: Figures, rehearse: bool, names: tuple[str, ...] = tuple(SET
         finally:
             ddpmon_detached()
         played += 1
-        figures.put(**{name: problem or "right"})
+        figures.put({name: problem or "right"})
         wrong |= {name: problem} if problem else {}
     shown = "; ".join(f"{name}: {problem}" for name, problem in wrong.items()) or "none"
     figures.say(f"{played} of {len(names)} settings measured; wrong: {shown}")

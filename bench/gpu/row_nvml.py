@@ -52,7 +52,7 @@ class TimedNvml:
                 name = functions if isinstance(functions, str) else functions[0]
                 self.spent[name].append(1e3 * (time.perf_counter() - began))
 
-        Nvml.ask = timed  # type: ignore[method-assign]
+        Nvml.ask = timed  # type: ignore[assignment, method-assign]
 
     def dearest(self, count: int) -> str:
         """The calls that took longest in all, with their mean and longest ms."""
@@ -114,17 +114,17 @@ def on_gpu(figures: Figures) -> list[str]:
         return [f"NVML is not read: {sensor.reason}"]
     wrong = tell(figures, gpu, walls, timed)
     uuid = gpu_uuid(device.at, 0)
-    figures.put(**{"uuid by torch": uuid, "uuid by NVML": gpu.uuid})
+    figures.put({"uuid by torch": uuid, "uuid by NVML": gpu.uuid})
     held = torch.cuda.memory_reserved()
     memory = [ProcessFigures(gpu_memory=held)]
     foreign = foreign_memory(gpu, memory)
     outside = None if gpu.memory_used is None else (gpu.memory_used - held) / GIB
-    figures.put(**{"bytes outside torch, GiB": outside, "crowded": is_crowded(gpu, foreign)})
-    figures.put(**{"our process is hidden": is_hidden(gpu, [0], {os.getpid(): 0}), "processes": gpu.process_count})
+    figures.put({"bytes outside torch, GiB": outside, "crowded": is_crowded(gpu, foreign)})
+    figures.put({"our process is hidden": is_hidden(gpu, [0], {os.getpid(): 0}), "processes": gpu.process_count})
     paces = {"nobody reads": pace_ms(sensor, None), "once a second": pace_ms(sensor, 1.0)}
     paces |= {"one after the other": pace_ms(sensor, 0.0), "nobody reads, again": pace_ms(sensor, None)}
-    figures.put(**{f"{_KERNELS} kernels, {how}, ms": ms for how, (ms, _) in paces.items()})
-    figures.put(**{f"{_KERNELS} kernels, {how}, 99 % ms": ms for how, (_, ms) in paces.items()})
+    figures.put({f"{_KERNELS} kernels, {how}, ms": ms for how, (ms, _) in paces.items()})
+    figures.put({f"{_KERNELS} kernels, {how}, 99 % ms": ms for how, (_, ms) in paces.items()})
     alone = min(paces["nobody reads"][0], paces["nobody reads, again"][0])
     slower = paces["once a second"][0] / alone
     figures.say(f"kernels beside a reading a second: {100 * (slower - 1):+.1f} %; outside torch {outside or 0:.1f} GiB")
@@ -136,9 +136,9 @@ def on_gpu(figures: Figures) -> list[str]:
 def tell(figures: Figures, gpu: GpuFigures, walls: list[float], timed: TimedNvml) -> list[str]:
     """What a reading took and gave; returns what is wrong."""
     median = statistics.median(walls)
-    figures.put(**{"a reading, median ms": median, "longest ms": max(walls), "xids": str(gpu.xids)})
-    figures.put(**{"dearest calls, mean ms": timed.dearest(6)})
-    figures.put(unread="; ".join(f"{name}: {why}" for name, why in gpu.unread.items()) or "nothing")
+    figures.put({"a reading, median ms": median, "longest ms": max(walls), "xids": str(gpu.xids)})
+    figures.put({"dearest calls, mean ms": timed.dearest(6)})
+    figures.put({"unread": "; ".join(f"{name}: {why}" for name, why in gpu.unread.items()) or "nothing"})
     figures.say(f"a reading {median:.1f} ms, longest {max(walls):.1f}; Xid events {gpu.xids}; unread: {[*gpu.unread]}")
     wrong = [] if median <= _MOST_MS else [f"a reading takes {median:.0f} ms"]
     return wrong + ([] if gpu.xids is not None else [f"Xid events: {gpu.unread.get('xids')}"])
@@ -150,7 +150,7 @@ def on_simulated(figures: Figures) -> list[str]:
     walls, gpu = read_often(sensor, _REHEARSED_READS, lambda: None)
     if gpu is None:
         return [f"NVML is not read: {sensor.reason}"]
-    figures.put(**{"our process is hidden": is_hidden(gpu, [0], {os.getppid(): 0}), "processes": gpu.process_count})
+    figures.put({"our process is hidden": is_hidden(gpu, [0], {os.getppid(): 0}), "processes": gpu.process_count})
     return tell(figures, gpu, walls, timed)
 
 

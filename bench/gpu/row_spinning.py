@@ -90,7 +90,7 @@ def measure(figures: Figures, rehearse: bool) -> None:
         holder = None if rehearse else Holder(shared)
         for blocks in _BLOCKS:
             pct, ms = slowed_pct(backward, holder, blocks)
-            figures.put(**{f"{blocks} SMs, {kind}: backward ms": ms, f"{blocks} SMs, {kind}: slower %": pct})
+            figures.put({f"{blocks} SMs, {kind}: backward ms": ms, f"{blocks} SMs, {kind}: slower %": pct})
             if blocks == _ASKED:
                 slower[kind] = pct
     figures.say(f"backward beside {_ASKED} held SMs: " + ", ".join(f"{pct:+.1f} % ({k})" for k, pct in slower.items()))

@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
+from ddpmon.diagnose.finding import Finding
 from ddpmon.schema import HistoryFrame, RankFrame, StepColumns, decode
 from ddpmon.store.base import StoreUnavailable, rank_key
 from ddpmon.store.connect import connect, parse_target
@@ -145,13 +146,13 @@ class Follower:
         frame = self.frame
         if frame is None:
             return {"published": False}
-        stall = frame.stall
-        pending = [] if stall is None else [f for f in stall.flights if 0 <= f.last_completed < f.last_enqueued]
+        flights = [] if frame.stall is None else frame.stall.flights
         return {
             "state": frame.state,
             "phase of the host": frame.phase,
-            "collectives pending": len(pending),
-            "device_phase": "not in this build" if stall is None else getattr(stall, "device_phase", "not in this build"),
+            "collectives pending": sum(0 <= each.last_completed < each.last_enqueued for each in flights),
+            "device_phase": getattr(frame.stall, "device_phase", None),
+            "device_error": getattr(frame.stall, "device_error", None),
             "silent s": self.silent_s,
         }
 
@@ -187,33 +188,37 @@ def seen_by_marks(folder: Path, role: str) -> tuple[str, float]:
 
 def measure(figures: Figures, rehearse: bool) -> None:
     """Let both be stuck, and compare what is said with what is so."""
-    right: dict[str, bool] = {}
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name:
         followers = follow(Path(name), rehearse)
         for role in _ROLES:
-            phase, longest_ms = seen_by_marks(Path(name), role)
-            figures.put(**{f"{role}: device is in, by marks": phase, f"{role}: longest query ms": longest_ms})
-            word = followers[role].word()
-            figures.put(**{f"{role}: {what}": value for what, value in word.items()})
-            right[role] = phase == _RIGHT[role]
-            published = word.get("device_phase", "")
-            if published not in ("not in this build", "", None, _RIGHT[role]):
-                wrong.append(f"the probe says of the {role} that its device is in {published}")
-            figures.say(f"{role}: marks say {phase}, host says {word.get('phase of the host')}, field {published}")
-    figures.say(f"verdict on both as ranks 0 and 1 (culprit): {verdict(followers, Device(rehearse))}")
-    wrong += [f"the marks of the {role} do not tell its phase" for role in _ROLES if not right[role]]
-    figures.conclude(not wrong, wrong[0] if wrong else "the marks tell the culprit from the victim")
+            wrong += compare(role, followers[role].word(), seen_by_marks(Path(name), role), figures)
+    said = verdict(followers, Device(rehearse))
+    words = "; ".join(f"{each.kind} {list(each.ranks)}: {each.summary[:160]}" for each in said) or "nothing"
+    figures.say(f"verdict on both as the ranks 0 and 1 of a job (1 is the culprit): {words}")
+    if not any(each.kind == "hang" and each.ranks == (1,) for each in said):
+        wrong.append("the verdict does not name the culprit")
+    figures.conclude(not wrong, wrong[0] if wrong else "marks and verdict tell the culprit from the victim")
 
 
-def verdict(followers: dict[str, Follower], device: Device) -> str:
-    """What a watcher says of a job in which both are ranks."""
-    frames = [followers[role].frame for role in _ROLES]
-    if any(frame is None for frame in frames):
-        return "not all published"
+def compare(role: str, word: dict[str, Any], seen: tuple[str, float], figures: Figures) -> list[str]:
+    """What is wrong with what the marks show, and what the probe says, of one process."""
+    phase, longest_ms = seen
+    figures.put({f"{role}: device is in, by marks": phase, f"{role}: longest query ms": longest_ms})
+    figures.put({f"{role}: {what}": value for what, value in word.items()})
+    told = word.get("device_phase")  # None where this build has no such field, "" where it is unknown
+    figures.say(f"{role}: by marks {phase}, host {word.get('phase of the host')}, device_phase {told!r}")
+    wrong = [] if phase == _RIGHT[role] else [f"the marks of the {role} do not tell its phase"]
+    return wrong + ([f"the probe says of the {role}: {told}"] if told not in (None, "", _RIGHT[role]) else [])
+
+
+def verdict(followers: dict[str, Follower], device: Device) -> tuple[Finding, ...]:
+    """What a watcher says of a job in which both are ranks; nothing where one of them did not publish."""
+    frames = [frame for role in _ROLES if (frame := followers[role].frame) is not None]
+    if len(frames) < len(_ROLES):
+        return ()
     nothing = HistoryFrame(run_id="", rank=0, recent=StepColumns(), older=StepColumns())
-    said = judge([Published(nothing, frame) for frame in frames if frame is not None], device)
-    return "; ".join(f"{each.kind} {list(each.ranks)}: {each.summary[:160]}" for each in said) or "nothing"
+    return judge([Published(nothing, frame) for frame in frames], device)
 
 
 if __name__ == "__main__":

@@ -130,11 +130,11 @@ def watch(fault: str, folder: Path, rehearse: bool, figures: Figures) -> str:
 
 def compare(fault: str, finding: dict[str, Any], said: dict[str, Any], figures: Figures) -> str:
     """Whether the straggler is the late rank, and its phase the fault's."""
-    figures.put(**{f"{fault}: said": finding["summary"], f"{fault}: cost %": finding["cost_pct"]})
+    figures.put({f"{fault}: said": finding["summary"], f"{fault}: cost %": finding["cost_pct"]})
     for rank in said["ranks"]:
         shown = {"work": rank["work_ms"], "exposed": rank["exposed_ms"], **rank["phases_ms"]}
         words = ", ".join(f"{name} {ms:.1f}" for name, ms in shown.items() if ms is not None)
-        figures.put(**{f"{fault}: rank {rank['rank']}, ms": words})
+        figures.put({f"{fault}: rank {rank['rank']}, ms": words})
     if finding["ranks"] != [_LATE]:
         return f"ranks {finding['ranks']} are named"
     return "" if finding["phase"] == fault else f"the phase is said to be {finding['phase']}"
@@ -142,7 +142,7 @@ def compare(fault: str, finding: dict[str, Any], said: dict[str, Any], figures: 
 
 def measure(figures: Figures, rehearse: bool) -> None:
     """Play the three faults."""
-    wrong = {}
+    wrong: dict[str, str] = {}
     for fault in _FAULTS:
         with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name:
             problem = watch(fault, Path(name), rehearse, figures)

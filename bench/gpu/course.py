@@ -152,7 +152,7 @@ def course(rows: Sequence[Row], options: argparse.Namespace, machine: str) -> st
         print(f"row {row.number}, for {limit_s:g} s at most: {row.measured}", flush=True)
         result = results[row.number] = run(row, options.out, limit_s, machine, rehearse=options.rehearse)
         print(f"    {result['seconds']:.0f} s, {verdict(row, result, '')}", flush=True)
-        (options.out / "table.md").write_text(table(results, waiting))
+        (options.out / "table.md").write_text(table(results, waiting), encoding="utf-8")
     return table(results, waiting)
 
 
@@ -186,8 +186,9 @@ def main() -> None:
         print("no GPU: --rehearse runs on CPUs what they can do of it")
         raise SystemExit(_NO_GPU)
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the row under way, too
     found = course(options.rows or ROWS, options, describe(gpu))
-    (options.out / "table.md").write_text(found)
+    (options.out / "table.md").write_text(found, encoding="utf-8")
     print(f"\n{found}", flush=True)
 
 

@@ -28,6 +28,12 @@ _WAYS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 }
 _STEPS, _REHEARSED_STEPS = 150, 20
 _TRAINING_S = 120.0
+_REPEATABLE = """
+import sys, torch
+from ddpmon.trainer.__main__ import main
+torch.use_deterministic_algorithms(True, warn_only=True)
+sys.exit(main())
+"""
 
 
 def train(way: str, folder: Path, rehearse: bool) -> Path:
@@ -46,7 +52,7 @@ def train(way: str, folder: Path, rehearse: bool) -> Path:
     dump = folder / f"{way}.json"
     steps = f"--steps={_REHEARSED_STEPS if rehearse else _STEPS}"
     backend = f"--backend={'gloo' if rehearse else 'nccl'}"
-    command = [sys.executable, "-m", "ddpmon.trainer", backend, steps, "--batch=16", f"--dump={dump}", *options]
+    command = [sys.executable, "-c", _REPEATABLE, backend, steps, "--batch=16", f"--dump={dump}", *options]
     environment = {**os.environ, **rank, **where, **repeatable, **variables}
     done = subprocess.run(
         command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TRAINING_S, check=False

@@ -66,7 +66,7 @@ def parts(figures: Figures, device: Device) -> float:
             "a new event, recorded": lambda: record(torch.cuda.Event(enable_timing=True), stream),
         }
     found = {name: us_of(job, device) for name, job in jobs.items()}
-    figures.put({f"{name}, us": us for name, us in found.items()})
+    figures.put({f"{name}, µs": us for name, us in found.items()})
     return found["a mark"]
 
 
@@ -128,19 +128,19 @@ def measure(figures: Figures, rehearse: bool) -> None:
     device = Device(rehearse)
     device.join()
     mark_us = parts(figures, device)
-    worst, said = 0.0, [f"a mark {mark_us:.1f} us"]
+    worst, said = 0.0, [f"a mark {mark_us:.1f} µs"]
     for size, shape in (_REHEARSED if rehearse else _SIZES).items():
         blocks = Blocks(device, *shape)
         pairs = [blocks.pair_us() for _ in range(2 if rehearse else _PAIRS)]
         low, more, high = statistics.quantiles((with_it - without for without, with_it in pairs), n=4)
         usual = statistics.median(without for without, _ in pairs)
-        figures.put({f"{size}: step us": usual, f"{size}: more us": more})
+        figures.put({f"{size}: step µs": usual, f"{size}: more µs": more})
         figures.put({f"{size}: quartiles": f"{low:.1f}..{high:.1f}"})
-        figures.put({f"{size}: own account us": statistics.median(blocks.own_us)})
-        said.append(f"{size}: +{more:.1f} us [{low:.1f} .. {high:.1f}] on a step of {usual:.0f} us")
+        figures.put({f"{size}: own account µs": statistics.median(blocks.own_us)})
+        said.append(f"{size}: +{more:.1f} µs [{low:.1f} .. {high:.1f}] on a step of {usual:.0f} µs")
         worst = max(worst, more)
     figures.say("; ".join(said))
-    figures.conclude(worst <= _BUDGET_US, f"a step takes {worst:.1f} us more; the budget is {_BUDGET_US:.0f} us")
+    figures.conclude(worst <= _BUDGET_US, f"a step takes {worst:.1f} µs more; the budget is {_BUDGET_US:.0f} µs")
 
 
 if __name__ == "__main__":

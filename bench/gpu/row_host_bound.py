@@ -34,13 +34,19 @@ _EVAL_EVERY, _EVAL_S = 50, 0.05
 
 @dataclass(frozen=True)
 class Load:
-    """One kind of job; `late_ms` is by how much a rank is late in it."""
+    """One kind of job.
+
+    Attributes:
+        late_ms: by how much a rank is late in it.
+        forward_ms: what every forward takes besides its kernels, which are few in a rehearsal.
+    """
 
     name: str
     model: Callable[[], nn.Module]
     batch: Callable[[torch.device], Tensor]
     steps: int
     late_ms: float
+    forward_ms: float
 
 
 def _tiny(layers: int) -> nn.Module:
@@ -53,23 +59,28 @@ def _wide(layers: int, width: int) -> nn.Module:
 
 def loads(rehearse: bool) -> tuple[Load, Load]:
     """Many tiny kernels, and a few large ones; small both in a rehearsal."""
-    steps, late_ms = (50, 10.0) if rehearse else (130, 20.0)
-    layers, width = (60, 256) if rehearse else (200, 8192)
-    host = Load("host-bound", lambda: _tiny(layers), lambda at: torch.randn(32, 64, device=at), steps, late_ms)
+    steps, late_ms, forward_ms = (50, 10.0, 10.0) if rehearse else (130, 20.0, 0.0)
+    layers, width = (40, 64) if rehearse else (200, 8192)
     square = (width, width)
-    device = Load(
-        "device-bound",
-        lambda: _wide(4, width),
-        lambda at: torch.randn(square, device=at, dtype=torch.bfloat16),
-        steps // 2 + 20,
-        late_ms,
+    return (
+        Load(
+            "host-bound", lambda: _tiny(layers), lambda at: torch.randn(32, 64, device=at), steps, late_ms, forward_ms
+        ),
+        Load(
+            "device-bound",
+            lambda: _wide(4, width),
+            lambda at: torch.randn(square, device=at, dtype=torch.bfloat16),
+            steps // 2 + 20,
+            late_ms,
+            forward_ms,
+        ),
     )
-    return host, device
 
 
 def train(device: Device, load: Load, delays: Delays, *, item: bool) -> Published:
     """Train with these delays."""
     torch.manual_seed(0)
+    delays = replace(delays, forward=load.forward_ms)
     net = Delayed(load.model(), device, delays).to(device.at)
     ddp = DistributedDataParallel(net, device_ids=device.ids, bucket_cap_mb=4096)
     make_late(ddp, device, delays)

@@ -101,6 +101,7 @@ class Blocked:
         from ddpmon.probe.clock import CudaClock
 
         self._device, self._x = device, torch.zeros(8, device="cuda")
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * _LAUNCHES)]
         self.clock, self.quiet = CudaClock(device.at), CudaClock(device.at)
         setattr(self.quiet, "is_quiet", True)  # noqa: B010 (where the clock has another way while no step finishes)
         self.quiet.recycle([self.quiet.mark() for _ in range(2 * _LAUNCHES)])  # events that were recorded before
@@ -113,9 +114,8 @@ class Blocked:
 
     def record(self) -> None:
         """Record more events than the queue holds."""
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * _LAUNCHES)]
         self._device.spin(_SPIN_MS)
-        for event in events:
+        for event in self._events:
             event.record()
 
     def mark(self, clock: Any) -> None:
@@ -160,7 +160,7 @@ def on_gpu(stage: Stage, figures: Figures) -> None:
         began = time.perf_counter()
         for _ in range(_QUERIES):
             query()
-        figures.put({f"{way}: us each": 1e6 * (time.perf_counter() - began) / _QUERIES})
+        figures.put({f"{way}: µs each": 1e6 * (time.perf_counter() - began) / _QUERIES})
 
 
 def on_cpu(stage: Stage, figures: Figures) -> None:

@@ -126,7 +126,7 @@ def play(name: str, device: Device, figures: Figures) -> str:
     published = end(monitor, device)
     added = found / _STEPS - usual / 2
     figures.put({f"{name}: synchronisations a step, torch's": usual / 2, f"{name}: more with ddpmon": added})
-    if added > 0 and not setting.scaled:
+    if added > 0:
         return f"{added:g} synchronisations a step more with ddpmon"
     steps = _STEPS + (_WARM_UP if early is not None else 0)
     if published.steps != steps:

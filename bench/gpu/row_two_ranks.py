@@ -2,7 +2,7 @@
 
 NCCL refuses two ranks on one board, so Gloo reduces their CUDA tensors. From step 60 on rank 1 is 60 ms late in input
 (its data), 20 ms in forward, or 20 ms in backward (its device is busy). Each fault is a run of its own; the command is
-asked every two seconds until it names a straggler, for 45 s at most. On a GPU 2 minutes.
+asked every two seconds until it names the right rank and phase, for 45 s at most. On a GPU 2 minutes.
 
     python bench/gpu/row_two_ranks.py [--rehearse]
 """
@@ -35,7 +35,7 @@ import ddpmon
 _FAULTS = {"input": 60.0, "forward": 20.0, "backward": 20.0}  # ms
 _LATE, _FROM = 1, 60
 _WIDTH, _BATCH = 256, 64
-_ASK_S, _PATIENCE_S = 2.0, 45.0
+_ASK_S, _PATIENCE_S, _REHEARSED_S = 2.0, 45.0, 75.0
 _WHO = ("straggler", "intermittent_straggler")
 
 
@@ -114,18 +114,19 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def watch(fault: str, folder: Path, rehearse: bool, figures: Figures) -> str:
-    """Ask until somebody is named; returns what is wrong, or nothing."""
-    began = time.monotonic()
+    """Ask until the right rank and phase are named; returns what is wrong with the last answer, or nothing."""
+    began, problem = time.monotonic(), "nobody is named"
     with ranks(fault, folder, rehearse) as processes:
-        while time.monotonic() - began < _PATIENCE_S:
+        while time.monotonic() - began < (_REHEARSED_S if rehearse else _PATIENCE_S):
             time.sleep(_ASK_S)
             if any(process.poll() is not None for process in processes):
                 return "a rank has ended"
             said = status(folder)
             named = [each for each in said.get("findings", ()) if each["kind"] in _WHO and each["severity"] != "info"]
-            if named:
-                return compare(fault, named[0], said, figures)
-    return "nobody is named"
+            problem = compare(fault, named[0], said, figures) if named else problem
+            if not problem:
+                break
+    return problem
 
 
 def compare(fault: str, finding: dict[str, Any], said: dict[str, Any], figures: Figures) -> str:

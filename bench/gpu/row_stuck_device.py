@@ -192,7 +192,8 @@ def measure(figures: Figures, rehearse: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name:
         followers = follow(Path(name), rehearse)
         for role in _ROLES:
-            wrong += compare(role, followers[role].word(), seen_by_marks(Path(name), role), figures)
+            seen, word = seen_by_marks(Path(name), role), followers[role].word()
+            wrong += compare(role, word, seen, figures, must_tell=not rehearse)
     said = verdict(followers, Device(rehearse))
     words = "; ".join(f"{each.kind} {list(each.ranks)}: {each.summary[:160]}" for each in said) or "nothing"
     figures.say(f"verdict on both as the ranks 0 and 1 of a job (1 is the culprit): {words}")
@@ -201,15 +202,26 @@ def measure(figures: Figures, rehearse: bool) -> None:
     figures.conclude(not wrong, wrong[0] if wrong else "marks and verdict tell the culprit from the victim")
 
 
-def compare(role: str, word: dict[str, Any], seen: tuple[str, float], figures: Figures) -> list[str]:
-    """What is wrong with what the marks show, and what the probe says, of one process."""
+def compare(
+    role: str, word: dict[str, Any], seen: tuple[str, float], figures: Figures, *, must_tell: bool
+) -> list[str]:
+    """What is wrong with what the marks show, and what the probe says, of one process.
+
+    Args:
+        role: whose.
+        word: what its probe published.
+        seen: what its device was in by its own events, and the longest query in ms.
+        figures: takes both.
+        must_tell: whether the probe can know what the device is in, as it does on a GPU.
+    """
     phase, longest_ms = seen
     figures.put({f"{role}: device is in, by marks": phase, f"{role}: longest query ms": longest_ms})
     figures.put({f"{role}: {what}": value for what, value in word.items()})
     told = word.get("device_phase")  # None where this build has no such field, "" where it is unknown
     figures.say(f"{role}: by marks {phase}, host {word.get('phase of the host')}, device_phase {told!r}")
     wrong = [] if phase == _RIGHT[role] else [f"the marks of the {role} do not tell its phase"]
-    return wrong + ([f"the probe says of the {role}: {told}"] if told not in (None, "", _RIGHT[role]) else [])
+    allowed = (None, _RIGHT[role]) if must_tell else (None, "", _RIGHT[role])
+    return wrong + ([f"the probe says of the device of the {role}: {told!r}"] if told not in allowed else [])
 
 
 def verdict(followers: dict[str, Follower], device: Device) -> tuple[Finding, ...]:

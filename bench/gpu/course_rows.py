@@ -97,7 +97,7 @@ ROWS = (
         "a CUDA graph captured beside the publisher, and a whole step replayed for 14 s",
         "captures hold, and replays are not taken for a hang",
         "the capture breaks, measuring stops, or a critical finding",
-        "the three processes, without graphs",
+        "the four processes, without graphs",
     ),
     Row(
         9,

@@ -118,6 +118,7 @@ class Case:
         self._bare = self._run(Delays(wait=load.late_ms)).median("work")
         self.ratio = self._bare / self.base.median("work")
         self.wrong: list[str] = []
+        self.drift = 0.0  # of a step between two equal runs, percent: a gain is not known to less
 
     def _run(self, delays: Delays) -> Published:
         return train(self._device, self._load, delays, item=self._item)
@@ -135,6 +136,7 @@ class Case:
         """Let a watcher judge a run that waits and one that is late (or another without delays)."""
         late = self._run(delays or Delays())
         usual, now = self.base.median("duration"), late.median("duration")
+        self.drift = 100 * abs(now / usual - 1) if delays is None else self.drift
         waits = 0.0 if delays is None else max(0.0, now - self._bare)
         peer = self.base if delays is None else self._run(replace(Delays(), wait=waits))
         gain = 0.0 if delays is None else 100 * (1 - usual / now)
@@ -163,21 +165,28 @@ class Case:
 
 
 def measure(figures: Figures, rehearse: bool) -> None:
-    """Run all cases and give the verdict."""
+    """Run all cases and give the verdict.
+
+    Raises:
+        SystemExit: equal runs differ by more than a gain may, so that a wrong verdict tells nothing.
+    """
     device = Device(rehearse)
     device.join()
     ratios: dict[str, float] = {}
     wrong: list[str] = []
+    drift = 0.0
     for load in loads(rehearse):
         for item in (False, True):
             case = Case(figures, device, load, item=item)
             ratios[case.name] = case.ratio
             figures.put({f"{case.name}: work of a waiting rank / its own": case.ratio})
             case.compare()
-            wrong += case.wrong
+            wrong, drift = wrong + case.wrong, max(drift, case.drift)
     shown = "; ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
     figures.say(f"work while waiting / without: {shown}")
-    figures.say(f"wrong verdicts: {'; '.join(wrong) or 'none'}")
+    figures.say(f"wrong verdicts: {'; '.join(wrong) or 'none'}; steps of equal runs differ by {drift:.0f} %")
+    if wrong and drift > _NEAR_POINTS and not rehearse:
+        raise SystemExit(f"no verdict, since the steps of equal runs differ by {drift:.0f} %: {wrong[0]}")
     changes = any(not _SAME[0] <= ratio <= _SAME[1] for ratio in ratios.values())
     why = wrong[0] if wrong else "own pace is right" if changes else "waiting changes nobody's work"
     figures.conclude(changes and not wrong, why)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test quick check bench package clean
+.PHONY: setup demo test quick check bench gpu package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -38,6 +38,10 @@ bench: setup
 	$(BIN)/python bench/table.py
 	$(BIN)/python bench/tick.py --ranks 64,1024
 	$(BIN)/python bench/scale.py
+
+# On a machine with an NVIDIA GPU: docs/measured/gpu.md.
+gpu: setup
+	$(BIN)/python bench/gpu/course.py --minutes 35 --out build/gpu
 
 # The sdist and the wheel in dist/, checked.
 package: setup

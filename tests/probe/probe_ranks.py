@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 import pytest
 
-from ddpmon.schema import RankFrame, RunInfo, decode
+from ddpmon.schema import HOST_COLUMNS, RankFrame, RunInfo, decode
 from ddpmon.store.base import Store, StoreUnavailable, rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, discover
@@ -38,8 +38,12 @@ class Rank:
     def take(self, frame: RankFrame) -> None:
         self.frame = frame
         numbers = numpy.frombuffer(frame.steps.step, "<i8").tolist()
+        columns = {
+            name: numpy.frombuffer(column, "<f2" if name in HOST_COLUMNS else "<f4")
+            for name, column in frame.steps.values.items()
+        }
         for row, step in enumerate(numbers):
-            values = {name: float(numpy.frombuffer(column, "<f4")[row]) for name, column in frame.steps.values.items()}
+            values = {name: float(column[row]) for name, column in columns.items()}
             self.steps[step] = {**self.steps.get(step, {}), **values}
 
     def column(self, name: str) -> list[float]:

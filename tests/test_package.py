@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -19,7 +20,7 @@ pytest.importorskip("setuptools", "77")
 ROOT = Path(__file__).parents[1]
 SOURCES = ("ddpmon", "trainer", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "MANIFEST.in")
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
-SEEN = "import sys, ddpmon.trainer.__main__ as main; print(main.__file__, 'trainer' in sys.modules)"
+SEEN = "import sys, ddpmon.trainer.__main__ as main; print(main.__file__, 'trainer' in sys.modules, sep='\\n')"
 
 
 def copy_of_the_tree(folder: Path) -> Path:
@@ -64,7 +65,8 @@ def wheel(request: pytest.FixtureRequest, sdist: Path, tmp_path_factory: pytest.
     if request.param == "tree":
         return build("wheel", copy_of_the_tree(folder / "tree"), folder)
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.11.4
+        archive.extractall(folder, **safely)
     return build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
 
 
@@ -97,7 +99,7 @@ def test_the_trainer_of_a_wheel_needs_no_checkout(wheel: Path, tmp_path: Path) -
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     command = [sys.executable, "-c", SEEN]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == [str(tmp_path / "installed/ddpmon/trainer/__main__.py"), "False"], done.stderr
+    assert done.stdout.splitlines() == [str(tmp_path / "installed/ddpmon/trainer/__main__.py"), "False"], done.stderr
 
 
 def test_a_source_distribution_holds_no_tests_and_no_pictures(sdist: Path) -> None:

@@ -82,7 +82,7 @@ class Lateness:
         phases = _FITS.get(clash.sign.kind, frozenset())
         if self.finding.kind == "slow_network":
             return clash.sign.kind == "nic_errors"
-        if False and clash.sign.kind.startswith("gpu_"):
+        if _is_paced_by_its_host(self.finding) and clash.sign.kind.startswith("gpu_"):
             return False
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
@@ -213,7 +213,7 @@ def _clocks(
     usual = float(finding.evidence.get("others_work_ms", 0))
     longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
     name, (own, peers) = "clock", (_clock(run, who) for who in asked)
-    if not own:
+    if _is_paced_by_its_host(finding) or not own:
         since = finding.since_step or 0
         name, (own, peers) = "cpu_clock", (median(figures.mean("mhz", who, since)) for who in asked)
     return {name: (peers / own - 1) / longer} if own > 0 and peers > 0 and longer > 0 else {}

@@ -107,7 +107,8 @@ def _command(words: list[str], name: bytes) -> str:
     """
     if not (words and words[0].strip()):
         return _text(f"[{name.decode('utf-8', 'replace')}]")
-    program = _base(words[0].split()[0])  # a process that renames itself puts a whole title there
+    is_path = words[0].startswith("/") and any(words[1:])  # else it may be the whole title of who renamed itself
+    program = _base(words[0] if is_path else words[0].split()[0])
     flag = next((flag for interpreter, flag in _FLAGS.items() if interpreter.fullmatch(program)), None)
     return _text(program if flag is None else f"{program} {_script(words[1:], flag)}".strip())
 

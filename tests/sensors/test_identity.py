@@ -53,6 +53,14 @@ def test_a_process_has_parents_a_user_a_command_and_a_start() -> None:
     assert mine.started_at == pytest.approx(psutil.Process().create_time())
 
 
+def test_a_program_in_a_folder_with_a_space_has_its_own_name(tmp_path: Path) -> None:
+    program = tmp_path / "a folder" / "python3"
+    program.parent.mkdir()
+    program.symlink_to(sys.executable)
+    with started(str(program), "-c", WAITING, env=HOME) as child:
+        assert Identities().of(child.pid).command == "python3 -c"
+
+
 def test_hostile_words_cross_the_store(tmp_path: Path) -> None:
     script = os.fsencode(tmp_path) + b"/\xff\xfe \x1b[31m[bold]\t\n" + "日本".encode() + b"x" * 200
     Path(os.fsdecode(script)).write_text(WAITING)

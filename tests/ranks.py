@@ -60,7 +60,8 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Send a signal, if the process still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
 
     def end(self) -> None:
         """Kill the process, its children, and everything in its session, such as workers of a rank that has ended."""

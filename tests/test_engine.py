@@ -15,7 +15,7 @@ from ddpmon.commands.status_text import status_lines
 from ddpmon.observe import Observer
 from ddpmon.schema import encode
 from ddpmon.snapshot import Snapshot
-from ddpmon.store.base import Store, TargetError, rank_key, run_key
+from ddpmon.store.base import RUNS_KEY, Store, TargetError, rank_key, run_key
 from ddpmon.store.redis import RedisStore
 from ddpmon.store.redis_url import parse_redis
 from ddpmon.store.signed import FORGED, REPLAYED, UNSIGNED, SignedStore, Signer
@@ -145,16 +145,24 @@ def test_a_run_that_is_alive_is_live_whatever_its_clock_says(url: str) -> None:
 def test_one_silent_rank_of_a_living_run_is_lost_at_the_first_look(url: str) -> None:
     with closing(opened(url, ttl_s=3600)) as young, closing(opened(url, ttl_s=3000)) as old:
         MadeRun(old).speak()
+        _settle(old)
         run = MadeRun(young)
         run.store.put(rank_key("made-run", 1), b"")
         run.speak(("running", "", "running", "running"))
+        _settle(young)
         MadeRun.speak(_only(old, run), ("", "running", "", ""))
+        _settle(old)
         young.put("ddpmon/made-run/ttl", b"3600")
     snapshot = looked(url)
     assert snapshot.ranks is not None
     assert snapshot.link.state == "live"
     assert snapshot.ranks.state[1] == "lost"
     assert [finding.ranks for finding in snapshot.findings if finding.kind == "rank_lost"] == [(1,)]
+
+
+def _settle(store: Store) -> None:
+    """Wait until the server has done what was put through this connection, and before what another one puts."""
+    store.get_many([RUNS_KEY])
 
 
 def _only(store: Store, run: MadeRun) -> MadeRun:

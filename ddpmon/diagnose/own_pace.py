@@ -32,10 +32,12 @@ _NEWEST = 5  # values whose median shows at once that hosts, or a device, have b
 _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
 _ALIKE = 0.25  # relative change of the kernels' time that a new shape of the work explains, and noise does not
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
+_SLOWED = 1.05  # the medians of five values differ by less from noise of 3 %
 _TINY_MS = 0.02  # below it an interval is a few launches, whose share means nothing
 _P = len(PHASES)
 _NEAR_BY, _FAR_AHEAD, _BEHIND, _WORK, _BARE = range(5)  # the places of what every step shows; then the phases
-_HOST_TIME, _FREE, _SEEN = slice(5, 5 + _P), slice(5 + _P, 5 + 2 * _P), 5 + 2 * _P
+_HOST_TIME, _FREE, _IS_CLEAN = (slice(5 + at * _P, 5 + (at + 1) * _P) for at in range(3))
+_SEEN = 5 + 3 * _P
 Flags = NDArray[np.bool_]
 
 
@@ -49,6 +51,7 @@ class OwnPaces:
         self._table: dict[str, F32] = {name: np.full(shape, np.nan, np.float32) for name in _COLUMNS}
         self._seen, self._clean, self._late = (Samples(world_size, count) for count in (_SEEN, _P, _P))
         self._usual: F32 = np.full(world_size, np.nan, np.float32)
+        self._beside: F32 = np.full((world_size, _P, _P), np.nan, np.float32)
 
     def take(self, name: str, steps: I64, who: I64) -> F32:
         """[ranks, len(steps)] of a bound on the whole step (least, most) or on a phase (least_forward), NaN if unknown.
@@ -100,11 +103,11 @@ class OwnPaces:
         near_by, far_ahead = np.where(unknown, np.nan, near), np.where(unknown, np.nan, far)
         bare = np.where(far, one["work"], np.nan)
         shown = np.stack([near_by, far_ahead, one["host_exposed"], one["work"], bare], axis=1)
-        self._seen.put(who, np.concatenate([shown, host, host - held], axis=1))
-        typical = self._seen.median(who)
-        self._forget(who, typical[:, _BARE])
         clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
         clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
+        self._seen.put(who, np.concatenate([shown, host, host - held, clean], axis=1))
+        typical = self._seen.median(who)
+        self._forget(who, typical[:, _BARE])
         (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
         return typical
 
@@ -133,7 +136,8 @@ class OwnPaces:
 
         Where there are clean samples these tell, within the bounds that the last steps set: a host that was held up
         needs no more than it took, and no less than what it took while its device did not wait. The samples of the
-        warm-up count as long as there are no others.
+        warm-up count as long as there are no others. A host that has become slower in the phases that it shows may
+        have in the others, too, at most by as much.
         """
         low, high = typical[:, _FREE], typical[:, _HOST_TIME]
         late = self._late.count(who) >= _ENOUGH
@@ -144,8 +148,27 @@ class OwnPaces:
         within = np.minimum(np.maximum(clean, low), high)
         few = np.fmax(self._late.longest(who), self._clean.longest(who)) * _FEW
         at_most = np.fmax(np.fmin(high, few), low)
-        rising = np.where(late, np.minimum(self._late.newest(who, _NEWEST), high), -np.inf)
+        newest = self._late.newest(who, _NEWEST)
+        rising = np.where(late, np.minimum(np.fmax(newest, self._at_its_pace(who, newest)), high), -np.inf)
         return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
+
+    def _at_its_pace(self, who: I64, newest: F32) -> F32:
+        """[ranks, phases] what a phase that is seldom seen without a wait may take now, NaN for the others.
+
+        That is its last clean sample, times how much longer the phases take that are often seen, `newest` [ranks,
+        phases], than they took when it was taken.
+        """
+        often = self._seen.mean(who, _IS_CLEAN) * self._seen.size >= _NEWEST
+        level = np.where(often, newest, np.nan)
+        sampled = self._seen.newest(who, 1, _IS_CLEAN) > 0
+        beside = np.where(sampled[..., None], level[:, None, :], self._beside[who])
+        self._beside[who] = beside
+        both = ~np.isnan(beside) & ~np.isnan(level)[:, None, :]
+        now = np.where(both, level[:, None, :], 0).sum(axis=2)
+        then = np.where(both, beside, 0).sum(axis=2)
+        times = now / np.where(then > 0, then, np.inf)
+        last = self._late.newest(who, 1)
+        return np.where(often, np.nan, np.where(times > _SLOWED, times, 1.0) * last).astype(np.float32)
 
     def _forget(self, who: I64, now: F32) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.

@@ -32,7 +32,7 @@ _NEWEST = 5  # values whose median shows at once that hosts, or a device, have b
 _ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
 _ALIKE = 0.25  # relative change of the kernels' time that a new shape of the work explains, and noise does not
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
-_SLOWED = 1.05  # the medians of five values differ by less from noise of 3 %
+_SLOWED = 1.10  # as for a straggler: less is noise, of one sample and of the medians of five
 _TINY_MS = 0.02  # below it an interval is a few launches, whose share means nothing
 _P = len(PHASES)
 _NEAR_BY, _FAR_AHEAD, _BEHIND, _WORK, _BARE = range(5)  # the places of what every step shows; then the phases
@@ -153,7 +153,7 @@ class OwnPaces:
         return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
 
     def _at_its_pace(self, who: I64, newest: F32) -> F32:
-        """[ranks, phases] what a phase that is seldom seen without a wait may take now, NaN for the others.
+        """[ranks, phases] what a phase that is seldom seen without a wait may take now, NaN where that is no more.
 
         That is its last clean sample, times how much longer the phases take that are often seen, `newest` [ranks,
         phases], than they took when it was taken.
@@ -167,8 +167,8 @@ class OwnPaces:
         now = np.where(both, level[:, None, :], 0).sum(axis=2)
         then = np.where(both, beside, 0).sum(axis=2)
         times = now / np.where(then > 0, then, np.inf)
-        last = self._late.newest(who, 1)
-        return np.where(often, np.nan, np.where(times > _SLOWED, times, 1.0) * last).astype(np.float32)
+        pace = self._late.newest(who, 1) * np.maximum(times, 1.0)
+        return np.where(~often & (pace > _SLOWED * newest), pace, np.nan).astype(np.float32)
 
     def _forget(self, who: I64, now: F32) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.

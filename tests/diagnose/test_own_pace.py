@@ -37,6 +37,12 @@ def test_hosts_alike_or_slower_by_a_hair_are_no_warning(kernel_us: float, item_e
         assert not warnings(Job(steps=STEPS, kernel_us=kernel_us, item_every=item_every, fault=fault))
 
 
+def test_hosts_that_become_slower_together_blame_no_rank() -> None:
+    """A phase that is seldom seen without a wait is known from before, when all hosts were faster."""
+    slower = Fault((0, 1, 2, 3), host=1.3)
+    assert not warnings(Job(noise=0.03, kernel_us=4.5, item_every=50, steps=200, fault=slower))
+
+
 def test_copies_behind_the_reduction_are_nobodys_lateness() -> None:
     assert not warnings(Job(steps=STEPS, copies=400))
 

@@ -51,7 +51,7 @@ def _recorder(facts: Facts) -> Iterator[Check]:
     release = _RELEASE.match(facts.versions.get("torch", ""))
     is_old = release is not None and (int(release[1]), int(release[2])) < _RECORDS_SINCE
     if facts.recorder_entries == 0:
-        text = "torch's flight recorder is off (TORCH_FR_BUFFER_SIZE=0)"
+        text = "torch's flight recorder is off: its buffer size is set to 0"
     elif facts.recorder_entries is None and is_old:
         text = "torch's flight recorder may be off: older releases need TORCH_FR_BUFFER_SIZE"
     else:

@@ -10,7 +10,9 @@ from ddpmon.schema import RankFrame
 LONG_S = 1800.0  # max-autotune of a large model takes 10 to 20 min; nothing is known to compile for longer
 _CPU_PCT = 50.0  # of a core: LLVM and ptxas compute in one call for up to a minute, in which no stack moves
 _WORKERS_PCT = 20.0  # of a core, in the compiler's own processes, which the training thread waits for
-_COMPILER = re.compile(r"/(torch/_dynamo|torch/_inductor|triton)/(.+)")
+# Triton's own package: other packages keep their kernels in folders of that name, too.
+_TRITON = r"(?<=-packages/)triton|triton(?=/(?:compiler|backends|runtime)/)"
+_COMPILER = re.compile(rf"/(torch/_dynamo|torch/_inductor|{_TRITON})/(.+)")
 # What is on the stack whenever compiled code runs, too.
 _RUNTIME_FILES = re.compile(r"eval_frame\.py|external_utils\.py|cudagraph_trees\.py|output_code\.py|backends/\w+\.py")
 _RUNTIME_FUNCTIONS = frozenset({"run", "forward", "__call__", "__getitem__", "<lambda>", "launch_metadata", "runner"})

@@ -213,7 +213,8 @@ def _clocks(
     usual = float(finding.evidence.get("others_work_ms", 0))
     longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
     name, (own, peers) = "clock", (_clock(run, who) for who in asked)
-    if _is_paced_by_its_host(finding) or not own:
+    on_cpu = not any(run.standing.gpu_uuid[rank] for rank in ranks.tolist())
+    if _is_paced_by_its_host(finding) or on_cpu:
         since = finding.since_step or 0
         name, (own, peers) = "cpu_clock", (median(figures.mean("mhz", who, since)) for who in asked)
     return {name: (peers / own - 1) / longer} if own > 0 and peers > 0 and longer > 0 else {}

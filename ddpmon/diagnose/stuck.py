@@ -22,7 +22,7 @@ from ddpmon.diagnose.standstill import (
     waiters,
 )
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
-from ddpmon.diagnose.waiting import device_error, device_phase, is_device_stuck
+from ddpmon.diagnose.waiting import JUST_CAME_S, device_error, device_phase, is_device_stuck
 from ddpmon.diagnose.wording import clean, does, on_host, span, stack_command, stack_text
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
@@ -31,7 +31,6 @@ _FIRST_STEP_S = 300.0
 _FIRST_STEP_HOST_S = 2.0  # more for each host with GPUs: all ranks of NCCL's bootstrap meet at one address
 _FIRST_STEP_MOST_S = 1800.0  # with GPUs: as long as a compilation may take
 _SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
-_JUST_CAME_S = 6.0  # into its phase: stack and collectives that a rank tells of are up to 5 s old
 _GOES_ON_S = 60.0  # for so long: who comes and comes again does not go on
 
 
@@ -85,7 +84,7 @@ def _is_too_soon(scene: Scene, ranks: Sequence[int]) -> bool:
     between the phases may save, or evaluate. Where nobody is, the culprit may be one that has not told.
     """
     blamed = [scene.going[rank] for rank in ranks or scene.waiting() if rank in scene.going]
-    if scene.seconds < _GOES_ON_S and any(frame.phase_s < _JUST_CAME_S for frame in blamed):
+    if scene.seconds < _GOES_ON_S and any(frame.phase_s < JUST_CAME_S for frame in blamed):
         return True
     told = all(frame.stall is not None for frame in (blamed if ranks else scene.going.values()))
     return scene.seconds < scene.patience_s + _SOON_S and not told

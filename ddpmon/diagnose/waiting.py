@@ -10,6 +10,7 @@ from ddpmon.schema import RankFrame
 
 WAITING = frozenset({"exposed", "barrier"})
 BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
+JUST_CAME_S = 6.0  # into its phase: stack, collectives and the GPU's phase, as a rank tells them, are up to 5 s old
 QUEUED = 8  # steps that a host may have queued for its GPU: torch's launches fill the driver's queue after a few
 Frames = dict[int, RankFrame]
 
@@ -67,9 +68,13 @@ def is_broken(frame: RankFrame) -> bool:
 
 
 def is_device_stuck(frame: RankFrame) -> bool:
-    """Whether the rank's GPU is at work that its host has left behind, and does not wait for other ranks."""
+    """Whether the rank's GPU is at work that its host has left behind, and does not wait for other ranks.
+
+    A host that has just come into its phase says nothing: what its GPU is in was asked for before.
+    """
     phase = device_phase(frame)
-    return is_broken(frame) or (phase != "" and phase != frame.phase and phase not in WAITING)
+    behind = phase not in ("", frame.phase) and phase not in WAITING and frame.phase_s >= JUST_CAME_S
+    return is_broken(frame) or behind
 
 
 def who_waits(going: Frames, held: int) -> Waits:

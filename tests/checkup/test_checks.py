@@ -189,8 +189,8 @@ def test_versions_that_differ_are_told_by_host() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"recorder_entries": 0}, "flight recorder is off (TORCH_FR_BUFFER_SIZE=0)"),
-        ({"recorder_entries": 0, "versions": {"torch": "2.6.0+cu124"}}, "is off (TORCH_FR_BUFFER_SIZE=0)"),
+        ({"recorder_entries": 0}, "flight recorder is off: its buffer size is set to 0"),
+        ({"recorder_entries": 0, "versions": {"torch": "2.6.0+cu124"}}, "is off: its buffer size is set to 0"),
         ({"versions": {"torch": "2.7.1"}}, "may be off"),
         ({"recorder_entries": 2000, "versions": {"torch": "2.7.1"}}, None),
         ({"versions": {"torch": "2.13.0"}}, None),

@@ -102,6 +102,21 @@ def test_a_rank_that_runs_what_was_compiled_does_not_compile() -> None:
     assert not is_compiling(rank_frame(0, 1, NO_STEPS, **gpu(frames=theirs, told={"moves": True})))
 
 
+def test_a_package_with_kernels_in_a_folder_called_triton_is_no_compiler() -> None:
+    theirs = StackFrame(f"{LIBRARIES}/mamba_ssm/ops/triton/ssd_combined.py", 900, "mamba_split", own=False)
+    compiler = StackFrame(f"{LIBRARIES}/triton/compiler/compiler.py", 300, "compile", own=False)
+    for frame, expected in ((theirs, False), (compiler, True)):
+        says = gpu(frames=[frame], told={"moves": True})
+        assert is_compiling(rank_frame(0, 1, NO_STEPS, **says)) == expected
+
+
+def test_a_host_that_has_just_come_into_its_phase_is_not_stuck_by_what_its_gpu_was_in() -> None:
+    """An evaluation that nobody named: the phase of the GPU was asked for up to five seconds ago."""
+    evaluates = gpu(host="input", device="other", step=119, told={"moves": True, "seconds": 25.0}, phase_s=0.4)
+    finding = only(judge(*ranks(evaluates, waits(25.0))))
+    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+
+
 def test_a_rank_stuck_beside_one_that_compiles_is_named() -> None:
     found = ranks(compiles(120.0), waits(120.0))
     found[5] = gpu(host="input", device="input", step=119, told={"seconds": 120.0}, phase_s=120.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -27,6 +28,9 @@ class Clock(Protocol):
     def read_here(self) -> None:
         """The calling thread is the one that will read marks."""
 
+    def read_aside(self) -> Callable[[], None]:
+        """What another thread must do first that reads marks for the calling one, without waiting for the device."""
+
     def mark(self) -> Any:
         """Now, on this clock."""
 
@@ -49,6 +53,10 @@ class CpuClock:
 
     def read_here(self) -> None:
         """Any thread reads host marks."""
+
+    def read_aside(self) -> Callable[[], None]:
+        """Any thread reads host marks."""
+        return self.read_here
 
     def ready(self, mark: int) -> bool:  # noqa: ARG002
         """A host mark can be read at once."""
@@ -121,6 +129,18 @@ class CudaClock:
         """
         self._set_device(self._device)
         self._driver.keep_out()
+
+    def read_aside(self) -> Callable[[], None]:
+        """The same without torch, whose `set_device` may wait for a driver that does not answer, with the GIL."""
+        context = self._driver.context
+        if not context:
+            return self.read_here
+
+        def prepare() -> None:
+            self._driver.enter(context)
+            self._driver.keep_out()
+
+        return prepare
 
     def mark(self) -> Any:
         """Record an event on the current stream; a `CapturedMark` and no event while that is being captured."""

@@ -28,10 +28,10 @@ class Aside:
     """Runs one job at a time in a thread of its own: a driver that blocks holds up no frame.
 
     Args:
-        prepare: what each such thread does first.
+        prepare: gives what each such thread does first; called by the thread that asks.
     """
 
-    def __init__(self, prepare: Callable[[], None]) -> None:
+    def __init__(self, prepare: Callable[[], Callable[[], None]]) -> None:
         self._prepare = prepare
         self._thread: threading.Thread | None = None
         self._since = 0.0
@@ -48,17 +48,18 @@ class Aside:
 
     def ask(self, job: Callable[[], T], default: T) -> T:
         """What `job` returns; `default` if it takes longer than 0.5 s, or raises, or an earlier job is under way."""
+        if self.is_busy:
+            return default
         answers: list[T] = []
+        prepare = self._prepare()
 
         def run() -> None:
             try:
-                self._prepare()
+                prepare()
                 answers.append(job())
             except Exception:
                 answers.append(default)
 
-        if self.is_busy:
-            return default
         self._thread, self._since = threading.Thread(target=run, name="ddpmon-device", daemon=True), monotonic()
         try:
             self._thread.start()
@@ -80,7 +81,7 @@ class DeviceWatch:
     def __init__(self, clock: Clock, replay: Replay) -> None:
         self._clock = clock
         self._replay = replay
-        self._aside = Aside(clock.read_here)
+        self._aside = Aside(clock.read_aside)
         self.phase = self.error = ""
 
     def ask(self, job: Callable[[], T], default: T) -> T:

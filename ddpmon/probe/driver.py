@@ -49,6 +49,8 @@ class Driver:
         self._exchange = _function(libraries, f"{prefix}ThreadExchangeStreamCaptureMode")
         self._query = _function(libraries, f"{prefix}EventQuery")
         self._record = _function(libraries, f"{prefix}EventRecord")
+        self._get_context = _function(libraries, f"{prefix}CtxGetCurrent")
+        self._set_context = _function(libraries, f"{prefix}CtxSetCurrent")
 
     @property
     def keeps_out(self) -> bool:
@@ -59,6 +61,18 @@ class Driver:
         """Keep the queries of the calling thread from breaking off the graphs that other threads capture."""
         if self._exchange is not None:
             self._exchange(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
+
+    @property
+    def context(self) -> int:
+        """The context of the calling thread, 0 if it has none or the driver does not say. Never waits."""
+        found = ctypes.c_void_p()
+        known = self._get_context is not None and self._get_context(ctypes.byref(found)) == _PASSED
+        return (found.value or 0) if known else 0
+
+    def enter(self, context: int) -> None:
+        """Make a context that of the calling thread."""
+        if self._set_context is not None:
+            self._set_context(ctypes.c_void_p(context))
 
     def passed(self, event: Any) -> bool | None:
         """Whether the device has passed a torch event; None where the driver cannot be asked for it.

@@ -92,11 +92,13 @@ class Driver:
         asked, recorded: how many events were asked for and recorded here.
         code: what every call returns instead, 0 for what is true.
         blocks: every query waits for this.
+        entered: (thread, context) for each thread that has made a context its own.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self.asked = self.recorded = self.code = 0
+        self.entered: list[tuple[str, int]] = []
         self.blocks = threading.Event()
         self.blocks.set()
 
@@ -107,6 +109,14 @@ class Driver:
         return self
 
     def cuThreadExchangeStreamCaptureMode(self, _mode: Any) -> int:  # noqa: N802 (the driver's names)
+        return 0
+
+    def cuCtxGetCurrent(self, context: Any) -> int:  # noqa: N802
+        context._obj.value = 1
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+        self.entered.append((threading.current_thread().name, context.value))
         return 0
 
     def cuEventQuery(self, event: Any) -> int:  # noqa: N802

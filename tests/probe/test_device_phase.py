@@ -146,6 +146,16 @@ def test_a_driver_that_blocks_holds_up_no_frame(monkeypatch: pytest.MonkeyPatch)
     assert (again.device_phase, again.device_error, asked) == ("backward", "", ["dump"])
 
 
+def test_the_thread_that_asks_the_driver_asks_torch_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.cuda.set_device may wait for a driver that does not answer, and holds the GIL meanwhile."""
+    rank = queued(monkeypatch, 2)
+    set_by: list[str] = []
+    monkeypatch.setattr(rank.clock, "_set_device", lambda _device: set_by.append(threading.current_thread().name))
+    rank.stall()
+    assert ("ddpmon-device", 1) in rank.driver.entered
+    assert "ddpmon-device" not in set_by
+
+
 def torch_recorder(patch: pytest.MonkeyPatch) -> list[str]:
     """Torch's flight recorder; returns what was asked of it."""
     asked: list[str] = []

@@ -1,7 +1,7 @@
 """Row 4: known spins in 21 settings: does each land in its phase, and does ddpmon synchronise the device?
 
 In each setting the device is busy for 20 ms in forward and 30 ms in backward, and waits 25 ms behind the reduction.
-After three warm-up steps (DDP lays its buckets out anew in the second forward, and synchronises for it) a step without
+After three warm-up steps (DDP rebuilds its buckets in the second forward, and synchronises for it) a step without
 ddpmon is trained with torch's synchronisation check at "warn". Where torch itself does not synchronise, the steps with
 ddpmon are trained at "error", which ends the measuring if a hook of ddpmon synchronises; elsewhere warnings are counted
 and compared. On a GPU 5 minutes, most of them for torch.compile.

@@ -19,7 +19,7 @@ _RUNTIME_FUNCTIONS = frozenset({"run", "forward", "__call__", "__getitem__", "<l
 
 
 def is_compiling(frame: RankFrame) -> bool:
-    """Whether the training thread is in a compiler, and that gets on: its stack moves, or the processes compute."""
+    """Whether the training thread is in a compiler that makes progress: its stack moves, or the processes compute."""
     stall, process = frame.stall, frame.process
     if stall is None or not stall.stacks or not any(map(_is_compiler, stall.stacks[0].frames)):
         return False

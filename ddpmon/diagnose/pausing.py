@@ -25,8 +25,8 @@ def find_pause(run: Run, scene: Scene) -> Finding | None:
     It is one if the ranks that do not wait are in a phase that the user named; or if they are visibly at something
     (they go from phase to phase: an evaluation that nobody named); or if they are between the phases of a step, and
     nobody waits, or they visibly get on (their stacks move, or they write to a disk: a checkpoint that nobody named);
-    or if they compile; or if the others have finished, and these are still at something. On GPUs a rank that gets on
-    may be in any phase.
+    or if they compile; or if the others have finished, and these are still at something. On GPUs a rank that makes
+    progress may be in any phase.
     """
     busy = scene.busy()
     if not busy or scene.silent:
@@ -87,19 +87,19 @@ def _moves(scene: Scene, frame: RankFrame) -> bool:
 
 
 def is_at_something(scene: Scene, rank: int) -> bool:
-    """Whether the rank moves from phase to phase, or compiles, or gets on outside the phases or is not waited for.
+    """Whether the rank changes phases, compiles, makes progress outside the phases, or is not waited for.
 
-    On a GPU a host only launches in the phases of a step: one that gets on there for seconds is at something, too.
+    On a GPU a host only launches in the phases of a step: one that makes progress there for seconds is busy, too.
     """
     frame = scene.going[rank]
     if is_device_stuck(frame):
         return False
-    between = frame.phase == "other" and (not scene.waits.anybody or gets_on(frame))
-    launches = frame.gpu_uuid is not None and gets_on(frame)
+    between = frame.phase == "other" and (not scene.waits.anybody or is_progressing(frame))
+    launches = frame.gpu_uuid is not None and is_progressing(frame)
     return in_named_phase(frame) or _moves(scene, frame) or between or launches or is_compiling(frame)
 
 
-def gets_on(frame: RankFrame) -> bool:
+def is_progressing(frame: RankFrame) -> bool:
     """Whether the rank is seen at work: its stack moves, it writes to disks, or it replays a CUDA graph."""
     return frame.stall is not None and (frame.stall.moves or _written(frame) >= _WRITES or replays(frame))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
 from ddpmon.diagnose.graphed import find_graphed
-from ddpmon.diagnose.pausing import find_apart, find_pause, gets_on, is_at_something
+from ddpmon.diagnose.pausing import find_apart, find_pause, is_progressing, is_at_something
 from ddpmon.diagnose.scene import Scene, look
 from ddpmon.diagnose.standstill import (
     nobody,
@@ -148,7 +148,7 @@ def _first_step_s(run: Run, scene: Scene) -> float:
     frames = list(scene.going.values())
     if all(frame.gpu_uuid is None for frame in frames):
         return _FIRST_STEP_S
-    if any(map(gets_on, frames)):
+    if any(map(is_progressing, frames)):
         return _FIRST_STEP_MOST_S
     return min(_FIRST_STEP_MOST_S, _FIRST_STEP_S + _FIRST_STEP_HOST_S * (len(run.info.node_keys) - 1))
 

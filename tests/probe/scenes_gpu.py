@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests.probe.probe_stage import SLOW_S, STEPS, WIDTH, note, play_all, scene, watched
 
-WARM_UP = 3  # steps: in the second forward DDP lays its buckets out anew, which synchronises; so does compiling
+WARM_UP = 3  # steps: in the second forward DDP rebuilds its buckets, which synchronises; so does compiling
 SPIN_CYCLES = 200_000_000  # a tenth of a second at 2 GHz
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.flights import find_odd
 from ddpmon.diagnose.graphed import find_graphed
-from ddpmon.diagnose.pausing import find_apart, find_pause, is_progressing, is_at_something
+from ddpmon.diagnose.pausing import find_apart, find_pause, is_at_something, is_progressing
 from ddpmon.diagnose.scene import Scene, look
 from ddpmon.diagnose.standstill import (
     nobody,

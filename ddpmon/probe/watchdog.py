@@ -31,8 +31,8 @@ class Watchdog:
     """Times the silence since the last finished step, and says what the rank is in once it lasts too long.
 
     A phase of the user's makes no rank "stalled", but its stacks are captured all the same: an evaluation may hang. The
-    flight recorders are not read there, nor while the training thread makes progress: reading them holds the GIL. Nor are
-    they while the GPU's driver does not answer: they ask it, too.
+    flight recorders are not read there, nor while the training thread makes progress, since reading them holds the GIL.
+    Nor are they read while the GPU's driver does not answer, since they ask it, too.
 
     A rank that replays a CUDA graph of whole steps is not stalled as long as it goes on replaying. Nothing else is
     captured of it then.

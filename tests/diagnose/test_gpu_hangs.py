@@ -174,7 +174,7 @@ def test_a_silent_rank_that_the_gpus_of_all_others_wait_for_is_the_one(age: floa
 
 
 def test_a_mismatch_that_a_silent_rank_may_have_caused_does_not_beat_its_silence() -> None:
-    """It sent its part of the 33rd reduction to rank 0 alone, which has gone on to the next."""
+    """It sent its part of the 33rd reduction to rank 0 alone, and rank 0 has entered the next one."""
     waits = {"state": "stalled", "phase": "exposed", "phase_s": 15.0}
     ahead, behind = (waits | {"stall": stall(15.0, flight(number, 32))} for number in (34, 33))
     lost = {"state": "running", "phase": "backward", "phase_s": 0.1}

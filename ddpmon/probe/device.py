@@ -97,7 +97,7 @@ class DeviceWatch:
         """Steps finish: forget what was seen."""
         self.phase = self.error = ""
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Find out where the device is; takes 0.5 s at most."""
         if self._clock.name == CpuClock.name:
             return

@@ -128,7 +128,7 @@ class Watchdog:
             self._sources.look_up(stacks.places(self._stacks))
         except Exception as error:
             self._note(f"no stacks: {type(error).__name__}: {error}")
-        self._device.look()
+        self._device.inspect()
         try:
             held = self._recorder.paused or self._motion.moves or not self._device.answers
             self._flights = [] if held else self._recorders.look()

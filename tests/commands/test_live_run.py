@@ -27,14 +27,14 @@ from tests.ranks import Group, running
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
 DDPMON = [sys.executable, "-m", "ddpmon.cli"]
-DELAY_MS = 100
-TRAINING = ["--steps=1000000", "--name=live", "--layers=2", f"--fault=input:rank=1,ms={DELAY_MS},from=40"]
-PATIENCE_S = 120.0
+DELAY_MS = 250
+TRAINING = ["--steps=1000000", "--name=live", "--layers=2", f"--fault=input:rank=1,ms={DELAY_MS},from=20"]
+PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """A training run of two ranks, of which rank 1 is slow from step 40 on, once that is seen."""
+    """A training run of two ranks, of which rank 1 is slow from step 20 on, once that is seen."""
     folder = tmp_path_factory.mktemp("live")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))

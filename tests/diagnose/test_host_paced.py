@@ -21,27 +21,31 @@ from tests.made_frames import node_frame, open_findings
 from tests.table.marks import trace_of
 
 ONSET, SLOWER = 60, 1.3
+LOW = 900.0  # MHz of a GPU that is held down
 HOG = HostProcess(Process(8123, [7000, 1], "bob", "python x.py"), 190.0, "1")
 SLOW_HOST = Job(steps=240, item_every=10, fault=Fault((1,), host=SLOWER, onset=ONSET))
+SLOW_DEVICE = Job(steps=240, item_every=10, kernel_us=20.0, fault=Fault((1,), device=SLOWER, onset=ONSET))
 
 
 def straggler(
     process: Callable[[bool], dict[str, Any]],
     host: HostFigures | None = None,
-    clock: float = 1700.0,
+    clock: float | None = 1700.0,
     gc_ms: float = 0.0,
+    job: Job = SLOW_HOST,
 ) -> Finding:
-    """What is said of rank 1, whose host is slower from step 60 on.
+    """What is said of rank 1, which is slower from step 60 on.
 
     Args:
         process: the figures of a rank's process, by whether it is rank 1 after the onset.
         host: the figures of the host that all share.
-        clock: MHz of rank 1's GPU from the onset on.
+        clock: MHz of rank 1's GPU from the onset on; None if no GPU's clock is known at any time.
         gc_ms: time a step that rank 1's garbage collector takes from the onset on.
+        job: what is simulated: `SLOW_HOST`, whose GPU waits for its CPU, or `SLOW_DEVICE`.
     """
     run, judge = Run(msgspec.structs.replace(run_info(4), run_id="made-run")), Judge()
     said: tuple[Finding, ...] = ()
-    for tick, frames in enumerate(frames_of(trace_of(SLOW_HOST), 0)):
+    for tick, frames in enumerate(frames_of(trace_of(job), 0)):
         hit = frames[0].step > ONSET
         told = []
         for frame in frames:
@@ -52,19 +56,19 @@ def straggler(
                 steps = msgspec.structs.replace(steps, values={**steps.values, "gc": collected})
             told.append(msgspec.structs.replace(frame, run_id="made-run", process=ProcessFigures(**own), steps=steps))
         run.add_ranks(told, float(tick), {})
-        gpus = [gpu(rank, clock if hit and rank == 1 else 1700.0) for rank in range(4)]
+        gpus = [gpu(rank, clock if hit and rank == 1 else clock and 1700.0) for rank in range(4)]
         figures = host or HostFigures(cpu_count=8)
         run.add_node(node_frame(0, tick, figures=figures, gpus=gpus), float(tick))
         run.settle(float(tick))
         said = judge(run, run.ages(float(tick)))
     (found,) = (finding for finding in open_findings(said) if finding.kind == "straggler")
     assert found.ranks == (1,)
-    assert "its kernels are launched slowly" in found.summary
+    assert ("its kernels are launched slowly" in found.summary) is (job is SLOW_HOST)
     return found
 
 
-def gpu(rank: int, clock: float) -> GpuFigures:
-    reasons = [] if clock == 1700.0 else ["hardware thermal"]
+def gpu(rank: int, clock: float | None) -> GpuFigures:
+    reasons = ["hardware thermal"] if clock == LOW else []
     return GpuFigures(
         index=rank, uuid=f"GPU-{rank}", utilization_pct=99.0, sm_clock_mhz=clock, sm_clock_max_mhz=1980.0,
         clock_reasons=reasons, temperature_c=95.0 if reasons else 60.0, power_w=300.0, power_limit_w=700.0,
@@ -94,7 +98,13 @@ def test_a_hog_on_the_launching_threads_core_is_the_cause() -> None:
 
 
 def test_a_gpu_that_has_time_to_spare_is_not_slow_because_of_its_clock() -> None:
-    assert straggler(lambda _hit: {}, clock=900.0).cause is None
+    assert straggler(lambda _hit: {}, clock=LOW).cause is None
+
+
+def test_a_slow_gpu_is_not_explained_by_the_clock_of_its_cpu() -> None:
+    slower: Callable[[bool], dict[str, Any]] = lambda hit: {"cpu_mhz": 3000.0 / SLOWER} if hit else {}  # noqa: E731
+    assert straggler(slower, clock=None, job=SLOW_DEVICE).cause is None
+    assert "clock" in (straggler(slower, clock=1700.0 / SLOWER, job=SLOW_DEVICE).cause or "")
 
 
 def test_the_garbage_collector_is_the_cause_where_it_takes_the_time() -> None:

@@ -50,7 +50,7 @@ def live_run(
 
 
 def watch_until(
-    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 120.0, log: Path | None = None
+    observer: Observer, what: Callable[[Snapshot], object], deadline_s: float = 240.0, log: Path | None = None
 ) -> Snapshot:
     """Tick until `what` holds; fails with the last picture in words when the deadline passes."""
     until = time.monotonic() + deadline_s

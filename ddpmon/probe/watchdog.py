@@ -66,6 +66,7 @@ class Watchdog:
         now = monotonic()
         if self._recorder.last_step != self._step:  # finished, but not handed over before the next forward
             self._step, self._progress = self._recorder.last_step, now
+        self._graphs.inspect()
         replay_s = self._graphs.replay_s
         if self._recorder.paused:
             self._unpaused = now

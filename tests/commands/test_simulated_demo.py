@@ -24,7 +24,7 @@ from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import discover
 
 DEMO = (sys.executable, "-m", "ddpmon.cli", "demo", "--nproc=2")
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 Said = tuple[RunInfo, list[RankFrame], list[GpuFigures]]
 
 

@@ -23,7 +23,7 @@ from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, discover
 from tests.ranks import ROOT, Group, kill_family, running
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 STEPS = 4  # as in probe_stage
 
 

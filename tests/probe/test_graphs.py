@@ -135,6 +135,20 @@ def test_graphs_within_a_step_hide_no_stall(monkeypatch: pytest.MonkeyPatch) -> 
     assert frame.stall.graph_replay_s is None
 
 
+def test_one_graph_behind_a_long_compilation_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward compiles for a minute, replays its graph once, and compiles on."""
+    rank = Rank(monkeypatch)
+    rank.log.mark_as("forward")
+    for _ in range(60):
+        rank.turn(1.0)
+    rank.replay()
+    rank.turn(0.1)
+    frame = rank.turn(STALLED_S)
+    assert frame.state == "stalled"
+    assert frame.stall is not None
+    assert frame.stall.graph_replay_s is None
+
+
 def test_a_graph_captured_before_the_monitor_came_is_told_by_its_replays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(monkeypatch)
     replays(rank, int(PATIENCE_S) + 20)

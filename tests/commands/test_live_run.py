@@ -27,7 +27,7 @@ from tests.ranks import Group, running
 pytest.importorskip("torch")
 Done = subprocess.CompletedProcess[str]
 DDPMON = [sys.executable, "-m", "ddpmon.cli"]
-DELAY_MS = 250
+DELAY_MS = 500
 TRAINING = ["--steps=1000000", "--name=live", "--layers=2", f"--fault=input:rank=1,ms={DELAY_MS},from=20"]
 PATIENCE_S = 240.0
 
@@ -46,14 +46,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 
 def wait_for_the_straggler(group: Group, log: Path) -> None:
-    """Until `status` names the slow rank, and the steps that it shows are all slow ones."""
+    """Until `status` names the slow rank above all else, and the steps that it shows are all slow ones."""
     deadline, done = time.monotonic() + PATIENCE_S, ddpmon("--version")
     while time.monotonic() < deadline and group.poll() is None:
         done = ddpmon("status", "--json")
         if done.returncode == 0:
             seen = json.loads(done.stdout)
             inputs = [rank["phases_ms"]["input"] or 0.0 for rank in seen["ranks"]]
-            if stragglers(seen) and inputs[1] > DELAY_MS * 0.9:
+            if inputs[1] > DELAY_MS * 0.9 and any(each["severity"] == "critical" for each in stragglers(seen)):
                 return
         time.sleep(1.0)
     pytest.fail(f"no straggler: {done.stdout}{done.stderr}{log.read_text(errors='replace')[-3000:]}")

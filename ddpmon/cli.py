@@ -13,10 +13,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from ddpmon import __version__
+from ddpmon.commands.console import BROKEN, USAGE, leave, open_streams
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
-from ddpmon.commands.plain import leave, open_streams
 
-USAGE, BROKEN = 2, 70
 C = TypeVar("C", bound=Enum)
 N = TypeVar("N", int, float)
 _ANY = -math.inf

@@ -7,7 +7,8 @@ import socket
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.wording import clean, span
+from ddpmon.diagnose.wording import clean
+from ddpmon.format import age
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import discover, left_behind
@@ -38,7 +39,7 @@ def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
 def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
     """The state and the sentence of a run that is over and that its store remembers."""
     failed, mute = _failed(run), _mute(run)
-    when = f"{span(float(np.nanmin(ages)))} ago"
+    when = f"{age(float(np.nanmin(ages)))} ago"
     memory = "this is its last state, as the store keeps it"
     if failed:
         return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"

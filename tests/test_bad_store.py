@@ -14,11 +14,11 @@ pytest.importorskip("torch")
 from ddpmon import observe
 from ddpmon.commands.status_json import status_object
 from ddpmon.observe import Observer
+from ddpmon.report.verdicts import calm_sentence
 from ddpmon.schema import SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
-from ddpmon.tui.verdicts import calm_sentence
 from tests import ranks
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys

@@ -6,7 +6,7 @@ import importlib.util
 import time
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.plain import STDIN, STDOUT, complain, has_terminal, plain
+from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
 from ddpmon.commands.simulation import FOREIGN
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.diagnose.finding import Finding
@@ -22,7 +22,7 @@ LINE_EVERY_S = 3.0
 ONSET_TOLERANCE = 20
 LOG_LINES = 30
 GRACE_S = 1.0
-OK, FAILED, USAGE = 0, 1, 2
+FAILED = 1
 
 
 def demo(nproc: int, fault: str, steps: int | None, fake_gpus: int | None = None) -> int:
@@ -69,7 +69,7 @@ def _accompany(plan: Plan, training: Training) -> int:
 def _show(training: Training) -> int:
     """The dashboard at once: it waits for the ranks better than an empty terminal does."""
     from ddpmon.commands.awaited import Awaited
-    from ddpmon.commands.watch import NO_RUN, show_source
+    from ddpmon.commands.watch import show_source
 
     shown = show_source(Awaited(training))
     failed = FAILED if training.exit_code() else OK
@@ -115,7 +115,7 @@ def _described(named: Finding | None) -> str:
     if named is None:
         return "no straggler"
     ranks = ", ".join(map(str, named.ranks))
-    return f"rank {ranks}, {named.phase}, since step {named.since_step}: {plain(named.summary)}"
+    return f"rank {ranks}, {named.phase}, since step {named.since_step}: {printable(named.summary)}"
 
 
 def _is_right(slow_rank: int, phase: str, named: Finding) -> bool:

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.machine_json import Object
-from ddpmon.commands.plain import complain, plain
-from ddpmon.commands.status_json import dumps, finding_object
+from ddpmon.commands.status_json import finding_object
 from ddpmon.diagnose.finding import Finding, Severity, at_or_above
+from ddpmon.format import json_line
 from ddpmon.table.lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
 
 SCHEMA_VERSION = 1
-OK, FOUND, USAGE = 0, 1, 2
 
 
 def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool = False) -> int:
@@ -29,7 +29,7 @@ def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool
         complain(f"{table} cannot be read: {error.strerror or error}")
         return USAGE
     _complain_of_rows(verdict)
-    print(dumps(table_object(verdict)) if as_json else "\n".join(table_lines(verdict)))
+    print(json_line(table_object(verdict)) if as_json else "\n".join(table_lines(verdict)))
     return FOUND if fail_on is not None and _found(verdict, fail_on) else OK
 
 
@@ -72,16 +72,16 @@ def table_object(verdict: TableVerdict) -> Object:
 def table_lines(verdict: TableVerdict) -> Iterator[str]:
     """The verdict for a person: the findings that last, those that are over, and what to know of the table."""
     span = f"steps {verdict.first_step:,} to {verdict.last_step:,}"
-    yield plain(f"{verdict.source}: {verdict.ranks:,} rank{'s' if verdict.ranks != 1 else ''}, {span}")
+    yield printable(f"{verdict.source}: {verdict.ranks:,} rank{'s' if verdict.ranks != 1 else ''}, {span}")
     if not verdict.findings and verdict.enough:
         yield f"no finding in {verdict.compared:,} compared steps"
     for finding in verdict.findings:
         yield from _lines_of(finding)
-    yield from (f"note: {plain(note)}" for note in verdict.notes)
+    yield from (f"note: {printable(note)}" for note in verdict.notes)
 
 
 def _lines_of(finding: Finding) -> Iterator[str]:
     over = "" if finding.cleared_at_step is None else f", over by step {finding.cleared_at_step:,}"
-    yield f"{finding.severity}{over}: {plain(finding.summary)}"
+    yield f"{finding.severity}{over}: {printable(finding.summary)}"
     if finding.advice:
-        yield f"    {plain(finding.advice)}"
+        yield f"    {printable(finding.advice)}"

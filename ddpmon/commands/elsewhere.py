@@ -9,15 +9,15 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+from ddpmon.commands.console import NO_RUN, STDIN, has_terminal
 from ddpmon.commands.listing import Listed, read_listing
-from ddpmon.commands.plain import STDIN, has_terminal
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 
 LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
 MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
 _PIECE = 1 << 16
 Done = subprocess.CompletedProcess[bytes]
-NO_RUN, NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 3, 126, 127, 255
+NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 126, 127, 255
 
 
 def ssh_command(host: str, *options: str) -> list[str]:

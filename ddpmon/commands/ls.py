@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
-from ddpmon.commands.plain import complain, plain
+from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 
-OK, USAGE, NO_RUN = 0, 2, 3
 HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "to watch it")
 RIGHT = (2, 4, 5, 6)  # columns of numbers
 HOSTS_NAMED = 2
@@ -68,7 +67,7 @@ def _elsewhere(known: Sequence[Listed]) -> list[Listed]:
 
 def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:
     """The lines to print: aligned columns, then why a run could not be read."""
-    rows = [HEAD, *((*_cells(run), plain(command)) for run, command in zip(runs, commands, strict=True))]
+    rows = [HEAD, *((*_cells(run), printable(command)) for run, command in zip(runs, commands, strict=True))]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEAD) - 1)]
     for row in rows:
         cells = [
@@ -76,32 +75,25 @@ def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:
             for place, (cell, width) in enumerate(zip(row[:-1], widths, strict=True))
         ]
         yield "  ".join([*cells, row[-1]])
-    yield from (f"note: {plain(run.id)}: {plain(run.trouble)}" for run in runs if run.trouble)
+    yield from (f"note: {printable(run.id)}: {printable(run.trouble)}" for run in runs if run.trouble)
 
 
 def _cells(run: Listed) -> tuple[str, ...]:
     return (
-        plain(run.name or UNKNOWN),
-        plain(run.state or UNKNOWN),
+        printable(run.name or UNKNOWN),
+        printable(run.state or UNKNOWN),
         UNKNOWN if run.world_size is None else str(run.world_size),
         _hosts(run),
         UNKNOWN if run.step is None else f"{run.step:,}",
         UNKNOWN if run.step_ms is None else f"{run.step_ms:.1f}",
-        UNKNOWN if run.elapsed_s is None else _age(run.elapsed_s),
+        UNKNOWN if run.elapsed_s is None else age(run.elapsed_s),
     )
 
 
 def _hosts(run: Listed) -> str:
     if run.hosts is None:
-        return plain(run.host or UNKNOWN)
-    return plain(", ".join(run.hosts)) if len(run.hosts) <= HOSTS_NAMED else f"{len(run.hosts)} hosts"
-
-
-def _age(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(max(seconds, 0))} s"
+        return printable(run.host or UNKNOWN)
+    return printable(", ".join(run.hosts)) if len(run.hosts) <= HOSTS_NAMED else f"{len(run.hosts)} hosts"
 
 
 def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
@@ -112,4 +104,4 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
 def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
     """One line of ASCII, whatever a run calls itself."""
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
-    return json.dumps({"schema_version": SCHEMA_VERSION, "runs": rows}, allow_nan=False).replace("\x7f", "\\u007f")
+    return json_line({"schema_version": SCHEMA_VERSION, "runs": rows})

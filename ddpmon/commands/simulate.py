@@ -8,12 +8,12 @@ import shlex
 import signal
 from typing import NoReturn
 
-from ddpmon.commands.plain import complain
+from ddpmon.commands.console import OK, USAGE, complain
 from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
 
-OK, USAGE, FAILED = 0, 2, 3
+FAILED = 3
 
 
 def simulate(store: str | None, **options: object) -> int:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddpmon.commands.plain import plain
+from ddpmon.commands.console import printable
 from ddpmon.diagnose.finding import Finding
+from ddpmon.format import age
+from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
+from ddpmon.report.verdicts import calm_sentence, headline, standing
 from ddpmon.snapshot import Coverage, JobView, Ranks, RunView, Snapshot
-from ddpmon.tui.notable import notable
-from ddpmon.tui.text import age
-from ddpmon.tui.trace import collectives, fewer, frame_text, last_lines, main_stack
-from ddpmon.tui.verdicts import calm_sentence, headline, standing
 
 MAX_ROWS = 16
 MAX_HOSTS = 8
@@ -38,7 +38,7 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.run is not None:
         yield _headline(snapshot.run)
     if snapshot.link.state == "gone":
-        yield f"not live: {plain(snapshot.link.message)}"
+        yield f"not live: {printable(snapshot.link.message)}"
     yield from _verdicts(snapshot)
     yield figures_line(snapshot)
     yield _more_figures(snapshot.job)
@@ -48,19 +48,19 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
     yield from _hosts(snapshot)
-    yield from (f"note: {plain(notice)}" for notice in snapshot.notices)
+    yield from (f"note: {printable(notice)}" for notice in snapshot.notices)
 
 
 def verdict(snapshot: Snapshot) -> str:
     """The sentence that the dashboard has on top: the worst finding that lasts, or that there is none."""
     worst = headline(snapshot.findings)
-    return plain(worst.summary if worst else calm_sentence(snapshot))
+    return printable(worst.summary if worst else calm_sentence(snapshot))
 
 
 def figures_line(snapshot: Snapshot) -> str:
     """Where the run is and how fast, in one line."""
     job, step = snapshot.job, snapshot.run.step if snapshot.run else None
-    throughput = f"{_figure(job.throughput, 1)} {plain(job.throughput_unit)}"
+    throughput = f"{_figure(job.throughput, 1)} {printable(job.throughput_unit)}"
     last = age(snapshot.run.step_age_s if snapshot.run else None, "-")
     return (
         f"step {'-' if step is None else f'{step:,}'}   last step {last} ago   "
@@ -72,20 +72,20 @@ def figures_line(snapshot: Snapshot) -> str:
 def _headline(run: RunView) -> str:
     hosts = f"{len(run.nodes)} host{'s' if len(run.nodes) != 1 else ''}"
     elapsed = "" if run.elapsed_s is None else f"   {int(run.elapsed_s // 60)} min {int(run.elapsed_s % 60)} s"
-    return plain(
+    return printable(
         f"{run.name}   {run.state}   {run.world_size} ranks on {hosts}   {run.backend}{elapsed}   {run.source}"
     )
 
 
 def _verdicts(snapshot: Snapshot) -> Iterator[str]:
     if headline(snapshot.findings) is None:
-        yield plain(calm_sentence(snapshot))
+        yield printable(calm_sentence(snapshot))
     for finding in standing(snapshot.findings):
-        yield f"{finding.severity}: {plain(finding.summary)}"
+        yield f"{finding.severity}: {printable(finding.summary)}"
         if finding.advice:
-            yield f"    {plain(finding.advice)}"
+            yield f"    {printable(finding.advice)}"
         if snapshot.ranks is not None:
-            yield from (f"    {plain(line.expandtabs(2))}" for line in _trace(finding, snapshot.ranks))
+            yield from (f"    {printable(line.expandtabs(2))}" for line in _trace(finding, snapshot.ranks))
 
 
 def _trace(finding: Finding, ranks: Ranks) -> Iterator[str]:
@@ -129,10 +129,10 @@ def _dropped(records: int) -> str:
 
 def _hosts(snapshot: Snapshot) -> Iterator[str]:
     """A line for each host of which something stands out."""
-    said = [(node.host, notable(node, snapshot.ranks)) for node in snapshot.nodes]
+    said = [(node.host, summarise_host(node, snapshot.ranks)) for node in snapshot.nodes]
     loud = [(host, words) for host, words in said if words]
     for host, words in loud[:MAX_HOSTS]:
-        yield plain(f"{host or '-'}: {'; '.join(words)}")
+        yield printable(f"{host or '-'}: {'; '.join(words)}")
     if len(loud) > MAX_HOSTS:
         yield f"and {len(loud) - MAX_HOSTS} more hosts"
 
@@ -156,8 +156,8 @@ def _worst_first(ranks: Ranks) -> list[int]:
 def _row(ranks: Ranks, rank: int) -> list[str]:
     step = int(ranks.step[rank])
     figures = [_figure(getattr(ranks, column)[rank], digits) for _, column, digits in COLUMNS]
-    host = plain(ranks.host[rank])[:HOST_WIDTH] or "-"
-    return [str(rank), host, plain(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
+    host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
+    return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from ddpmon.commands.console import printable
 from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
-from ddpmon.commands.plain import plain
 from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -120,7 +120,7 @@ def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str
     fitting = runs if wanted is None else _fitting(runs, wanted)
     found = _only(fitting, where, options)
     if found is None:
-        others = f"; there are: {', '.join(plain(run.id) for run in runs[:8])}" if runs else ""
+        others = f"; there are: {', '.join(printable(run.id) for run in runs[:8])}" if runs else ""
         raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
     return found
 
@@ -142,7 +142,7 @@ def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | Non
         TargetError: there are several.
     """
     if len(runs) > 1:
-        lines = [f"  {options}{shlex.quote(run.id)}   {plain(_described(run))}" for run in runs]
+        lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
         raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
     return runs[0] if runs else None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.plain import STDIN, STDOUT, complain, has_terminal
+from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
 from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
     from ddpmon.tui.source import Source
 
-OK, USAGE, NO_RUN = 0, 2, 3
 _GC_THRESHOLDS = 20_000, 10, 20  # thousands of frames a second hold no cycles; the usual ones took a quarter of the CPU
 
 

@@ -11,7 +11,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
-from ddpmon.diagnose.wording import ms, pct, size
+from ddpmon.format import ms, pct, size
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of, phases_tell
-from ddpmon.diagnose.wording import ms, on_host, pct, stack_command
+from ddpmon.diagnose.wording import on_host, stack_command
+from ddpmon.format import ms, pct
 from ddpmon.run.model import Run
 
 _ADVICE = {

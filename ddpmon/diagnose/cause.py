@@ -10,7 +10,8 @@ from ddpmon.diagnose.clash.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.wording import ms, on_host
+from ddpmon.diagnose.wording import on_host
+from ddpmon.format import ms
 from ddpmon.run.model import Run
 
 _ORDER = (

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import does, span
+from ddpmon.diagnose.wording import does
+from ddpmon.format import age
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 _FIRST_FRAMES = 30  # a rank publishes once a second
@@ -99,7 +100,7 @@ def _finding(
     thinned = int(run.standing.thinned.sum())
     said = []
     if silent:
-        said.append(f"{does(silent, 'have')} not reported for {span(oldest_s)}")
+        said.append(f"{does(silent, 'have')} not reported for {age(oldest_s)}")
     if missing:
         said.append(
             f"{does(missing, 'have')} never reported, so a slowdown of the whole run or its network cannot be detected"

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, NewSteps, alive
-from ddpmon.diagnose.wording import ms, pct, who
+from ddpmon.diagnose.wording import who
+from ddpmon.format import ms, pct
 from ddpmon.run.model import Run
 from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import I64

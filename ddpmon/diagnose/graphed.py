@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.scene import PATIENCE_S
 from ddpmon.diagnose.waiting import in_named_phase
-from ddpmon.diagnose.wording import span, who
+from ddpmon.diagnose.wording import who
+from ddpmon.format import age
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
@@ -39,7 +40,7 @@ def find_graphed(run: Run, ages: NDArray[np.float64]) -> Finding | None:
     moving = all(replays(frame) or (frame.stall is not None and frame.stall.moves) for frame in frames)
     longest = max(replay_s(frame) or 0.0 for frame in frames)
     ranks = who([frame.rank for frame in frames]) if len(frames) < run.info.world_size else f"all {len(frames):,} ranks"
-    replay = f"{ranks} replay a CUDA graph" if moving else f"{ranks} have replayed no CUDA graph for {span(longest)}"
+    replay = f"{ranks} replay a CUDA graph" if moving else f"{ranks} have replayed no CUDA graph for {age(longest)}"
     return _finding(frames, f"not measured: a CUDA graph: {replay}, in which no step is seen", seconds, moving=moving)
 
 

@@ -9,7 +9,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import cost_of_steps
 from ddpmon.diagnose.steps import ends_of_blocks
-from ddpmon.diagnose.wording import pct
+from ddpmon.format import pct
 
 WINDOW = 50  # steps
 _EVERY = 10  # steps

@@ -8,7 +8,7 @@ from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.steps import ends_of_blocks
-from ddpmon.diagnose.wording import ms, pct
+from ddpmon.format import ms, pct
 
 WINDOW = 50
 _COST = 0.10

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.ratios import WINDOW
-from ddpmon.diagnose.wording import ms
+from ddpmon.format import ms
 from ddpmon.run.medians import median, middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64

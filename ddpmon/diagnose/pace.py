@@ -14,7 +14,7 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.shift import BASELINE, RISE, Shift
-from ddpmon.diagnose.wording import ms, pct
+from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES

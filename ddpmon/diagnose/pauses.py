@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.blame import advice_on
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, alive
-from ddpmon.diagnose.wording import clean, pct, span
+from ddpmon.diagnose.wording import clean
+from ddpmon.format import age, pct
 from ddpmon.run.marks import Pause
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
@@ -66,7 +67,7 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
     return Finding(
         kind="pause",
         severity="info",
-        summary=f"{clean(name, 40)} {where}: {span(newest.ms / 1e3)} at step {last:,} ({often})",
+        summary=f"{clean(name, 40)} {where}: {age(newest.ms / 1e3)} at step {last:,} ({often})",
         ranks=() if many else (newest.rank,),
         phase="other",
         since_step=min(on_record),
@@ -129,7 +130,7 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
     return Finding(
         kind="pause",
         severity="info",
-        summary=f"rank {rank} held the others up for {span(ms / 1e3)} at step {last:,} ({phase}){again}",
+        summary=f"rank {rank} held the others up for {age(ms / 1e3)} at step {last:,} ({phase}){again}",
         ranks=(rank,),
         nodes=() if state is None else (state.frame.host,),
         phase=phase,

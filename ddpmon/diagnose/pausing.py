@@ -10,7 +10,8 @@ from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.graphed import replays
 from ddpmon.diagnose.scene import Scene
 from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
-from ddpmon.diagnose.wording import clean, does, place, span, stack_command, stack_text, who
+from ddpmon.diagnose.wording import clean, does, place, stack_command, stack_text, who
+from ddpmon.format import age
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES, RankFrame
 
@@ -67,7 +68,7 @@ def find_apart(scene: Scene) -> Finding | None:
     return Finding(
         kind="pause",
         severity="info",
-        summary=f"no gradient reduction for {span(scene.seconds)}, although {go} from phase to phase (now {now}): "
+        summary=f"no gradient reduction for {age(scene.seconds)}, although {go} from phase to phase (now {now}): "
         f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",
         since_step=scene.held + 1,
         evidence={"seconds": scene.seconds, "waiting": len(scene.waiting()), "name": now},
@@ -128,7 +129,7 @@ def _describe(run: Run, scene: Scene, busy: Sequence[int], *, named: bool, over:
     return Finding(
         kind="pause" if severity == "info" else "hang",
         severity=severity,
-        summary=f"{does(busy, 'have')} been {doing} for {span(seconds)}{f', at {where}' if where else ''}; {rest}",
+        summary=f"{does(busy, 'have')} been {doing} for {age(seconds)}{f', at {where}' if where else ''}; {rest}",
         ranks=tuple(busy) if waiting or over else (),
         nodes=tuple(sorted({frame.host for frame in frames})) if waiting or over else (),
         phase=None if not waiting else phase if compiling and phase in PHASES else "other",

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ddpmon.diagnose.flights import Odd
 from ddpmon.diagnose.scene import Scene
 from ddpmon.diagnose.waiting import WAITING, device_error, device_phase, is_broken, is_device_stuck
-from ddpmon.diagnose.wording import clean, does, place, span, who
+from ddpmon.diagnose.wording import clean, does, place, who
+from ddpmon.format import age
 from ddpmon.run.model import Run
 
 _DOING = {"exposed": "the gradient reduction", "barrier": "a collective"}
@@ -32,7 +33,7 @@ def path_sentence(scene: Scene, odd: Odd) -> str:
     elsewhere = f"{does(odd.ranks, 'are')} in {odd.theirs}{_at(scene, odd.ranks)}"
     them = f"{does(odd.others, 'are')} in {odd.operation}{_at(scene, odd.others)}"
     end = f"{who(odd.ranks)} took another path" if odd.certain else "the groups disagree, and which is wrong is unknown"
-    return f"for {span(scene.seconds)}, {elsewhere}, but {them}: {end}"
+    return f"for {age(scene.seconds)}, {elsewhere}, but {them}: {end}"
 
 
 def nobody(run: Run, scene: Scene) -> str:
@@ -45,14 +46,14 @@ def nobody(run: Run, scene: Scene) -> str:
     if scene.waiting():
         where = operation_of_most(scene) or " and ".join(sorted(phases_of(phases)))
         return (
-            f"{everybody}{missing} {have} waited in {where} for {span(scene.seconds)}: no single rank is to blame"
+            f"{everybody}{missing} {have} waited in {where} for {age(scene.seconds)}: no single rank is to blame"
             f"{_on_devices(scene)}"
         )
     where = ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases.most_common(4))
     where = clean(next(iter(phases)), 40) if len(phases) == 1 else where
     nobody = "" if len(scene.going) == 1 else ": no rank waits for another"
     said = f"{everybody}{missing} in {where}{_at(scene)}{nobody}{_on_devices(scene)}"
-    return f"no step has finished for {span(scene.seconds)}: {said}"
+    return f"no step has finished for {age(scene.seconds)}: {said}"
 
 
 def _on_devices(scene: Scene) -> str:
@@ -90,7 +91,7 @@ def standing(scene: Scene, ranks: Sequence[int]) -> str:
     if is_device_stuck(frame) or device_error(frame):
         return _device_standing(scene, ranks)
     phase, at = clean(scene.going[ranks[0]].phase, 40), _at(scene, ranks)
-    return f"{does(ranks, 'have')} been stuck in {phase} for {span(scene.seconds)}{',' if at else ''}{at}"
+    return f"{does(ranks, 'have')} been stuck in {phase} for {age(scene.seconds)}{',' if at else ''}{at}"
 
 
 def _device_standing(scene: Scene, ranks: Sequence[int]) -> str:
@@ -100,9 +101,9 @@ def _device_standing(scene: Scene, ranks: Sequence[int]) -> str:
     if is_broken(frame):
         found = f"{whose} cannot go on: error {clean(device_error(frame), 60)}"
     elif device_error(frame):
-        return f"{whose} {have} not answered, and no step has finished for {span(scene.seconds)}"
+        return f"{whose} {have} not answered, and no step has finished for {age(scene.seconds)}"
     else:
-        found = f"{whose} {have} been stuck in {device_phase(frame)} for {span(scene.seconds)}"
+        found = f"{whose} {have} been stuck in {device_phase(frame)} for {age(scene.seconds)}"
     return f"{found} (the CPU is in {host}{_at(scene, ranks)})"
 
 

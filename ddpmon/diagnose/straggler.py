@@ -14,7 +14,8 @@ from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.ratios import WINDOW, onset
 from ddpmon.diagnose.steady import SteadyRule
-from ddpmon.diagnose.wording import does, ms, pct
+from ddpmon.diagnose.wording import does
+from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64

@@ -23,7 +23,8 @@ from ddpmon.diagnose.standstill import (
 )
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
 from ddpmon.diagnose.waiting import JUST_CAME_S, device_error, device_phase, is_device_stuck
-from ddpmon.diagnose.wording import clean, does, on_host, span, stack_command, stack_text
+from ddpmon.diagnose.wording import clean, does, on_host, stack_command, stack_text
+from ddpmon.format import age
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
 
@@ -100,7 +101,7 @@ def _hang(run: Run, scene: Scene) -> Finding:
     silent = scene.missing()
     if silent:
         where, waits = clean(scene.silent[silent[0]].phase, 40), waiters(scene)
-        sentence = f"{does(silent, 'have')} fallen silent in {where}; no step has finished for {span(scene.seconds)}"
+        sentence = f"{does(silent, 'have')} fallen silent in {where}; no step has finished for {age(scene.seconds)}"
         return _finding(run, scene, silent, f"{sentence}; {waits}" if waits else sentence)
     odd, proven = find_odd(scene.going), scene.waits.proven
     if odd is not None and odd.certain and (odd.absent or not proven):

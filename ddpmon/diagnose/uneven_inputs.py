@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.scene import Scene
-from ddpmon.diagnose.wording import does, span, who
+from ddpmon.diagnose.wording import does, who
+from ddpmon.format import age
 from ddpmon.run.model import SILENT_S, Run
 
 _ADVICE = (
@@ -31,7 +32,7 @@ def find_uneven(scene: Scene) -> Finding | None:
         kind="uneven_inputs",
         severity="critical",
         summary=f"{who(dry)} {done} after step {step:,}; {does(others, 'have')} waited for {_it(dry)} at step "
-        f"{step + 1:,} for {span(scene.seconds)}{ending if gone else ''}",
+        f"{step + 1:,} for {age(scene.seconds)}{ending if gone else ''}",
         ranks=tuple(dry),
         since_step=step + 1,
         cost_pct=100.0,

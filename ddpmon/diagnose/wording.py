@@ -42,36 +42,6 @@ def does(ranks: Sequence[int], verb: str) -> str:
     return f"{who(ranks)} {single if len(ranks) == 1 else verb}"
 
 
-def span(seconds: float) -> str:
-    """0.8 s, 45 s, 12 min, 3 h."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
-
-
-def ms(duration: float) -> str:
-    """A duration in ms: 0.35 ms, 17.8 ms, 4.05 s."""
-    if not abs(duration) < 999.5:
-        return f"{duration / 1e3:.3g} s" if abs(duration) < 999_500 else f"{duration / 1e3:,.0f} s"
-    return f"{duration:.3g} ms"
-
-
-def pct(share: float) -> str:
-    """A share in percent, without its sign: 0, <0.1, 2.6, 17, 100."""
-    if 0 < share < 0.1:
-        return "<0.1"
-    return f"{share:.1f}" if 0 < abs(share) < 9.95 else f"{share:.0f}"
-
-
-def size(count: float) -> str:
-    """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB."""
-    if abs(count) < 999.5 * 2**20:
-        return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
-    return f"{count / 2**30:,.1f} GiB"
-
-
 def cores(cpu_pct: float, total: int | None) -> str:
     """How much CPU something takes: 60 % of a core, 1.9 of 4 cores, 118 of 128 cores.
 

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.theme import Theme
 from textual.timer import Timer
 
+from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.driver import SteadyDriver
 from ddpmon.tui.look import Look, make_look
@@ -27,7 +28,6 @@ from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.source import Source
-from ddpmon.tui.summary import summary_line
 from ddpmon.tui.terminal import is_remote, own_terminal
 from ddpmon.tui.themes import DARK_THEME, LIGHT_THEME
 from ddpmon.tui.widgets.rank_table import RankTable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
@@ -88,3 +89,15 @@ def wrap(text: str, width: int) -> list[str]:
         else:
             lines.extend(chop_cells(word, max(width, 1)))
     return lines or [""]
+
+
+def clip(text: str, width: int, more: str = "…") -> str:
+    """Cut text to `width` cells, ending in `more` where something was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - len(more), 0)) + more[: max(width, 0)]
+
+
+def left(text: str, width: int, more: str = "…") -> str:
+    """Text cut or padded at the right to exactly `width` cells."""
+    return set_cell_size(clip(text, width, more), max(width, 0))

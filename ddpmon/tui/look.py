@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from rich.style import Style
 
+from ddpmon.format import clean
 from ddpmon.schema import PHASES
-from ddpmon.tui.text import clean
 
 
 @dataclass(frozen=True, slots=True)

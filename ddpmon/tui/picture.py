@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ddpmon.format import age, count
 from ddpmon.snapshot import Link, Snapshot
 from ddpmon.tui.look import Look
-from ddpmon.tui.text import age, count
 
 NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, taken_monotonic=0.0)
 

@@ -12,10 +12,10 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.freeze import freeze_nodes, freeze_ranks
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
+from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.hosts import gpu_states
 from ddpmon.run.model import Run
 from ddpmon.tui.draw.host import host_lines
-from ddpmon.tui.hosts import gpu_states
-from ddpmon.tui.notable import notable
 from ddpmon.tui.picture import Picture
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
@@ -40,7 +40,7 @@ def seen(figures: HostFigures, gpus: list[GpuFigures], held: int | None = 20 * G
         said = judge(run, run.ages(float(tick)))
     ranks = freeze_ranks(run, run.ages(4.0), np.empty(0, np.int64))
     (node,) = freeze_nodes(run, 4.0)
-    return [found.kind for found in open_findings(said)], notable(node, ranks)
+    return [found.kind for found in open_findings(said)], summarise_host(node, ranks)
 
 
 def gpu(*processes: GpuProcess, used: int = 21 * GB) -> list[GpuFigures]:
@@ -110,5 +110,5 @@ def test_a_launcher_and_a_monitor_are_called_by_their_names() -> None:
     lines = [line.split() for line in text_of(host_lines(Picture(shown, LOOKS["ascii"]), 0, 120))]
     assert ["launcher", str(parent)] in [line[:2] for line in lines]
     assert ["monitor", "8124"] in [line[:2] for line in lines]
-    assert notable(shown.nodes[0], shown.ranks) == []
+    assert summarise_host(shown.nodes[0], shown.ranks) == []
     assert gpu_states(shown.ranks, shown.nodes[0])[0].strangers == []

@@ -10,6 +10,8 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, Process
+from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.hosts import gpu_remarks, gpu_states, is_spinning, number_span, rank_span
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host import host_lines
@@ -18,8 +20,6 @@ from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.meter import meter
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.table import TableView
-from ddpmon.tui.hosts import gpu_remarks, gpu_states, is_spinning, number_span, rank_span
-from ddpmon.tui.notable import notable
 from ddpmon.tui.picture import Picture
 from tests.tui.made_hosts import GB, STRANGER
 from tests.tui.made_runs import Made, snapshot
@@ -89,8 +89,8 @@ def test_many_strangers_and_those_not_listed_are_counted() -> None:
     made = with_gpu(CALM, 2, processes=[*ours, *others], process_count=40)
     assert remarks(made, 2) == ["5 foreign processes"]
     assert "    2  and 34 more" in section(said(made), "on the GPUs")
-    assert "GPU 2: foreign process pid 9000 (eve, x)" in notable(made.nodes[0], made.ranks)[0]
-    assert "2 more foreign processes" in notable(made.nodes[0], made.ranks)[0]
+    assert "GPU 2: foreign process pid 9000 (eve, x)" in summarise_host(made.nodes[0], made.ranks)[0]
+    assert "2 more foreign processes" in summarise_host(made.nodes[0], made.ranks)[0]
 
 
 def test_two_ranks_on_one_gpu_are_named_together() -> None:
@@ -179,7 +179,7 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
     assert "held by pid 777 (bob, python serve.py)" in places[-1]
     assert said(CALM)[1] == " * nothing was found about this host"
-    assert notable(CALM.nodes[0], CALM.ranks) == []
+    assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 
 def test_a_host_of_which_nothing_is_known_is_dashes() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import ProcessFigures
+from ddpmon.report.summary import summary_line
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
 from ddpmon.tui.draw.bands import share_out
@@ -24,7 +25,6 @@ from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.waiting import waiting_lines
 from ddpmon.tui.look import LEVELS
 from ddpmon.tui.picture import NOTHING_YET, Picture, notice
-from ddpmon.tui.summary import summary_line
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from ddpmon.parts import NO_ANSWER, Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, shortened, shortened_place
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.stack import failure_lines, stall_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.trace import collectives, fewer, frame_text, last_lines, shortened, shortened_place
 from tests.tui.made_runs import FAILED, FAILURE, HANG, STALL, Made, snapshot
 from tests.tui.test_drawing import LOOKS, SIZES, text_of
 

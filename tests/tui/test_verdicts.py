@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.draw.header import verdict_lines
 from ddpmon.tui.picture import NOTHING_YET, Picture
-from ddpmon.tui.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 

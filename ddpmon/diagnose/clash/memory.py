@@ -8,7 +8,8 @@ from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import named, size, span, who
+from ddpmon.diagnose.wording import named, who
+from ddpmon.format import age, size
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
@@ -117,7 +118,7 @@ def _growing(host: Host, view: View) -> list[Sign]:
         leak = view.leaks.get(rank)
         if leak is None:
             continue
-        said = f"grows by {size(leak.bytes_s)}/s, so the memory is full in {span(leak.left_s)}"
+        said = f"grows by {size(leak.bytes_s)}/s, so the memory is full in {age(leak.left_s)}"
         signs.append(
             Sign(
                 kind="memory_pressure",

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign, culprit, labels
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import does, is_host_name, on_host, size, who
+from ddpmon.diagnose.wording import does, is_host_name, on_host, who
+from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 

@@ -9,7 +9,8 @@ import numpy as np
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import Sign
 from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean, on_host, size
+from ddpmon.diagnose.wording import clean, on_host
+from ddpmon.format import size
 from ddpmon.lately import Lately
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read

@@ -6,14 +6,14 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import count, figure, tick
+from ddpmon.report.verdicts import median_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, RankDetail
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.look import Look, ink
-from ddpmon.tui.text import count, figure, tick
-from ddpmon.tui.verdicts import median_of
 
 LOWER = " ▁▂▃▄▅▆▇"
 MEDIAN = "▁─▔"  # the line low, in the middle or high in its cell

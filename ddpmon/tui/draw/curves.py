@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ddpmon.format import figure, known
 from ddpmon.snapshot import Series
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import figure, known
 
 
 def plots_stacked(picture: Picture, width: int, height: int) -> list[Line]:

@@ -8,6 +8,8 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.format import figure
+from ddpmon.report.verdicts import naming
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, RankDetail, Ranks
 from ddpmon.tui.draw.band import MARGIN, band_lines
@@ -16,11 +18,9 @@ from ddpmon.tui.draw.identity import identity_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.draw.stack import failure_lines, other_threads, stall_lines
-from ddpmon.tui.lines import Line, fit, fit_all, width_of, wrap
+from ddpmon.tui.lines import Line, clip, fit, fit_all, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import clip, figure
-from ddpmon.tui.verdicts import naming
 
 RESOURCES = (
     ("cpu", "%", "cpu_pct", 1.0),

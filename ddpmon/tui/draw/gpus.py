@@ -9,14 +9,14 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.format import figure
 from ddpmon.machine import GpuFigures
+from ddpmon.report.hosts import GpuState, Level, Remark, gpu_remarks
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.meter import FAINT, STRONG, USUAL, meter
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.hosts import GpuState, Level, Remark, gpu_remarks
-from ddpmon.tui.lines import Line, cut, fit
+from ddpmon.tui.lines import Line, clip, cut, fit
 from ddpmon.tui.look import Look
-from ddpmon.tui.text import clip, figure
 
 REMARK_LEAST, REMARK_MOST = 17, 30
 LEAD = 12  # glyph, index, ranks

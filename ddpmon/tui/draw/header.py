@@ -6,12 +6,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.format import age, clock, count, figure, known, plural
+from ddpmon.report.verdicts import calm_sentence, headline, is_broken, is_even, standing
 from ddpmon.snapshot import Coverage, JobView, RunView, Snapshot
-from ddpmon.tui.lines import Line, fit, joined, spread, width_of, wrap
+from ddpmon.tui.lines import Line, clip, fit, joined, spread, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture, notice
-from ddpmon.tui.text import age, clip, clock, count, figure, known, plural
-from ddpmon.tui.verdicts import calm_sentence, headline, is_broken, is_even, standing
 
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
+from ddpmon.format import count, figure
+from ddpmon.report.verdicts import marked_ranks, onsets
 from ddpmon.snapshot import Heat, Ints
 from ddpmon.tui.draw.bands import Bands, share_out
 from ddpmon.tui.draw.order import matching
@@ -17,8 +19,6 @@ from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.look import LEVELS, Look, ink
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import count, figure
-from ddpmon.tui.verdicts import marked_ranks, onsets
 
 MISSING = 255
 STRIDES: tuple[int, ...] = (*range(1, 13), 15, 20, 25, 30, 40, 50, 100)

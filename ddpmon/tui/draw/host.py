@@ -5,20 +5,20 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.format import age, amount, figure, plural
 from ddpmon.machine import HostFigures
+from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent
+from ddpmon.report.hosts import gpu_states, ours_of, rank_span
+from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpus import gpu_lines
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import paragraph
 from ddpmon.tui.draw.places import place_lines, unread_lines
 from ddpmon.tui.draw.processes import cpu_user_lines, gpu_process_lines
-from ddpmon.tui.hosts import gpu_states, ours_of, rank_span
 from ddpmon.tui.lines import Line, cut, fit, joined, width_of
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import host_words, known_sum, memory_pct, received, sent
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import age, amount, figure, plural
-from ddpmon.tui.verdicts import about_host, marked_ranks
 
 SENTENCES = 3
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from rich.segment import Segment
 
+from ddpmon.format import age, amount, figure
+from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent
+from ddpmon.report.hosts import GpuState, gpu_remarks, gpu_states, rank_span
+from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpus import gpu_glyph, share_of
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.meter import STRONG, USUAL, meter
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.table import HEAD, TableView
-from ddpmon.tui.hosts import GpuState, gpu_remarks, gpu_states, rank_span
-from ddpmon.tui.lines import Line, fit, fit_all, width_of
+from ddpmon.tui.lines import Line, clip, fit, fit_all, left, width_of
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import host_words, known_sum, memory_pct, notable, received, sent
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import age, amount, clip, figure, left
-from ddpmon.tui.verdicts import marked_hosts, marked_ranks
 
 ORDERS = {"worst": "the worst first", "node": "in node order"}
 BAR_LEAST, WITH_NUMBER, WITH_POWER, CELL_MOST = 2, 9, 14, 24
@@ -148,7 +148,7 @@ class _Page:
         if old:
             return [Segment(f" no word for {age(node.age_s, look.unknown)}", look.accent)]
         if not states:
-            words = "; ".join(notable(node, self.snapshot.ranks))
+            words = "; ".join(summarise_host(node, self.snapshot.ranks))
             room = self.width - self.sheet.lead - 1
             return [Segment(" " + clip(look.clean(words), room - 1, look.glyphs.more), look.accent)] if words else []
         line = [segment for state in states[: self.sheet.gpus] for segment in self._gpu(state)]

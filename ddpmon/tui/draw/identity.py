@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from rich.segment import Segment
 
+from ddpmon.format import age, amount, count, figure, plural
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.snapshot import Ranks, Snapshot
-from ddpmon.tui.lines import Line, fit, joined, spread, width_of
+from ddpmon.tui.lines import Line, clip, fit, joined, spread, width_of
 from ddpmon.tui.look import Look
-from ddpmon.tui.text import age, amount, clip, count, figure, plural
 
 CPUS_MOST = 24  # cells of a list of CPUs
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.report.verdicts import marked_hosts, marked_ranks, standing
 from ddpmon.snapshot import Ints, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
-from ddpmon.tui.verdicts import marked_hosts, marked_ranks, standing
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of a step, so that calm rows do not jump

@@ -5,9 +5,8 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.lines import Line, clip, fit, wrap
 from ddpmon.tui.look import Look
-from ddpmon.tui.text import clip
 
 
 def title(name: str, remark: str, width: int, look: Look) -> Line:

@@ -7,15 +7,15 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.wording import named, pct
+from ddpmon.diagnose.wording import named
+from ddpmon.format import amount, figure, pct
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
+from ddpmon.report.host_summary import free_share, is_tight
+from ddpmon.report.hosts import number_span
 from ddpmon.snapshot import NodeView
 from ddpmon.tui.draw.panel import paragraph, title
-from ddpmon.tui.hosts import number_span
-from ddpmon.tui.lines import Line
+from ddpmon.tui.lines import Line, left
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import free_share, is_tight
-from ddpmon.tui.text import amount, figure, left
 
 NAME = 18
 UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")

@@ -9,12 +9,12 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import count, tick
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.canvas import blank_dots, codes, fill
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.look import Look
-from ddpmon.tui.text import count, tick
 
 GUTTER = 7
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series

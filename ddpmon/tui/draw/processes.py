@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
+from ddpmon.format import amount, figure
 from ddpmon.machine import GpuProcess, HostProcess, Process
+from ddpmon.report.host_summary import is_hog
+from ddpmon.report.hosts import GpuState, number_span, whose
 from ddpmon.run.ours import Ours
 from ddpmon.tui.draw.panel import paragraph, title
-from ddpmon.tui.hosts import GpuState, number_span, whose
-from ddpmon.tui.lines import Line, cut, fit
+from ddpmon.tui.lines import Line, cut, fit, left
 from ddpmon.tui.look import Look
-from ddpmon.tui.notable import is_hog
-from ddpmon.tui.text import amount, figure, left
 
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10

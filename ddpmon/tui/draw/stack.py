@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from ddpmon.format import age, count
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
-from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, fit, wrap
-from ddpmon.tui.look import Look
-from ddpmon.tui.text import age, clip, count, left
-from ddpmon.tui.trace import (
+from ddpmon.report.trace import (
     collectives,
     device,
     failure_text,
@@ -23,6 +20,9 @@ from ddpmon.tui.trace import (
     shortened,
     shortened_place,
 )
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, clip, fit, left, wrap
+from ddpmon.tui.look import Look
 
 MESSAGE_ROWS = 3
 PLACE_SHARE = 0.55  # of the width at most: the rest is for the source

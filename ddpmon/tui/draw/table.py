@@ -9,17 +9,17 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.format import age, figure, known
+from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, sheet
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import age, figure, known, left
-from ddpmon.tui.verdicts import marked_ranks
 
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings

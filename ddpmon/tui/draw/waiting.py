@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import age
 from ddpmon.tui.lines import Line, fit, fit_all, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
-from ddpmon.tui.text import age
 
 TITLES = {
     "waiting": "waiting for a run",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from ddpmon.diagnose.wording import pct, size
+from ddpmon.format import figure, pct, size
 from ddpmon.schema import PHASES
-from ddpmon.tui.text import figure
 
 Evidence = Mapping[str, float | int | str]
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.diagnose.wording import cores, named, size
+from ddpmon.diagnose.wording import cores, named
+from ddpmon.format import size
 from ddpmon.machine import Disk, HostFigures, HostProcess
+from ddpmon.report.hosts import FOREIGN, gpu_remarks, gpu_states, ours_of
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks
-from ddpmon.tui.hosts import FOREIGN, gpu_remarks, gpu_states, ours_of
 
 STEAL_PCT = 5.0
 
 
-def notable(node: NodeView, ranks: Ranks | None) -> list[str]:
+def summarise_host(node: NodeView, ranks: Ranks | None) -> list[str]:
     """Short clauses, not cleaned: the GPUs first, then the host. Empty when nothing stands out."""
     return [*_on_gpus(node, ranks), *host_words(node.figures), *_hogs(node, ranks)]
 

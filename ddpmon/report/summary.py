@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ddpmon.format import clean, clock, count, figure
+from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.text import clean, clock, count, figure
-from ddpmon.tui.verdicts import calm_sentence, headline
 
 
 def summary_line(snapshot: Snapshot) -> str:

@@ -1,11 +1,11 @@
-"""Text for a fixed grid: clean foreign strings, numbers of three significant digits, ages, clocks."""
+"""Numbers and foreign text as they are shown: figures, sizes, durations, shares, ages, clocks, one line of JSON."""
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
-
-from rich.cells import cell_len, set_cell_size
+from typing import Any
 
 UNKNOWN = "–"
 _ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "°": "", "≥": ">=", "≤": "<=", "’": "'"}
@@ -28,18 +28,6 @@ def _gap(char: str) -> str:
 def known(value: float | None) -> bool:
     """Whether a figure is there at all: not None, not NaN, not infinite."""
     return value is not None and math.isfinite(value)
-
-
-def clip(text: str, width: int, more: str = "…") -> str:
-    """Cut text to `width` cells, ending in `more` where something was cut."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(width - len(more), 0)) + more[: max(width, 0)]
-
-
-def left(text: str, width: int, more: str = "…") -> str:
-    """Text cut or padded at the right to exactly `width` cells."""
-    return set_cell_size(clip(text, width, more), max(width, 0))
 
 
 def figure(value: float | None, unknown: str = UNKNOWN) -> str:
@@ -89,6 +77,27 @@ def amount(size: float | None, unknown: str = UNKNOWN) -> str:
     return f"{size:.0f} B"
 
 
+def ms(duration: float) -> str:
+    """A duration in ms: 0.35 ms, 17.8 ms, 4.05 s."""
+    if not abs(duration) < 999.5:
+        return f"{duration / 1e3:.3g} s" if abs(duration) < 999_500 else f"{duration / 1e3:,.0f} s"
+    return f"{duration:.3g} ms"
+
+
+def pct(share: float) -> str:
+    """A share in percent, without its sign: 0, <0.1, 2.6, 17, 100."""
+    if 0 < share < 0.1:
+        return "<0.1"
+    return f"{share:.1f}" if 0 < abs(share) < 9.95 else f"{share:.0f}"
+
+
+def size(count: float) -> str:
+    """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB."""
+    if abs(count) < 999.5 * 2**20:
+        return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
+    return f"{count / 2**30:,.1f} GiB"
+
+
 def age(seconds: float | None, unknown: str = UNKNOWN) -> str:
     """How old: 0.4 s, 12 s, 3 min, 2 h, 5 d."""
     if seconds is None or not math.isfinite(seconds):
@@ -115,3 +124,12 @@ def clock(seconds: float | None, unknown: str = "--:--:--") -> str:
 def plural(number: int, noun: str) -> str:
     """1 rank, 8 ranks."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def json_line(value: Any) -> str:
+    """One line of ASCII: what a run calls itself cannot reach a terminal as an escape code.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    return json.dumps(value, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")

@@ -8,7 +8,9 @@ import os
 import sys
 from typing import Any, NoReturn
 
-NOT_WRITTEN, READER_GONE = 4, 141  # the latter is what a shell reports of a process that SIGPIPE has ended
+# Exit codes: done; found what --fail-on asks for; wrong usage; no run can be read; the output cannot be written; a
+# fault of ddpmon itself; and what a shell reports of a process that SIGPIPE has ended.
+OK, FOUND, USAGE, NO_RUN, NOT_WRITTEN, BROKEN, READER_GONE = 0, 1, 2, 3, 4, 70, 141
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 

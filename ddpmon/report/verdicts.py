@@ -10,8 +10,8 @@ import numpy as np
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
 from ddpmon.diagnose.steady import ENOUGH
 from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.format import count
 from ddpmon.snapshot import NodeView, Ranks, Snapshot
-from ddpmon.tui.text import count
 
 STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
 BROKEN = {*STOPPED, "nonfinite_loss", "gpu_errors"}

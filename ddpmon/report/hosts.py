@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpmon.diagnose.wording import size
+from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
 from ddpmon.run.ours import Ours, owner_of

@@ -54,7 +54,7 @@ def has_terminal(*numbers: int) -> bool:
     return all(os.isatty(number) for number in numbers)
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """The text with everything unprintable (control characters, escape codes, direction marks) made visible."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 def complain(message: str) -> None:
     """Say on stderr, line by line, what went wrong."""
     for line in message.splitlines():
-        print(f"ddpmon: {plain(line)}", file=sys.stderr)
+        print(f"ddpmon: {printable(line)}", file=sys.stderr)
 
 
 def leave(code: int) -> NoReturn:

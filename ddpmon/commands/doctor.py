@@ -31,6 +31,6 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> int:
     if as_json:
         print(json_line(as_object(hosts, checks)), flush=True)
     else:
-        print("\n".join(map(plain, as_lines(hosts, checks))), flush=True)
+        print("\n".join(map(printable, as_lines(hosts, checks))), flush=True)
     code = worst(checks)
     return OK if place.launched and code == WARNINGS else code

@@ -6,7 +6,7 @@ from ddpmon.checkup.gather import UnreachableError, gather
 from ddpmon.checkup.place import find_place
 from ddpmon.checkup.report import as_lines, as_object, examine, worst
 from ddpmon.checkup.survey import survey
-from ddpmon.commands.console import complain
+from ddpmon.commands.console import complain, printable
 from ddpmon.format import json_line
 
 OK, WARNINGS, WILL_FAIL = 0, 1, 2

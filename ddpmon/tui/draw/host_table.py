@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.segment import Segment
 
 from ddpmon.format import age, amount, figure
-from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent
+from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.hosts import GpuState, gpu_remarks, gpu_states, rank_span
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot

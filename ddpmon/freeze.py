@@ -13,7 +13,7 @@ from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
 from ddpmon.run.recent import RECENT
-from ddpmon.run.workmap import STEPS as HEAT_STEPS
+from ddpmon.run.recent import STEPS as HEAT_STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import (
     Coverage,

@@ -10,7 +10,7 @@ from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
-    from ddpmon.tui.source import Source
+    from ddpmon.tui.reader import Source
 
 _GC_THRESHOLDS = 20_000, 10, 20  # thousands of frames a second hold no cycles; the usual ones took a quarter of the CPU
 

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures
 from ddpmon.run.doubles import Doubles
-from ddpmon.run.instances import Instances
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.recent import Recent
+from ddpmon.run.ours import Instances
+from ddpmon.run.recent import Recent, WorkMap
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
 from ddpmon.run.standing import Standing
-from ddpmon.run.workmap import WorkMap
 from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from ddpmon.machine import GpuFigures, HostFigures, Process
@@ -52,3 +52,16 @@ class Ours:
         told: list[Process] = [each.process for each in self._figures.processes]
         told += [each.process for gpu in self._gpus for each in gpu.processes or ()]
         return {parent for process in told if process.pid in self.pids for parent in process.parents}
+
+
+class Instances:
+    """The MIG instances among some GPUs."""
+
+    def __init__(self, gpus: Iterable[GpuFigures]) -> None:
+        parts = [gpu for gpu in gpus if gpu.board is not None]
+        self._spelt = {f"GPU-{gpu.uuid.removeprefix('MIG-')}": gpu.uuid for gpu in parts}
+        self._used = {(gpu.board, on.process.pid): gpu.uuid for gpu in parts for on in gpu.processes or ()}
+
+    def of(self, uuid: str, pid: int) -> str:
+        """The UUID, as NVML has it, of what a rank calls `uuid`; of a board, that of the instance that `pid` is on."""
+        return self._spelt.get(uuid) or self._used.get((uuid, pid)) or uuid

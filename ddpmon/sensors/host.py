@@ -3,13 +3,117 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from ddpmon.machine import HostFigures
-from ddpmon.sensors.cpu import CpuSensor, numa_nodes
-from ddpmon.sensors.memory import SwapIn, read_memory
+from ddpmon.machine import HostFigures, Pressure
 from ddpmon.sensors.network import NicSensor, Retransmits
-from ddpmon.sensors.pressure import PressureSensor
-from ddpmon.sensors.reading import Readings
+from ddpmon.sensors.reading import NotYet, Rate, Readings, clean, read_file, read_table
+
+_FIGURES = {
+    "cpu": ("cpu", "some"),
+    "memory": ("memory", "some"),
+    "memory_full": ("memory", "full"),
+    "io": ("io", "some"),
+    "io_full": ("io", "full"),
+}
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NODES = Path("/sys/devices/system/node")
+_MOST_NODES = 64
+
+
+class PressureSensor:
+    """Reads the shares of the time since the reading before, from the totals: the kernel's own means lag behind."""
+
+    def __init__(self) -> None:
+        self._rates = {figure: Rate() for figure in _FIGURES}
+
+    def read(self) -> Pressure:
+        """The percent now.
+
+        Raises:
+            OSError: the kernel does not tell of pressure.
+            NotYet: this is the first reading.
+        """
+        totals = {resource: _totals(resource) for resource in ("cpu", "memory", "io")}
+        shares = {}
+        for figure, (resource, kind) in _FIGURES.items():
+            try:
+                shares[figure] = min(100.0, self._rates[figure](totals[resource][kind]) / 1e4)
+            except NotYet as missing:
+                reason = missing
+        if not shares:
+            raise reason
+        return Pressure(**shares)
+
+
+def _totals(resource: str) -> dict[str, int]:
+    """Microseconds in which some, or all, tasks have waited."""
+    lines = (line.split() for line in read_file(f"/proc/pressure/{resource}").splitlines())
+    return {line[0]: int(line[-1].partition("=")[2]) for line in lines}
+
+
+def read_memory() -> tuple[int, int, int]:
+    """Bytes of memory in use (without what could be reclaimed), in all, and of swap in use.
+
+    Raises:
+        OSError, KeyError: the kernel does not say.
+    """
+    table = read_table("/proc/meminfo")
+    total, swap = table["MemTotal"], table["SwapTotal"] - table["SwapFree"]
+    return (total - table["MemAvailable"]) << 10, total << 10, swap << 10
+
+
+class SwapIn:
+    """Reads what comes back from swap."""
+
+    def __init__(self) -> None:
+        self._rate = Rate()
+
+    def read(self) -> float:
+        """Bytes a second since the reading before.
+
+        Raises:
+            OSError, KeyError: the kernel does not say.
+            NotYet: this is the first reading.
+        """
+        return self._rate(read_table("/proc/vmstat")["pswpin"] * _PAGE)
+
+
+class CpuSensor:
+    """Reads how all CPUs together spent the time since the reading before."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float, float] | None = None
+
+    def read(self) -> tuple[float, float]:
+        """Percent busy here, and percent stolen by the hypervisor.
+
+        Raises:
+            NotYet: this is the first reading, or no time has passed.
+        """
+        import psutil
+
+        times = psutil.cpu_times()
+        idle, stolen = times.idle + times.iowait, times.steal
+        total = idle + stolen + times.user + times.nice + times.system + times.irq + times.softirq
+        before, self._before = self._before, (idle, stolen, total)
+        if before is None or total <= before[2]:
+            raise NotYet("read once so far")
+        passed = total - before[2]
+        stolen_share = max(0.0, stolen - before[1]) / passed
+        idle_share = max(0.0, idle - before[0]) / passed
+        return 100 * max(0.0, 1 - idle_share - stolen_share), 100 * stolen_share
+
+
+def numa_nodes() -> list[str]:
+    """Each NUMA node's CPUs as the kernel lists them, by number; empty for a node without any.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    folders = {int(folder.name[4:]): folder for folder in _NODES.glob("node[0-9]*")}
+    numbers = range(min(_MOST_NODES, max(folders, default=-1) + 1))
+    return [clean(read_file(str(folders[n] / "cpulist")).strip()) if n in folders else "" for n in numbers]
 
 
 class HostSensor:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from ddpmon.machine import Disk, GpuFigures, HostFigures, HostProcess, TakenPort
 from ddpmon.sensors.busiest import BusiestProcesses, only_ours
 from ddpmon.sensors.disks import FolderSensor
-from ddpmon.sensors.gpu import GpuSensor
-from ddpmon.sensors.gpu_bound import bounded
+from ddpmon.sensors.gpu import GpuSensor, bounded
 from ddpmon.sensors.guarded import Guarded
 from ddpmon.sensors.host import HostSensor
 from ddpmon.sensors.identity import Identities

@@ -17,19 +17,16 @@ from textual.timer import Timer
 
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.driver import SteadyDriver
-from ddpmon.tui.look import Look, make_look
+from ddpmon.tui.look import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture
-from ddpmon.tui.reader import Reader
+from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import View
 from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
-from ddpmon.tui.source import Source
-from ddpmon.tui.terminal import is_remote, own_terminal
-from ddpmon.tui.themes import DARK_THEME, LIGHT_THEME
+from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.widgets.rank_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rich.style import Style
+from textual.theme import Theme
 
 from ddpmon.format import clean
 from ddpmon.schema import PHASES
@@ -167,3 +168,22 @@ def _ramp(stops: tuple[str, ...]) -> tuple[str, ...]:
 def _mix(one: str, other: str, share: float) -> str:
     channels = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in channels)
+
+
+def _theme(name: str, palette: Palette, *, dark: bool) -> Theme:
+    return Theme(
+        name=name,
+        primary=palette.phases[2],
+        accent=palette.accent,
+        warning=palette.accent,
+        error=palette.broken,
+        foreground=palette.text,
+        background=palette.background,
+        surface=palette.raised,
+        panel=palette.raised,
+        dark=dark,
+    )
+
+
+DARK_THEME = _theme("ddpmon", DARK, dark=True)
+LIGHT_THEME = _theme("ddpmon-light", LIGHT, dark=False)

@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process
 from ddpmon.schema import MAX_FRAME_BYTES, NodeFrame, decode, encode
-from ddpmon.sensors.gpu_bound import bounded
+from ddpmon.sensors.gpu import bounded
 from tests.made_frames import node_frame
 
 LONG = "永" * 256

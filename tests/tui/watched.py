@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.app import WatchApp
+from ddpmon.tui.reader import Source
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.source import Source
 from tests.tui.made_runs import NOTES, Made, snapshot
 
 Act = Callable[["Watched"], Awaitable[None]]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from ddpmon.diagnose.clash.sign import Source
 from ddpmon.diagnose.wording import clean
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
-from ddpmon.run.instances import Instances
 from ddpmon.run.model import LOST_S, RankState
-from ddpmon.run.ours import Ours
+from ddpmon.run.ours import Instances, Ours
 from ddpmon.schema import NodeFrame, RankFrame
 
 _UNKNOWN = ProcessFigures()

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 
 import psutil
 
-from ddpmon.sensors.guarded import Guarded
 from ddpmon.sensors.process import ProcessSensor
-from ddpmon.sensors.sampler import Sampler
+from ddpmon.sensors.sampler import Guarded, Sampler
 
 SETTLE_S = 5.0
 

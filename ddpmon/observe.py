@@ -13,14 +13,14 @@ from dataclasses import replace
 import numpy as np
 from msgspec.structs import force_setattr
 
-from ddpmon import epitaph, freeze
-from ddpmon.choice import choose
+from ddpmon import freeze, run_end
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.lost import lost_ranks
 from ddpmon.diagnose.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, StepColumns, decode
+from ddpmon.select_run import select_run
 from ddpmon.snapshot import Link, RunState, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
@@ -115,9 +115,9 @@ class Observer:
         run, now = self._run, time.monotonic()
         assert run is not None  # it has just been read
         ages = run.ages(now)
-        over = epitaph.is_over(run, ages)
+        over = run_end.is_over(run, ages)
         if over and self._lasting:
-            self._ended, message = epitaph.remembered(run, ages)
+            self._ended, message = run_end.remembered(run, ages)
             self._link = Link("gone", message)
         else:
             self._link, self._ended = Link("live", self._news if now < self._news_until else ""), None
@@ -166,7 +166,7 @@ class Observer:
         """Read which run this is; a run that is not the one we know starts with a clean sheet."""
         known = self._run
         kept = known is not None and target.redis is not None and self._ended is None
-        info, self._passed_over = choose(store, target, known.info.run_id if known is not None and kept else None)
+        info, self._passed_over = select_run(store, target, known.info.run_id if known is not None and kept else None)
         if self._run is None or self._run.info.run_id != info.run_id:
             if self._run is not None:
                 self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
@@ -260,10 +260,10 @@ class Observer:
             self._link = Link("waiting", reason)
         elif self._lasting:
             self._link = Link("silent", f"{reason}; the run does not depend on it; ddpmon keeps trying")
-        elif epitaph.still_announced(self._run):
+        elif run_end.still_announced(self._run):
             self._link = Link("silent", f"{reason}; its process still runs, so ddpmon keeps trying")
         elif self._ended is None:
-            self._ended, message = epitaph.store_gone(self._run, reason)
+            self._ended, message = run_end.store_gone(self._run, reason)
             self._link = Link("gone", message)
 
     def _is_half_open(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,17 @@ Line = Annotated[str, Meta(max_length=1024)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 StepNumber = Annotated[int, Meta(ge=-1, le=1 << 48)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+
+
+def wire_text(text: Any, most: int = 256) -> str:
+    """Foreign text as it may cross the store: valid UTF-8 of at most `most` characters.
+
+    Whatever cannot be turned into text is named by its type, so that this never raises.
+    """
+    try:
+        return str(text)[:most].encode("utf-8", "replace").decode()
+    except Exception:
+        return type(text).__name__[:most]
 
 
 class StackFrame(Struct, frozen=True, gc=False):

@@ -10,8 +10,7 @@ import msgspec
 
 from ddpmon.checkup.facts import Check, Facts, Level
 from ddpmon.checkup.gpus import check_gpus
-from ddpmon.checkup.host import check_host
-from ddpmon.checkup.network import check_alike, check_network
+from ddpmon.checkup.host import check_alike, check_host, check_network
 
 SCHEMA_VERSION = 1
 LEVELS: tuple[Level, ...] = ("ok", "warning", "failure")  # the exit code is the worst one's place here

@@ -15,6 +15,8 @@ from ddpmon.simulated.build import SimulationError
 if TYPE_CHECKING:
     from ddpmon.snapshot import Snapshot
     from ddpmon.store.discovery import Announcement
+from ddpmon.observe import Observer
+from ddpmon.snapshot import Link, Snapshot
 
 JUDGED_STEPS, SHOWN_STEPS = 180, 600
 START_LIMIT_S = 180.0
@@ -68,7 +70,7 @@ def _accompany(plan: Plan, training: Training) -> int:
 
 def _show(training: Training) -> int:
     """The dashboard at once: it waits for the ranks better than an empty terminal does."""
-    from ddpmon.commands.awaited import Awaited
+    from ddpmon.commands.demo import Awaited
     from ddpmon.commands.watch import show_source
 
     shown = show_source(Awaited(training))
@@ -131,3 +133,33 @@ def _show_log(training: Training) -> None:
     complain("the last lines of the training's log:")
     for line in training.last_lines(LOG_LINES):
         complain(f"  {line}")
+
+
+class Awaited:
+    """A source that says how a training starts until it is announced, and is its run's observer from then on."""
+
+    def __init__(self, training: Training) -> None:
+        self.focus: int | None = None
+        self._training = training
+        self._observer: Observer | None = None
+
+    def tick(self) -> Snapshot:
+        """Look for the run, or at it."""
+        if self._observer is None and (run := self._training.announced()) is not None:
+            self._observer = Observer(run.url)
+        if self._observer is None:
+            return self.refreeze()
+        self._observer.focus = self.focus
+        return self._observer.tick()
+
+    def refreeze(self) -> Snapshot:
+        """Freeze again what is known, without reading."""
+        if self._observer is None:
+            return Snapshot(Link("waiting", self._training.stage()), time.time(), time.monotonic())
+        self._observer.focus = self.focus
+        return self._observer.refreeze()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._observer is not None:
+            self._observer.close()

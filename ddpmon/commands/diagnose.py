@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
-from ddpmon.commands.machine_json import Object
-from ddpmon.commands.status_json import finding_object
+from ddpmon.commands.status_json import Object, finding_object
 from ddpmon.diagnose.finding import Finding, Severity, at_or_above
 from ddpmon.format import json_line
 from ddpmon.table.lines import TableError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.checkup.gather import UnreachableError, gather
-from ddpmon.checkup.place import find_place
+from ddpmon.checkup.gather import UnreachableError, find_place, gather
 from ddpmon.checkup.report import as_lines, as_object, examine, worst
 from ddpmon.checkup.survey import survey
 from ddpmon.commands.console import complain, printable

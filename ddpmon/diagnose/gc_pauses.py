@@ -9,8 +9,8 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.steps import WARM_UP, NewSteps, alive
 from ddpmon.diagnose.wording import who
 from ddpmon.format import ms, pct
+from ddpmon.run.marks import paused_steps
 from ddpmon.run.model import Run
-from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import I64
 
 _STEPS = 500

@@ -12,9 +12,9 @@ from ddpmon.diagnose.ratios import work_ratios
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.diagnose.tail import Tail
 from ddpmon.parts import NO_HOST
+from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
-from ddpmon.run.paused import paused_steps
 from ddpmon.run.rings import F32, I64
 
 _CHUNK = 64

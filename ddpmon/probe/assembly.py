@@ -4,43 +4,84 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import itertools
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
-from ddpmon.probe import rendezvous
-from ddpmon.probe.buckets import BucketTimer
+from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.draft import Draft
 from ddpmon.probe.engine import EngineUplink, engine
 from ddpmon.probe.failure import hook_exceptions
-from ddpmon.probe.garbage import hook_collector
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
-from ddpmon.probe.identity import Identity, identify
+from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.machine import Machine
 from ddpmon.probe.publisher import Publisher
-from ddpmon.probe.reducer_log import ReducerLog
-from ddpmon.probe.settings import settings_of
-from ddpmon.probe.step import Recorder
-from ddpmon.probe.untraced import leave_untraced
+from ddpmon.probe.step import Recorder, hook_collector
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo
 
 Undo = Callable[[], None]
 
 _attachments = itertools.count()
+
+
+@cache
+def leave_untraced() -> None:
+    """Mark every function of the probe's, once a process.
+
+    Otherwise a model that is compiled after attach has them compiled as well, warns of what it finds in them, and does
+    so anew whenever a number in them changes. Never raises: where torch knows no such mark, nothing is marked.
+    """
+    with suppress(Exception):
+        skip = _marker()
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{__package__}."):
+                for code in _codes_of(module, name):
+                    skip(code)
+
+
+def _marker() -> Callable[[CodeType], None]:
+    frames: Any = torch._C._dynamo.eval_frame  # what torch._dynamo itself marks by; importing that takes a second
+    if hasattr(frames, "skip_code"):  # torch 2.6
+        return cast("Callable[[CodeType], None]", frames.skip_code)
+    strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+    return lambda code: frames.set_code_exec_strategy(code, strategy)
+
+
+def _codes_of(holder: Any, module: str) -> Iterator[CodeType]:
+    """The code of all functions that `holder`, a module or a class in it, defines."""
+    for value in vars(holder).values():
+        if getattr(value, "__module__", None) != module:
+            continue
+        if inspect.isfunction(value):
+            yield from _within(value.__code__)
+        elif inspect.isclass(value):
+            yield from _codes_of(value, module)
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _within(constant)
 
 
 @dataclass(slots=True)
@@ -182,7 +223,7 @@ def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_det
     ranks = dist.get_process_group_ranks(ddp.process_group)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
-    alone = me.world_size == 1 and not rendezvous.is_wanted()
+    alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
     describe = _describer(me, name, ddp, bucket_detail)
     published_to = engine()

@@ -1,7 +1,8 @@
-"""Bucket detail, on request: a communication hook that times every gradient bucket and changes no bit of it."""
+"""DDP's buckets and settings: bucket detail on request by a communication hook that changes no bit, and DDP's log."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,9 +10,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.parts import Settings, wire_text
 from ddpmon.probe.step import Recorder
 
 Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
+_DEFAULT_RATE = 100  # kDDPRuntimeLoggingSampleRate
+
+
+_SAMPLED_STEPS = 3  # sync points from switching the logger on to reading a step that it saw whole
 
 
 class BucketTimer:
@@ -174,3 +180,89 @@ def _renew_reducer(ddp: DistributedDataParallel) -> None:
     ddp._comm_hooks.clear()
     if ddp.static_graph:
         ddp._set_static_graph()
+
+
+class ReducerLog:
+    """Reads `_get_ddp_logging_data` (40 us) on the training thread, each time that the publisher asks for it.
+
+    What it tells is the newest sampled all-reduce window in milliseconds.
+
+    On the CPU the logger samples every step (13 us each) for as long as it takes to read one; on CUDA it keeps its
+    default of one in a hundred, since a sampled step synchronises on events at the next forward.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, tell: Callable[[float], None], *, on_cpu: bool) -> None:
+        self._ddp = ddp
+        self._tell = tell
+        self._wait = _SAMPLED_STEPS if on_cpu else 1
+        self._left = self._wait
+        self._stopped = False
+        self._last_sample: Any = None
+        self.bucket_count = 0
+        self.gradient_bytes = sum(p.numel() * p.element_size() for p in ddp.parameters() if p.requires_grad)
+
+    def stop(self) -> None:
+        """Put the logger's sample rate back to DDP's default."""
+        self._stopped = True
+        self._ddp._set_ddp_runtime_logging_sample_rate(_DEFAULT_RATE)
+
+    def __call__(self) -> bool:
+        """Called at sync points until it returns True: then it has told what it knows.
+
+        The logger takes a step in at the next forward: what is read here is the window of the step before.
+        """
+        if self._stopped:
+            return True
+        if self._left == self._wait > 1:
+            self._ddp._set_ddp_runtime_logging_sample_rate(1)
+        self._left -= 1
+        if self._left > 0:
+            return False
+        self._left = self._wait
+        if self._wait > 1:
+            self._ddp._set_ddp_runtime_logging_sample_rate(_DEFAULT_RATE)
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        data = self._ddp._get_ddp_logging_data()
+        self.bucket_count = int(data.get("num_buckets_reduced", 0))
+        sample = data.get("backward_comm_time_end")
+        if sample and sample != self._last_sample:
+            self._last_sample = sample
+            self._tell(data["backward_comm_time"] / 1e6)
+
+
+def settings_of(ddp: DistributedDataParallel) -> Settings:
+    """The settings of `ddp` now; what this torch does not say is None."""
+    return Settings(
+        gradient_as_bucket_view=_flag(ddp, "gradient_as_bucket_view"),
+        find_unused_parameters=_flag(ddp, "find_unused_parameters"),
+        static_graph=_flag(ddp, "static_graph"),
+        gradient_dtype=_gradient_dtype(ddp),
+        comm_hook=_comm_hook(ddp),
+    )
+
+
+def _flag(ddp: DistributedDataParallel, name: str) -> bool | None:
+    value = getattr(ddp, name, None)
+    return None if value is None else bool(value)
+
+
+def _gradient_dtype(ddp: DistributedDataParallel) -> str | None:
+    """Such as "float32", or "mixed"; None without gradients."""
+    kinds = {str(p.dtype).removeprefix("torch.") for p in ddp.parameters() if p.requires_grad}
+    return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
+
+
+def _comm_hook(ddp: DistributedDataParallel) -> str | None:
+    """The qualified name of the user's communication hook, which may lie inside ours."""
+    hooks: list[tuple[Any, Any]] = list(getattr(ddp, "_comm_hooks", []))
+    timer = getattr(hooks[0][0], "__self__", None) if hooks else None
+    hook = timer.users_hook if isinstance(timer, BucketTimer) else hooks[0][0] if hooks else None
+    if isinstance(hook, functools.partial):
+        hook = hook.func
+    if hook is None:
+        return None
+    kind = hook if hasattr(hook, "__qualname__") else type(hook)
+    return wire_text(f"{kind.__module__}.{kind.__qualname__}")

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ddpmon.parts import NO_ANSWER
-from ddpmon.probe.clock import Clock, CpuClock
-from ddpmon.probe.driver import DeviceError
+from ddpmon.probe.clock import Clock, CpuClock, DeviceError
 from ddpmon.probe.record import Taken
 from ddpmon.probe.replay import Replay
 

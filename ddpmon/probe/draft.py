@@ -10,17 +10,15 @@ from time import monotonic, perf_counter_ns
 
 from ddpmon.parts import Failure, Loader
 from ddpmon.probe import frames
-from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.buckets import ReducerLog
+from ddpmon.probe.clock import CpuClock, DeviceError
 from ddpmon.probe.device import QUIET_S, DeviceWatch
-from ddpmon.probe.driver import DeviceError
 from ddpmon.probe.failure import Report
 from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.machine import Machine
-from ddpmon.probe.pace import HostTimes
-from ddpmon.probe.record import StepRecord, resolve
-from ddpmon.probe.reducer_log import ReducerLog
+from ddpmon.probe.record import HostTimes, StepRecord, resolve
 from ddpmon.probe.replay import Replay
 from ddpmon.probe.step import Recorder
 from ddpmon.probe.watchdog import Watchdog

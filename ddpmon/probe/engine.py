@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from threading import Event
 
-from ddpmon.probe import rendezvous
-from ddpmon.probe.identity import run_id
+from ddpmon.probe.identity import run_id, uses_rendezvous
 from ddpmon.probe.uplink import Uplink, say
 from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
@@ -33,7 +32,7 @@ def engine() -> Engine | None:
         StoreUnavailable: redis-py is not installed.
     """
     text = os.environ.get("DDPMON_STORE", "")
-    if not text or rendezvous.is_wanted():
+    if not text or uses_rendezvous():
         return None
     target = engine_of_environment()
     if target is None or target.redis is None:

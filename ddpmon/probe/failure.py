@@ -10,8 +10,7 @@ from time import monotonic
 from traceback import TracebackException
 from types import TracebackType
 
-from ddpmon.parts import Failure
-from ddpmon.probe.text import plain
+from ddpmon.parts import Failure, wire_text
 
 _LINES, _WIDTH = 32, 1024
 _HEARD_S = 1.5
@@ -55,7 +54,7 @@ class Report:
                 lines += [line for line in block.rstrip("\n").split("\n") if line.strip(" ^~")]
         except Exception:
             lines.append("the rest of the traceback could not be read")
-        return Failure(self.kind, self.message, self.step, [plain(line, _WIDTH) for line in lines[-_LINES:]])
+        return Failure(self.kind, self.message, self.step, [wire_text(line, _WIDTH) for line in lines[-_LINES:]])
 
 
 def unheard_s() -> float:
@@ -84,12 +83,12 @@ def is_failure(error: BaseException | None) -> bool:
 def _kind(error: BaseException) -> str:
     kind = type(error)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    return plain(f"{module}{kind.__qualname__}")
+    return wire_text(f"{module}{kind.__qualname__}")
 
 
 def _message(error: BaseException) -> str:
     try:
-        return plain(str(error), _WIDTH)
+        return wire_text(str(error), _WIDTH)
     except Exception:
         return ""
 

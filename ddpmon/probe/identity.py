@@ -1,4 +1,4 @@
-"""Who this rank is, and where its store must stand."""
+"""Who this rank is, where its store must stand, and whether the training's own rendezvous carries it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.probe.text import plain
+from ddpmon.parts import wire_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         local_rank=local_rank,
         node=node,
         node_keys=tuple(range(nodes)) if node >= 0 else tuple(range(world)),
-        host=plain(os.environ.get("DDPMON_HOSTNAME") or socket.gethostname()),
+        host=wire_text(os.environ.get("DDPMON_HOSTNAME") or socket.gethostname()),
         pid=os.getpid(),
         device=device,
         gpu_uuid=gpu_uuid(device, local_rank),
@@ -162,3 +163,24 @@ def _chosen(index: int) -> str:
     """What CUDA_VISIBLE_DEVICES calls the device of that number; empty where it does not say."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return names[index].strip() if index < len(names) else ""
+
+
+def uses_rendezvous() -> bool:
+    """Whether DDPMON_STORE asks for it."""
+    return os.environ.get("DDPMON_STORE") == "rendezvous"
+
+
+def rendezvous_server(training: Any) -> tuple[str, int]:
+    """Host and port of the server behind a process group's store, as this rank reaches it.
+
+    The group's own client is left to the training: its one lock and socket must not wait for our frames.
+
+    Raises:
+        RuntimeError: there is no TCPStore behind it.
+    """
+    inner = training
+    while isinstance(inner, PrefixStore):
+        inner = inner.underlying_store
+    if not isinstance(inner, TCPStore):
+        raise RuntimeError(f"DDPMON_STORE=rendezvous needs a TCPStore, this run has a {type(inner).__name__}")
+    return str(inner.host), int(inner.port)

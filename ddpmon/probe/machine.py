@@ -13,10 +13,9 @@ import torch.distributed as dist
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.probe.identity import Identity
-from ddpmon.sensors.guarded import Guarded
 from ddpmon.sensors.process import ProcessSensor
-from ddpmon.sensors.sampler import Sample, Sampler
-from ddpmon.store.turn import Turn
+from ddpmon.sensors.sampler import Guarded, Sample, Sampler
+from ddpmon.store.discovery import Turn
 
 HEIRS_WAIT_S = 3.0  # local rank 0 samples if it can; another one takes over if it dies
 _COST_SAMPLES = 30

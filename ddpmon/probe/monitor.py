@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.parts import wire_text
 from ddpmon.probe.assembly import Assembly, assemble
 from ddpmon.probe.engine import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.publisher import Publisher
-from ddpmon.probe.text import plain
 from ddpmon.probe.uplink import say
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -65,7 +65,7 @@ class Monitor:
         if assembly is None:
             yield
             return
-        recorder, name, began = assembly.recorder, plain(name), perf_counter_ns()
+        recorder, name, began = assembly.recorder, wire_text(name), perf_counter_ns()
         if name == "input":
             recorder.charge(recorder.put, "load", began, None)
         else:
@@ -175,10 +175,10 @@ def attach(
         monitor._assembly = assemble(
             model,
             ddp,
-            name=plain(name or type(ddp.module).__name__),
+            name=wire_text(name or type(ddp.module).__name__),
             optimizer=optimizer,
             buckets=buckets,
-            folders={plain(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
+            folders={wire_text(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
             on_error=monitor_error,
         )
         _process.active = monitor

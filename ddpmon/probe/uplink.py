@@ -10,24 +10,72 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from ddpmon.probe import rendezvous
-from ddpmon.probe.earlier import forget, frame_keys, listed, listing
-from ddpmon.probe.identity import Identity, run_id, store_address
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
+from ddpmon.probe.identity import Identity, rendezvous_server, run_id, store_address, uses_rendezvous
+from ddpmon.schema import FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, history_key, node_key, rank_key, run_key
+from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import Announcement, announce, anybody_finds, discover, withdraw
-from ddpmon.store.signed import Signer, signed, signer_of_environment
+from ddpmon.store.signed import Checks, Signer, signed, signer_of_environment, token_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 
+_RUNS_KEPT = 64  # ids that one store lists
+_KEYS_FREED = 1 << 16
 _LONGEST_URL, _LONGEST_LINE = 300, 2000
 _ASKED, _STILL_S = 16, 2.0  # others that are looked at, and how long an end is waited for; frames come once a second
+
+
+def listed(store: Store) -> list[str]:
+    """The newest runs that a store lists, 64 at most; none where the list is longer than a megabyte.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    return list_runs(store)[-_RUNS_KEPT:]
+
+
+def listing(others: Iterable[str], own: str) -> bytes:
+    """What a store is to list: its own run as the newest."""
+    return "\n".join([*others, own][-_RUNS_KEPT:]).encode()
+
+
+def forget(store: Store, runs: Sequence[str]) -> None:
+    """Free what the frames of earlier runs take, as before an elastic restart; one that lives on fills them again.
+
+    It goes by their descriptions, the newest first, and frees 65,536 keys at most; with a token only by signed ones.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    checks = Checks(token_of_environment())
+    for key in islice((key for run in reversed(runs) for key in _keys_of(store, run, checks)), _KEYS_FREED):
+        store.put(key, b"")
+
+
+def frame_keys(run: str, world_size: int, node_keys: Iterable[int]) -> Iterator[str]:
+    """The keys of all frames of a run."""
+    for rank in range(world_size):
+        yield rank_key(run, rank)
+        yield history_key(run, rank)
+    for node in node_keys:
+        yield node_key(run, node)
+
+
+def _keys_of(store: Store, run: str, checks: Checks) -> Iterator[str]:
+    """The keys of the frames of a run, as its description tells; none where that is not believed."""
+    (data,) = store.get_many([run_key(run)])
+    content = None if data is None else checks.open(run_key(run), data)
+    with suppress(FrameError):
+        if content is not None:
+            info = decode(run_key(run), content, RunInfo)
+            yield from frame_keys(run, info.world_size, info.node_keys)
 
 
 @dataclass(slots=True)
@@ -158,8 +206,8 @@ class Uplink:
 
     def _begin(self) -> tuple[Store, str, int]:
         """The run's store with its address: a server of ours, or the training's."""
-        if rendezvous.is_wanted():
-            address = rendezvous.server_of(self.training)
+        if uses_rendezvous():
+            address = rendezvous_server(self.training)
             return TcpStore(*address), *address
         try:
             host = store_address()
@@ -215,7 +263,7 @@ class Uplink:
             raise StoreUnavailable(f"the store of the training is gone: {error}") from None
         if "://" in host:
             return self._published_elsewhere(host)
-        self._address = rendezvous.server_of(self.training) if rendezvous.is_wanted() else (host, int(port))
+        self._address = rendezvous_server(self.training) if uses_rendezvous() else (host, int(port))
         return True
 
     def _published_elsewhere(self, url: str) -> bool:

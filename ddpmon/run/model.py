@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures
-from ddpmon.run.doubles import Doubles
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
 from ddpmon.run.ours import Instances
 from ddpmon.run.recent import Recent, WorkMap
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
-from ddpmon.run.standing import Standing
+from ddpmon.run.standing import Doubles, Standing
 from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting

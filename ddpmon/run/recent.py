@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.run.marks import marked_in, paused
 from ddpmon.run.medians import row_medians
-from ddpmon.run.paused import marked_in, paused
 from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import PHASES
 

@@ -1,8 +1,9 @@
-"""The ranks' newest words as columns, so that nobody has to go through thousands of frames a tick."""
+"""The ranks' newest frames as columns, and processes that publish as the same rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from ddpmon.schema import RankFrame
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 V = TypeVar("V")
+SILENT_S = 10.0  # after which the other process may have its place
 
 
 class Standing:
@@ -108,3 +110,48 @@ class Standing:
 _nan = float("nan")
 _UNKNOWN = ProcessFigures()
 _STATES = ("running", "stalled", "finished", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    """A rank as which two processes write: the one that is followed, the other, and when it was last seen."""
+
+    kept: tuple[int, str]
+    other: tuple[int, str]
+    at: float
+
+
+class Doubles:
+    """What is known of the processes that ranks were before.
+
+    Attributes:
+        seen: rank -> the two that write as it.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[int, Double] = {}
+        self._former: dict[int, RankFrame] = {}
+
+    def refuse(self, known: RankFrame, heard_at: float, frame: RankFrame, now: float) -> bool:
+        """Whether a frame of another process than the last is none of a rank that has started anew.
+
+        Args:
+            known: the rank's newest frame.
+            heard_at: when that came.
+            frame: the other process's.
+            now: when this has come.
+        """
+        former = self._former.get(frame.rank)
+        if former is not None and _process(former) == _process(frame) != _process(known):
+            if frame.seq > former.seq:
+                self.seen[frame.rank] = Double(_process(known), _process(frame), now)
+                if now - heard_at <= SILENT_S:
+                    return True
+            elif frame.sent_at <= former.sent_at:
+                return True  # an old word of it
+        self._former[frame.rank] = known
+        return False
+
+
+def _process(frame: RankFrame) -> tuple[int, str]:
+    return frame.pid, frame.host

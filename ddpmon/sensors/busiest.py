@@ -6,8 +6,9 @@ import os
 from time import monotonic, thread_time
 
 from ddpmon.machine import HostProcess
+from ddpmon.parts import wire_text
 from ddpmon.sensors.identity import Identities
-from ddpmon.sensors.reading import NotYet, clean, read_file
+from ddpmon.sensors.reading import NotYet, read_file
 
 _EVERY_S = 2.0
 _SHARE = 0.002  # of a core, that the passes may take
@@ -121,4 +122,4 @@ def _ticks(pid: int) -> int:
 def _cpus(pid: int) -> str | None:
     lines = read_file(f"/proc/{pid}/status").splitlines()
     found = [line.partition("\t")[2] for line in lines if line.startswith("Cpus_allowed_list:")]
-    return clean(found[0]) if found else None
+    return wire_text(found[0]) if found else None

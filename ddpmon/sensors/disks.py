@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddpmon.machine import Disk
-from ddpmon.sensors.reading import NotYet, Rate, clean, read_file
+from ddpmon.parts import wire_text
+from ddpmon.sensors.reading import NotYet, Rate, read_file
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -72,8 +73,8 @@ class FolderSensor:
             self._device = DeviceSensor(numbers)
         busy, read_wait, write_wait = self._device.read()
         return Disk(
-            path=clean(mount),
-            uses=[clean(self._use)],
+            path=wire_text(mount),
+            uses=[wire_text(self._use)],
             total=space.f_blocks * space.f_frsize or None,
             free=space.f_bavail * space.f_frsize if space.f_blocks else None,
             device=self._device.name,
@@ -94,7 +95,7 @@ class DeviceSensor:
     def __init__(self, numbers: str) -> None:
         self.numbers = numbers
         folder = _device(numbers)
-        self.name = clean(folder.name) if folder else None
+        self.name = wire_text(folder.name) if folder else None
         self._stat = f"{folder}/stat" if folder else None
         self._busy = Rate()
         self._before: list[int] | None = None

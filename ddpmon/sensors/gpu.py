@@ -1,4 +1,4 @@
-"""All GPUs of this host through NVML, whatever CUDA_VISIBLE_DEVICES says."""
+"""All GPUs of this host through NVML, whatever CUDA_VISIBLE_DEVICES says, within bounds for a frame."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from ddpmon.machine import GpuFigures
 from ddpmon.sensors.gpu_board import SLOW_READS, Board
-from ddpmon.sensors.gpu_events import XidWatch
 from ddpmon.sensors.identity import Identities
-from ddpmon.sensors.nvml import Nvml, Unread
+from ddpmon.sensors.nvml import Nvml, Unread, XidWatch
 
 _MOST = 64
 _FEW = 128  # so many always fit

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import TypeVar
 
+from ddpmon.parts import wire_text
+
 T = TypeVar("T")
 K = TypeVar("K")
 _PIECE = 1 << 16
@@ -136,12 +138,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, NotYet):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return clean(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+        return wire_text(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
     if isinstance(error, KeyError):
-        return clean(f"the kernel does not say {error}")
-    return clean(f"{type(error).__name__}: {error}")
-
-
-def clean(text: str) -> str:
-    """The text as it may cross the store: valid UTF-8, at most 256 characters."""
-    return text[:256].encode("utf-8", "replace").decode()
+        return wire_text(f"the kernel does not say {error}")
+    return wire_text(f"{type(error).__name__}: {error}")

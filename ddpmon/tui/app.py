@@ -21,13 +21,11 @@ from ddpmon.tui.look import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import View
-from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
-from ddpmon.tui.widgets.rank_table import RankTable
+from ddpmon.tui.widgets.rows import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said

@@ -16,7 +16,7 @@ import torch
 from ddpmon.probe import machine as probe_machine
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.machine import Machine
-from ddpmon.store.turn import Turn
+from ddpmon.store.discovery import Turn
 
 
 class SaidTurn(Turn):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddpmon.parts import Stall
-from ddpmon.probe import clock, device, draft, graphs, motion, replay, step, watchdog
+from ddpmon.probe import clock, device, draft, graphs, replay, step, watchdog
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.draft import Draft
 from ddpmon.probe.graphs import hook_graphs
@@ -26,7 +26,7 @@ class Hours:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for module in (watchdog, draft, device, motion):
+        for module in (watchdog, draft, device):
             patch.setattr(module, "monotonic", lambda: self.now)
         for each in (clock, draft, graphs, replay, step):
             patch.setattr(each, "perf_counter_ns", lambda: int(self.now * 1e9))

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.probe import collectives
+from ddpmon.probe.buckets import ReducerLog
 from ddpmon.probe.clock import Clock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.draft import Draft
@@ -21,7 +22,6 @@ from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import resolve
-from ddpmon.probe.reducer_log import ReducerLog
 from ddpmon.probe.replay import MAX_SPANS, Replay
 from ddpmon.probe.step import Recorder
 from ddpmon.schema import HOST_COLUMNS

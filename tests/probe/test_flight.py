@@ -16,8 +16,7 @@ import torch
 
 import ddpmon
 from ddpmon.parts import Flight
-from ddpmon.probe.flight import FlightRecorder, summarise
-from ddpmon.probe.stacks import is_own
+from ddpmon.probe.stacks import FlightRecorder, is_own, summarise
 
 
 def entry(sequence: int, state: str, **other: Any) -> dict[str, Any]:

@@ -13,8 +13,7 @@ pytest.importorskip("torch")
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.pace import HostTimes
-from ddpmon.probe.record import StepRow, resolve
+from ddpmon.probe.record import HostTimes, StepRow, resolve
 from ddpmon.probe.replay import Replay
 from ddpmon.probe.step import Recorder
 from ddpmon.run.rings import Rings

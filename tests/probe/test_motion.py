@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddpmon.probe.motion import Motion
+from ddpmon.probe.watchdog import Motion
 from ddpmon.sensors.disks import FolderSensor
 
 LOOKS, APART_S = 5, 0.2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ddpmon.sensors.guarded import FAILURES, Guarded
+from ddpmon.sensors.sampler import FAILURES, Guarded
 from tests.sensors.others import until
 
 QUICK_S = 0.01
@@ -32,7 +32,7 @@ def trouble(guard: Guarded[Any], words: str) -> str:
 def test_one_that_hangs_is_said_and_holds_up_nothing(
     tmp_path: Path, guards: list[Guarded[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddpmon.sensors.guarded.PATIENCE_S", 0.5)
+    monkeypatch.setattr("ddpmon.sensors.sampler.PATIENCE_S", 0.5)
     fifo, values = tmp_path / "fifo", iter(range(10**9))
     os.mkfifo(fifo)
     stuck, beside = Guarded("stuck", fifo.read_text, QUICK_S), Guarded("beside", lambda: next(values), QUICK_S)
@@ -45,7 +45,7 @@ def test_one_that_hangs_is_said_and_holds_up_nothing(
     until(lambda: beside.value or 0, lambda value: value > before, QUICK_S)
     until(lambda: beside.trouble, lambda trouble: trouble is None, QUICK_S)
     assert [thread.name for thread in threading.enumerate()].count("ddpmon-stuck") == 1
-    monkeypatch.setattr("ddpmon.sensors.guarded.PATIENCE_S", 600.0)  # it waits for the next word at once
+    monkeypatch.setattr("ddpmon.sensors.sampler.PATIENCE_S", 600.0)  # it waits for the next word at once
     fifo.write_text("alive")
     assert until(lambda: stuck.value, bool, QUICK_S) == "alive"
     stuck.stop()

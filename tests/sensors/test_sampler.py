@@ -61,9 +61,9 @@ def test_all_is_there_within_moments(sampler: Sampler) -> None:
 
 HANGING = """
 import json, time
-from ddpmon.sensors import guarded
+from ddpmon.sensors import sampler
 from ddpmon.sensors.sampler import Sampler
-guarded.PATIENCE_S = 1.0
+sampler.PATIENCE_S = 1.0
 sampler = Sampler({}, {})
 sampler.start()
 deadline = time.monotonic() + 60

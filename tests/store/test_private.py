@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import Announcement, announce, discover, withdraw
+from ddpmon.store.discovery import Announcement, Turn, announce, discover, withdraw
 from ddpmon.store.private import squatted
-from ddpmon.store.turn import Turn
 
 OTHER = 65534
 MINE = f"ddpmon-{os.geteuid()}"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.store.discovery import Turn
 from ddpmon.store.private import KEEP_S
-from ddpmon.store.turn import Turn
 
 HOLDER = """
 import os, sys, time
-from ddpmon.store.turn import Turn
+from ddpmon.store.discovery import Turn
 turn = Turn(sys.argv[1])
 print(turn.take(), flush=True)
 if sys.argv[2] == "fork" and os.fork() == 0:

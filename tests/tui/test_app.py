@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.snapshot import Link
-from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch

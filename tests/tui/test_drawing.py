@@ -13,18 +13,17 @@ from rich.cells import cell_len
 
 from ddpmon.snapshot import Link, Ranks, Snapshot
 from ddpmon.tui.draw.columns import SORTS
-from ddpmon.tui.draw.curves import plots_beside, plots_stacked
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings, finding_lines
-from ddpmon.tui.draw.footer import footer_line
-from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
+from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
+from ddpmon.tui.draw.panel import footer_line
+from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.draw.table import TableView, table_lines
-from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture

@@ -17,8 +17,8 @@ from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host import host_lines
 from ddpmon.tui.draw.host_table import host_sheet, host_table_lines
 from ddpmon.tui.draw.layout import host_plan
-from ddpmon.tui.draw.meter import meter
 from ddpmon.tui.draw.order import ordered_hosts
+from ddpmon.tui.draw.panel import meter
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.picture import Picture
 from tests.tui.made_hosts import GB, STRANGER

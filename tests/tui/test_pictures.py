@@ -12,17 +12,14 @@ from ddpmon.machine import ProcessFigures
 from ddpmon.report.summary import summary_line
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
-from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
-from ddpmon.tui.draw.fold import fold
-from ddpmon.tui.draw.footer import footer_line
-from ddpmon.tui.draw.header import header_line, verdict_lines
-from ddpmon.tui.draw.heat import MISSING, heat_lines, quantise
+from ddpmon.tui.draw.header import header_line, verdict_lines, waiting_lines
+from ddpmon.tui.draw.heat import MISSING, heat_lines, quantise, share_out
 from ddpmon.tui.draw.help import WHY
-from ddpmon.tui.draw.layout import plan
+from ddpmon.tui.draw.layout import fold, plan
+from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.draw.waiting import waiting_lines
 from ddpmon.tui.look import LEVELS
 from ddpmon.tui.picture import NOTHING_YET, Picture, notice
 from tests.tui.made_runs import NOTES, Made, snapshot

@@ -9,8 +9,7 @@ import pytest
 
 from ddpmon.parts import NO_ANSWER, Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, shortened, shortened_place
-from ddpmon.tui.draw.detail import detail_lines
-from ddpmon.tui.draw.stack import failure_lines, stall_lines
+from ddpmon.tui.draw.detail import detail_lines, failure_lines, stall_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import Picture
 from tests.tui.made_runs import FAILED, FAILURE, HANG, STALL, Made, snapshot

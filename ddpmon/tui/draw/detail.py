@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.cells import cell_len
 from rich.segment import Segment
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.format import figure
+from ddpmon.format import age, amount, count, figure, plural
+from ddpmon.machine import GpuFigures, ProcessFigures
+from ddpmon.parts import Failure, Stack, StackFrame, Stall
+from ddpmon.report.trace import (
+    collectives,
+    device,
+    failure_text,
+    fewer,
+    last_lines,
+    main_stack,
+    newest_own,
+    shortened,
+    shortened_place,
+)
 from ddpmon.report.verdicts import naming
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, RankDetail, Ranks
+from ddpmon.snapshot import Floats, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.band import MARGIN, band_lines
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.identity import identity_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
-from ddpmon.tui.draw.stack import failure_lines, other_threads, stall_lines
-from ddpmon.tui.lines import Line, clip, fit, fit_all, width_of, wrap
+from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, left, spread, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
 
+CPUS_MOST = 24  # cells of a list of CPUs
+MESSAGE_ROWS = 3
+PLACE_SHARE = 0.55  # of the width at most: the rest is for the source
+LEAST_OTHER = 3  # lines below which another thread's stack is not begun
 RESOURCES = (
     ("cpu", "%", "cpu_pct", 1.0),
     ("queue", "%", "runqueue_pct", 1.0),
@@ -33,6 +50,146 @@ RESOURCES = (
 
 
 BAND_LEAST, BAND_USUAL = 6, 10
+
+
+def identity_lines(snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:
+    """The first lines of the detail screen."""
+    run = snapshot.run
+    facts = [
+        look.clean(ranks.host[rank]) or look.unknown,
+        f"pid {_plain(ranks.pid[rank], look)}",
+        f"local rank {_plain(ranks.local_rank[rank], look)}",
+        _gpu(ranks.gpu[rank], look),
+    ]
+    state = look.clean(ranks.state[rank])
+    inside = f" in {look.clean(ranks.phase[rank])}" if ranks.phase[rank] and state in ("running", "stalled") else ""
+    styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
+    right = [
+        Segment(f"{state}{inside}", styles.get(state, look.text)),
+        Segment(f"   step {count(int(ranks.step[rank]), look.unknown)}", look.text),
+        Segment(f"   heard {age(float(ranks.age_s[rank]), look.unknown)} ago ", look.dim),
+    ]
+    total = f" of {run.world_size:,}" if run else ""
+    name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
+    between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    who = joined([name, *([Segment(fact, look.text)] for fact in facts)], between)
+    more = _process(ranks.process[rank], between, width, look)
+    if width_of(who) + width_of(right) + 2 <= width:
+        return [spread(who, right, width), *more]
+    return [fit(who, width), fit([Segment(" ", look.text), *right], width), *more]
+
+
+def _process(process: ProcessFigures | None, between: Segment, width: int, look: Look) -> list[Line]:
+    """Where it may run, with how many threads and workers, and what limits it; nothing where nothing is known."""
+    facts = process_facts(process) if process is not None else []
+    if not facts:
+        return []
+    line = joined([[Segment(look.clean(fact), look.accent if loud else look.dim)] for fact, loud in facts], between)
+    return [fit([Segment(" ", look.text), *line], width)]
+
+
+def process_facts(process: ProcessFigures) -> list[tuple[str, bool]]:
+    """`CPUs 0-11`, `12 compute threads`, `4 workers (180 % CPU)`, `quota 8 CPUs`; each with whether it stands out."""
+    facts: list[tuple[str, bool]] = []
+    if process.cpus is not None:
+        facts.append((f"CPUs {clip(process.cpus, CPUS_MOST)}", False))
+    if process.compute_threads is not None:
+        facts.append((plural(process.compute_threads, "compute thread"), False))
+    if process.workers is not None:
+        busy = f" ({process.workers_cpu_pct:.0f} % CPU)" if process.workers and process.workers_cpu_pct else ""
+        facts.append((plural(process.workers, "worker") + busy, False))
+    if process.quota_cpus is not None:
+        facts.append((f"quota {process.quota_cpus:.3g} CPUs", False))
+    if process.throttled_pct:
+        facts.append((f"throttled {figure(process.throttled_pct)} % of the time", process.throttled_pct >= 1))
+    if process.oom_kills:
+        facts.append((f"{process.oom_kills:,} killed for memory", True))
+    return facts
+
+
+def _plain(number: np.int64, look: Look) -> str:
+    return str(int(number)) if number >= 0 else look.unknown
+
+
+def _gpu(gpu: GpuFigures | None, look: Look) -> str:
+    if gpu is None:
+        return "no GPU"
+    memory = f", {amount(gpu.memory_used, look.unknown)} used" if gpu.memory_used is not None else ""
+    return f"GPU {gpu.index} {look.clean(gpu.name or '')}{memory}".rstrip()
+
+
+def stall_lines(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
+    """The training thread's stack, most recent call last, and under it what the GPU and the flight recorder say."""
+    stack, said = main_stack(stall), "; ".join(filter(None, (device(stall), collectives(stall))))
+    if room < 2:
+        return []
+    flight = [_flight(said, width, look)] if said and room >= 3 else []
+    when = f"no step for {age(stall.seconds, look.unknown)}"
+    if stack is None:
+        graph = stall.graph_replay_s is not None
+        why = "not measured: a CUDA graph" if graph else "its stack could not be read"
+        nothing: Line = [Segment(f"  {why}", look.dim)]
+        return [title(when, "", width, look), nothing, *flight]
+    name = f"{when}: {look.clean(stack.thread)}" if stack.thread else when
+    return [*_stack(stack, name, width, room - len(flight), look), *flight]
+
+
+def other_threads(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
+    """The stacks of the process's other threads, as far as there is room for them."""
+    lines: list[Line] = []
+    for stack in stall.stacks[1:]:
+        if room - len(lines) < LEAST_OTHER:
+            break
+        lines += _stack(stack, f"thread {look.clean(stack.thread)}", width, room - len(lines), look)
+    return lines
+
+
+def failure_lines(failure: Failure, width: int, room: int, look: Look) -> list[Line]:
+    """Exception type, message, and the end of the traceback."""
+    if room < 2:
+        return []
+    at = f"failed at step {count(failure.step)}" if failure.step >= 0 else "failed before its first step"
+    lines = [title(at, "most recent call last", width, look)]
+    said = look.clean(failure_text(failure))
+    message = [[Segment(f"  {row}", look.broken)] for row in wrap(said, width - 4)[: min(MESSAGE_ROWS, room - 1)]]
+    trace = [look.clean(line.expandtabs(2)) for line in last_lines(failure, room - 1 - len(message))]
+    trace = [shortened_place(line, width - 3, look.cut) for line in trace]
+    traceback = [[Segment(clip(f"  {line}", width - 1, look.glyphs.more), look.text)] for line in trace]
+    return [fit(line, width) for line in (*lines, *message, *traceback)]
+
+
+def _flight(said: str, width: int, look: Look) -> Line:
+    said = clip(look.clean(said), width - 4, look.glyphs.more)
+    return fit([Segment(f" {look.glyphs.note} ", look.dim), Segment(said, look.text)], width)
+
+
+def _stack(stack: Stack, name: str, width: int, room: int, look: Look) -> list[Line]:
+    """A title and the frames, the user's own bright and marked, the newest of them with the accent."""
+    frames = fewer(stack.frames, room - 1)
+    left_out = len(stack.frames) - len(frames)
+    remark = f"{len(frames)} of {len(stack.frames)} calls" if left_out else "most recent call last"
+    places = _places(frames, int(width * PLACE_SHARE) - 4, look)
+    wide = max((cell_len(place) for place in places), default=0)
+    own = newest_own(frames)
+    lines = [title(name, remark, width, look)]
+    for frame, place in zip(frames, places, strict=True):
+        sign = look.glyphs.mark if frame is own else look.glyphs.note if frame.own else " "
+        mark = Segment(f" {sign} ", look.accent if frame is own else look.dim)
+        source = clip(look.clean(frame.source.strip()), max(width - wide - 6, 0), look.glyphs.more)
+        tone = look.strong if frame is own else look.text if frame.own else look.dim
+        where = Segment(left(place, wide, look.glyphs.more) + "  ", look.text if frame.own else look.dim)
+        lines.append(fit([mark, where, Segment(source, tone)], width))
+    return lines
+
+
+def _places(frames: Sequence[StackFrame], width: int, look: Look) -> list[str]:
+    """`file:line in function`, the file cut from the left where that is too long."""
+    places = []
+    for frame in frames:
+        behind = f":{frame.line} in {look.clean(frame.function)}"
+        room = max(width - cell_len(behind), 8)
+        places.append(clip(shortened(look.clean(frame.file), room, look.cut) + behind, width, look.glyphs.more))
+    return places
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from ddpmon.format import figure
 from ddpmon.machine import GpuFigures
 from ddpmon.report.hosts import GpuState, Level, Remark, gpu_remarks
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.meter import FAINT, STRONG, USUAL, meter
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit
 from ddpmon.tui.look import Look
 

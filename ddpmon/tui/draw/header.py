@@ -9,11 +9,18 @@ from ddpmon.diagnose.finding import Finding, at_or_above
 from ddpmon.format import age, clock, count, figure, known, plural
 from ddpmon.report.verdicts import calm_sentence, headline, is_broken, is_even, standing
 from ddpmon.snapshot import Coverage, JobView, RunView, Snapshot
-from ddpmon.tui.lines import Line, clip, fit, joined, spread, width_of, wrap
+from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture, notice
 
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
+TITLES = {
+    "waiting": "waiting for a run",
+    "live": "a run is there; no rank has spoken yet",
+    "silent": "the store does not answer",
+    "gone": "the store is gone",
+}
+HINT = "ddpmon goes on looking: a run appears here by itself as soon as its first rank has published."
 
 
 def header_line(picture: Picture, width: int) -> Line:
@@ -190,3 +197,33 @@ def _lost(job: JobView, look: Look) -> Line:
 
 def _dot(look: Look) -> Segment:
     return Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+
+
+def waiting_lines(picture: Picture, width: int, height: int) -> list[Line]:
+    """A calm screen: what we wait for, and the sentence of the link."""
+    look, link = picture.look, picture.snapshot.link
+    block = [(TITLES[link.state], look.strong), ("", look.text)]
+    block += [(row, look.text) for row in wrap(look.clean(link.message), min(width - 4, 76)) if row]
+    if picture.stuck_s is not None:
+        block += [("", look.text), (f"no answer for {age(picture.stuck_s)}", look.accent)]
+    if link.state in ("waiting", "live"):
+        block += [("", look.text), *((row, look.dim) for row in wrap(HINT, min(width - 4, 76)))]
+    return _centred(block, width, height)
+
+
+def too_small_lines(width: int, height: int, least: tuple[int, int], look: Look) -> list[Line]:
+    """Too little room: say how much is needed and how to leave."""
+    block = [
+        ("too small", look.strong),
+        (f"{width}x{height}, needs {least[0]}x{least[1]}", look.text),
+        ("q quits", look.dim),
+    ]
+    return _centred(block, width, height)
+
+
+def _centred(block: list[tuple[str, Style]], width: int, height: int) -> list[Line]:
+    above = max((height - len(block)) // 2, 0)
+    lines: list[Line] = [[] for _ in range(above)]
+    for text, style in block:
+        lines.append(fit([Segment(" " * max((width - len(text)) // 2, 0)), Segment(text, style)], width))
+    return fit_all(lines, width, height)

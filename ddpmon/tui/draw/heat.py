@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +15,14 @@ from rich.segment import Segment
 from ddpmon.format import count, figure
 from ddpmon.report.verdicts import marked_ranks, onsets
 from ddpmon.snapshot import Heat, Ints
-from ddpmon.tui.draw.bands import Bands, share_out
+from ddpmon.tui.draw.layout import fold
 from ddpmon.tui.draw.order import matching
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.look import LEVELS, Look, ink
 from ddpmon.tui.picture import Picture
 
+LABEL = 5
 MISSING = 255
 STRIDES: tuple[int, ...] = (*range(1, 13), 15, 20, 25, 30, 40, 50, 100)
 TALLEST = 2  # lines a rank, where there is room
@@ -28,6 +31,70 @@ SPAN = 1.3  # the ramp spans at least this much above typical work, so that nois
 CLIPPED = 1.05  # of the scale's end: what is said to be longer than it
 FEWEST = 10  # usual columns without which all are taken
 Levels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Rows of the heat-map.
+
+    Attributes:
+        order: [k] the ranks shown, band after band.
+        starts: [b] where in `order` each band begins.
+        labels: what each band is called: its first rank, or the end of its first node's name.
+        unit: "rank" or "node".
+        size: how many of these a band holds.
+        halves: two bands share a line.
+    """
+
+    order: Ints
+    starts: Ints
+    labels: tuple[str, ...]
+    unit: str
+    size: int
+    halves: bool
+
+    def __post_init__(self) -> None:
+        self.order.flags.writeable = self.starts.flags.writeable = False  # drawings share them
+
+    def ranks(self, band: int) -> Ints:
+        """The ranks of a band."""
+        end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
+        return self.order[int(self.starts[band]) : end]
+
+    @property
+    def folded(self) -> bool:
+        """Whether some ranks share a band."""
+        return len(self.starts) < len(self.order)
+
+
+def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:
+    """The rows for the ranks `chosen` in `room` lines; `hosts` are all ranks' host names, "" where unknown."""
+    return _shared(tuple(chosen.tolist()), tuple(hosts), room, halves)
+
+
+@lru_cache(maxsize=2)  # ranks seldom move: of thousands, finding their nodes anew twice a tick would weigh
+def _shared(ranks: tuple[int, ...], hosts: tuple[str, ...], room: int, halves: bool) -> Bands:
+    chosen, folding = np.array(ranks, np.int64), fold(len(ranks), room, halves=halves)
+    if folding.size > 1:
+        names = [hosts[rank] for rank in ranks] if hosts else []
+        if len(set(names)) > 1 and all(names):
+            return _by_node(chosen, names, room, halves=halves)
+    starts = np.arange(folding.bands) * folding.size
+    labels = tuple(map(str, chosen[starts].tolist()))
+    return Bands(chosen, starts, labels, "rank", folding.size, folding.halves)
+
+
+def _by_node(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Bands:
+    nodes = list(dict.fromkeys(names))
+    place = {name: number for number, name in enumerate(nodes)}
+    node = np.array([place[name] for name in names])
+    order = np.argsort(node, kind="stable")
+    folding = fold(len(nodes), room, halves=halves)
+    first = np.arange(folding.bands) * folding.size
+    low, high = min(nodes), max(nodes)
+    common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    labels = tuple((nodes[number][common:] or nodes[number])[-LABEL:] for number in first.tolist())
+    return Bands(chosen[order], np.searchsorted(node[order], first), labels, "node", folding.size, folding.halves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,193 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from rich.segment import Segment
+from rich.style import Style
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.format import age, amount, figure, plural
-from ddpmon.machine import HostFigures
-from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent
-from ddpmon.report.hosts import gpu_states, ours_of, rank_span
+from ddpmon.diagnose.wording import named
+from ddpmon.format import age, amount, figure, pct, plural
+from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
+from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
+from ddpmon.report.hosts import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.verdicts import about_host, marked_ranks
+from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpus import gpu_lines
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
-from ddpmon.tui.draw.panel import paragraph
-from ddpmon.tui.draw.places import place_lines, unread_lines
-from ddpmon.tui.draw.processes import cpu_user_lines, gpu_process_lines
-from ddpmon.tui.lines import Line, cut, fit, joined, width_of
+from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
 from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
 
+MOST = 12  # of the users of CPU
+WHO, USER = 14, 10
+STRANGER, UNCLEAR = "foreign", "hidden"
+NAME = 18
+UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 SENTENCES = 3
+
+
+def gpu_process_lines(states: Sequence[GpuState], ours: Ours, width: int, look: Look) -> list[Line]:
+    """Every process on every GPU, and what is known where processes cannot be seen."""
+    listed = [(state, on, strange) for state in states for on, strange in state.listed()]
+    lines = [title("on the GPUs", "", width, look)]
+    if listed:
+        heading = _heading("gpu", ("memory GB", "SM %"), look, width)
+        listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
+        lines += [heading, *(_on_gpu(state, on, loud, ours, width, look) for state, on, loud in listed)]
+    for state in states:
+        more = (state.gpu.process_count or 0) - len(state.gpu.processes or ())
+        if state.gpu.processes is not None and more > 0:
+            lines.append(fit([Segment(f"{state.gpu.index:>5}  and {more:,} more", look.dim)], width))
+    lines += _unseen(states, width, look)
+    return lines if len(lines) > 1 else [*lines, fit([Segment("  no process is on them", look.dim)], width)]
+
+
+def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, ours: Ours, width: int, look: Look) -> Line:
+    who = whose(on.process, ours)
+    known = who or (STRANGER if loud else UNCLEAR if state.hidden else on.kind)
+    figures = (figure(on.memory / 1e9) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
+    return _row(str(state.gpu.index), known, loud, on.process, figures, width, look)
+
+
+def _whole(value: float | None, look: Look) -> str:
+    return look.unknown if value is None else f"{value:.0f}"
+
+
+def _row(first: str, who: str, loud: bool, process: Process, figures: tuple[str, str], width: int, look: Look) -> Line:
+    """One process; foreign words are cleaned and cut."""
+    ours = who.startswith("rank")
+    style = look.accent if loud else look.text if ours else look.dim
+    sign = look.glyphs.mark if loud else " "
+    more = look.glyphs.more
+    user = look.clean(process.user) if process.user else look.unknown
+    command = look.clean(process.command) if process.command else look.unknown
+    line: Line = [
+        Segment(f" {sign}{first:>3} ", style),
+        Segment(left(who, WHO, more), look.strong if ours else style),
+        Segment(f"{process.pid:>8} ", style),
+        Segment(left(user, USER, more), style if loud else look.dim),
+        *(Segment(f"{text:>{size}}", look.dim if text == look.unknown else style)
+          for text, size in zip(figures, (10, 6), strict=True)),
+        Segment(f"  {command}", style if loud else look.dim),
+    ]  # fmt: skip
+    return cut(line, width, Segment(more, look.dim))
+
+
+def _heading(first: str, figures: tuple[str, str], look: Look, width: int) -> Line:
+    text = f"{first:>5} {'who':<{WHO}}{'pid':>8} {'user':<{USER}}{figures[0]:>10}{figures[1]:>6}  command"
+    return fit([Segment(text, look.dim)], width)
+
+
+def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
+    """GPUs whose processes cannot be told apart: what of their memory our ranks do not account for."""
+    unseen = [state for state in states if state.hidden or state.gpu.processes is None]
+    lines: list[Line] = []
+    for state in [state for state in unseen if state.crowded]:
+        said = f"GPU {state.gpu.index}: {_why(state)}; {amount(state.untold)} not held by our ranks' torch"
+        lines += paragraph(said, look.glyphs.mark, look.accent, width, look)
+    calm: dict[str, list[GpuState]] = {}
+    for state in [state for state in unseen if not state.crowded]:
+        calm.setdefault(_why(state), []).append(state)
+    for why, alike in calm.items():
+        most = max((state.untold for state in alike if state.untold is not None), default=None)
+        rest = "" if most is None else f"; at most {amount(most)} not held by our ranks' torch"
+        where = f"GPU{'s' if len(alike) > 1 else ''} {number_span([state.gpu.index for state in alike])}"
+        said = f"{where}: {why}{rest}"
+        lines += paragraph(said, look.glyphs.note, look.dim, width, look)
+    return lines
+
+
+def _why(state: GpuState) -> str:
+    reason = state.gpu.unread.get("processes", "")
+    return "processes hidden" if state.hidden else f"processes not read{f' ({reason})' if reason else ''}"
+
+
+def cpu_user_lines(processes: Sequence[HostProcess], ours: Ours, width: int, look: Look) -> list[Line]:
+    """The processes that use most CPU, in percent of one core."""
+    if not processes:
+        return []
+    lines = [title("on the CPUs", "top CPU users", width, look)]
+    lines.append(_heading("", ("memory GB", "CPU %"), look, width))
+    for used in processes[:MOST]:
+        who = whose(used.process, ours) or STRANGER
+        resident = figure(used.rss_bytes / 1e9) if used.rss_bytes is not None else look.unknown
+        figures = (resident, _whole(used.cpu_pct, look))
+        lines.append(_row("", who, is_hog(used, ours), used.process, figures, width, look))
+    return lines
+
+
+def per_second(rate: float | None, unknown: str) -> str:
+    """Bytes a second as 1.23 GB/s."""
+    return unknown if rate is None else f"{amount(rate)}/s"
+
+
+def place_lines(figures: HostFigures, width: int, look: Look) -> list[Line]:
+    """Disks, the tight ones first; interfaces; ports that somebody else has."""
+    rows = [_disk(disk, look) for disk in sorted(figures.disks, key=lambda disk: not is_tight(disk))]
+    rows += [_nic(nic, look) for nic in figures.nics]
+    if figures.retransmits_per_1000 is not None:
+        rows.append([Segment("   TCP retransmits ", look.dim),
+                     Segment(f"{pct(figures.retransmits_per_1000 / 10)} %", look.text)])  # fmt: skip
+    rows += [_port(port, look) for port in figures.ports]
+    return [title("disks and network", "", width, look), *rows] if rows else []
+
+
+def _disk(disk: Disk, look: Look) -> Line:
+    free, tight = free_share(disk), is_tight(disk)
+    style = look.accent if tight else look.text
+    share = look.unknown if free is None else f"{100 * free:.0f} %"
+    facts = [f"{share} of {amount(disk.total, look.unknown)} free", ", ".join(disk.uses)]
+    facts += [f"busy {disk.busy_pct:.0f} %"] if disk.busy_pct is not None else []
+    waits = (("read", disk.read_wait_ms), ("write", disk.write_wait_ms))
+    facts += [f"{name} {figure(wait)} ms" for name, wait in waits if wait is not None]
+    return _place(disk.path, [fact for fact in facts if fact], look.glyphs.mark if tight else " ", style, look)
+
+
+def _nic(nic: Nic, look: Look) -> Line:
+    facts = [
+        f"in {per_second(nic.received_bytes_s, look.unknown)}",
+        f"out {per_second(nic.sent_bytes_s, look.unknown)}",
+    ]
+    facts += [f"{figure(nic.speed_mbit / 1e3)} Gbit/s"] if nic.speed_mbit is not None else []
+    facts += [f"{count:,} {name}" for name, count in (("errors", nic.errors), ("drops", nic.drops)) if count]
+    return _place(nic.name, facts, " ", look.text, look)
+
+
+def _port(port: TakenPort, look: Look) -> Line:
+    who = f"held by {named(port.process)}" if port.process is not None else "held by another process"
+    who = who if port.held else "released since"
+    return _place(f"port {port.port}", [f"wanted for {port.wanted_for}", who], " ", look.text, look)
+
+
+def _place(name: str, facts: list[str], sign: str, style: Style, look: Look) -> Line:
+    text = "   ".join(look.clean(fact) for fact in facts)
+    label = left(look.clean(name), NAME, look.glyphs.more)
+    return [Segment(f" {sign} ", style), Segment(f"{label} ", style), Segment(text, style)]
+
+
+def unread_lines(node: NodeView, width: int, look: Look) -> list[Line]:
+    """What could not be read and why, equal reasons together, and the sampler's own notes."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for gpu in node.gpus:
+        for name, reason in gpu.unread.items():
+            reasons.setdefault((name, reason), []).append(gpu.index)
+    said = [f"{_words(name)}: {reason}" for name, reason in node.figures.unread.items()]
+    said += [f"{_words(name)} of GPU {number_span(where)}: {reason}" for (name, reason), where in reasons.items()]
+    said += list(node.notes)
+    if not said:
+        return []
+    sentences = [line for text in said for line in paragraph(text, look.glyphs.note, look.dim, width, look)]
+    return [title("unavailable", "", width, look), *sentences]
+
+
+def _words(name: str) -> str:
+    """`power_w` as `power`."""
+    return UNIT.sub("", name).replace("_", " ")
 
 
 def host_lines(picture: Picture, number: int, width: int) -> list[Line]:

@@ -14,8 +14,7 @@ from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpus import gpu_glyph, share_of
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
-from ddpmon.tui.draw.meter import STRONG, USUAL, meter
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import STRONG, USUAL, meter, title
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, width_of
 from ddpmon.tui.look import Look

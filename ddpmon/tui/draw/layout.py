@@ -1,16 +1,46 @@
-"""Which panels a terminal of some size shows, and how large each is."""
+"""Which panels a terminal of some size shows, how large each is, and how lines are folded into columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from ddpmon.tui.draw.fold import fold
 
 LEAST = (40, 12)
 WIDE = 110  # from here on the plots stand beside the table
 TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
 CHOSEN_LEAST, CHOSEN_USUAL = 4, 14  # lines of the chosen host below the table of hosts
 TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Ranks folded into bands.
+
+    Attributes:
+        size: ranks a band.
+        bands: how many bands there are.
+        halves: two bands share a line, one in each half of a character.
+        lines: lines that all bands take.
+    """
+
+    size: int
+    bands: int
+    halves: bool
+    lines: int
+
+
+def fold(ranks: int, room: int, *, halves: bool) -> Fold:
+    """The smallest bands with which all ranks fit `room` lines.
+
+    Shared bands hold 2, 4 or a multiple of 8 ranks, so that they end where hosts do.
+    """
+    room = max(room, 1)
+    if ranks <= room:
+        return Fold(1, ranks, False, ranks)
+    cells = room * 2 if halves else room
+    least = -(-ranks // cells)
+    size = next((small for small in (1, 2, 4) if small >= least), -(-least // 8) * 8)
+    bands = -(-ranks // size)
+    return Fold(size, bands, halves, -(-bands // 2) if halves else bands)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,19 @@
-"""The thin line that separates panels, with a name at the left and a remark at the right."""
+"""Parts of all screens: the line between panels with a name and a remark, meters, and the footer of keys."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.tui.lines import Line, clip, fit, wrap
-from ddpmon.tui.look import Look
+from ddpmon.tui.lines import Line, clip, fit, width_of, wrap
+from ddpmon.tui.look import Look, ink
+
+STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
+HEAVY, HALF, LIGHT = "━", "╸", "─"
+Keys = Sequence[tuple[str, str]]
 
 
 def title(name: str, remark: str, width: int, look: Look) -> Line:
@@ -50,4 +57,39 @@ def _runs(cells: list[tuple[str, bool]], look: Look) -> Line:
             text = "".join(char for char, _ in cells[start:place])
             line.append(Segment(text, look.accent if cells[start][1] else look.dim))
             start = place
+    return line
+
+
+def meter(share: float | None, width: int, look: Look, shade: int = USUAL) -> Line:
+    """A bar of `width` cells; `share` is 0..1, None or NaN where unknown, which leaves the place empty."""
+    if width <= 0:
+        return []
+    if share is None or not math.isfinite(share):
+        return [Segment(" " * width, look.text)]
+    halves = round(min(max(share, 0.0), 1.0) * width * 2)
+    tone = ink(look.phases[shade])
+    if look.ascii_only:
+        full = (halves + 1) // 2
+        return [Segment("#" * full, tone), Segment(look.glyphs.dot * (width - full), look.faint)]
+    level = HEAVY * (halves // 2) + HALF * (halves % 2)
+    return [Segment(level, tone), Segment(LIGHT * (width - len(level)), look.faint)]
+
+
+def footer_line(keys: Keys, width: int, look: Look) -> Line:
+    """`1 overview   5 findings   / filter ...`, and always, at the end, how to quit."""
+    *others, last = keys
+    for gap in (3, 2):
+        for keep in range(len(others), -1, -1):
+            line = _line([*others[:keep], last], gap, look)
+            if width_of(line) <= width and (keep == len(others) or gap == 2):
+                return fit(line, width)
+    return fit(_line([last], 2, look), width)
+
+
+def _line(keys: Keys, gap: int, look: Look) -> Line:
+    line: Line = [Segment(" ", look.text)]
+    for place, (key, what) in enumerate(keys):
+        if place:
+            line.append(Segment(" " * gap, look.text))
+        line += [Segment(key, look.strong), Segment(f" {what}", look.dim)]
     return line

@@ -1,4 +1,4 @@
-"""A plot over steps: a line, a band around it, ticks at 1-2-5; spikes survive, what is missing is a gap."""
+"""Plots over steps: a line, a band around it, ticks at 1-2-5; spikes survive, and missing points are gaps."""
 
 from __future__ import annotations
 
@@ -6,18 +6,50 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, tick
-from ddpmon.snapshot import Floats
-from ddpmon.tui.draw.canvas import blank_dots, codes, fill
+from ddpmon.format import count, figure, known, tick
+from ddpmon.snapshot import Floats, Series
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.look import Look
+from ddpmon.tui.picture import Picture
 
+Dots = NDArray[np.bool_]
+_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.int64)
 GUTTER = 7
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
+
+
+def blank_dots(columns: int, rows: int) -> Dots:
+    """An empty canvas of `columns` x `rows` characters."""
+    return np.zeros((rows * 4, columns * 2), dtype=np.bool_)
+
+
+def codes(dots: Dots) -> NDArray[np.int64]:
+    """The braille pattern of each character, 0 where it is empty."""
+    rows, columns = dots.shape[0] // 4, dots.shape[1] // 2
+    cells = dots.reshape(rows, 4, columns, 2).transpose(0, 2, 1, 3)
+    return np.asarray((cells * _BITS).sum(axis=(2, 3)), dtype=np.int64)
+
+
+def fill(dots: Dots, low: NDArray[np.float64], high: NDArray[np.float64], every: int = 1) -> None:
+    """Set each column's dots from `low` to `high` (0 at the bottom, 1 at the top); NaN leaves the column empty."""
+    height = dots.shape[0]
+    seen = np.isfinite(low) & np.isfinite(high)
+    bottom = np.where(seen, _row(low, height), 0)
+    top = np.where(seen, _row(high, height), -1)
+    row = np.arange(height)[::-1, None]
+    mask = (row >= bottom) & (row <= top)
+    if every > 1:
+        mask &= (row + np.arange(dots.shape[1])) % every == 0
+    dots |= mask
+
+
+def _row(share: NDArray[np.float64], height: int) -> NDArray[np.int64]:
+    return np.clip(np.round(np.nan_to_num(share) * (height - 1)), 0, height - 1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +239,43 @@ def _styled(cells: list[tuple[str, bool]], look: Look) -> Line:
             line.append(Segment("".join(char for char, _ in cells[start:place]), style))
             start = place
     return line
+
+
+def plots_stacked(picture: Picture, width: int, height: int) -> list[Line]:
+    """Loss above throughput, with a free column at the left."""
+    look, series = picture.look, picture.snapshot.series
+    if series is None or len(series.step) == 0:
+        return fit_all([title("loss", "", width, look)], width, height)
+    upper = height // 2
+    lines = plot_lines(_loss(series, picture), width - 1, upper, look)
+    lines += plot_lines(_throughput(series, picture), width - 1, height - upper, look)
+    return fit_all([_indented(line, look) for line in lines], width, height)
+
+
+def plots_beside(picture: Picture, width: int, height: int) -> list[Line]:
+    """Loss left of throughput."""
+    look, series = picture.look, picture.snapshot.series
+    if series is None or len(series.step) == 0:
+        return fit_all([title("loss", "", width, look)], width, height)
+    half = width // 2
+    left = plot_lines(_loss(series, picture), half, height, look)
+    right = plot_lines(_throughput(series, picture), width - half - 1, height, look)
+    return [one + _indented(other, look) for one, other in zip(left, right, strict=True)]
+
+
+def _indented(line: Line, look: Look) -> Line:
+    from rich.segment import Segment
+
+    return [Segment(" ", look.text), *line]
+
+
+def _loss(series: Series, picture: Picture) -> Curve:
+    loss = picture.snapshot.job.loss
+    now = f"{loss:.4g}" if known(loss) else ""
+    return Curve("loss", now, series.step, series.loss, series.loss_low, series.loss_high)
+
+
+def _throughput(series: Series, picture: Picture) -> Curve:
+    job = picture.snapshot.job
+    now = figure(job.throughput) if known(job.throughput) else ""
+    return Curve(picture.look.clean(job.throughput_unit), now, series.step, series.throughput)

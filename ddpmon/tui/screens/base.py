@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.screen import Screen
 
-from ddpmon.tui.draw.footer import Keys, footer_line
+from ddpmon.tui.draw.panel import Keys, footer_line
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import Picture
 from ddpmon.tui.widgets.canvas import Canvas

@@ -8,16 +8,15 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ddpmon.tui.draw.footer import Keys
 from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.host import host_lines
 from ddpmon.tui.draw.layout import host_plan
+from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.picture import notice
 from ddpmon.tui.screens.base import View
-from ddpmon.tui.widgets.canvas import Canvas
-from ddpmon.tui.widgets.host_table import HostTable
-from ddpmon.tui.widgets.reading import Reading
+from ddpmon.tui.widgets.canvas import Canvas, Reading
+from ddpmon.tui.widgets.rows import HostTable
 
 
 class HostView(View):

@@ -10,19 +10,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
-from ddpmon.tui.draw.curves import plots_beside, plots_stacked
 from ddpmon.tui.draw.findings import finding_lines
-from ddpmon.tui.draw.footer import Keys
-from ddpmon.tui.draw.header import figures_line, header_line, notice_line, verdict_lines
+from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.layout import LEAST, Plan, plan
-from ddpmon.tui.draw.waiting import too_small_lines, waiting_lines
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import notice
 from ddpmon.tui.screens.base import View
-from ddpmon.tui.widgets.canvas import Canvas
-from ddpmon.tui.widgets.filter import Filter
+from ddpmon.tui.widgets.canvas import Canvas, Filter
 from ddpmon.tui.widgets.heat_map import HeatMap
-from ddpmon.tui.widgets.rank_table import RankTable
+from ddpmon.tui.widgets.rows import RankTable
 
 
 class Overview(View):

@@ -9,8 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ddpmon.snapshot import Ints
-from ddpmon.tui.draw.bands import Bands
-from ddpmon.tui.draw.heat import bands_of, heat_lines
+from ddpmon.tui.draw.heat import Bands, bands_of, heat_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import Picture
 from ddpmon.tui.widgets.canvas import Canvas

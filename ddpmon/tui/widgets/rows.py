@@ -1,4 +1,4 @@
-"""A virtual table: any number of rows, only those in sight are formatted; a cursor that follows what it stands on."""
+"""Virtual tables of ranks and hosts: only visible rows are formatted, and the cursor follows what it stands on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ddpmon.snapshot import Ints
-from ddpmon.tui.draw.table import HEAD, TableView
+from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
+from ddpmon.tui.draw.host_table import ORDERS, host_table_lines
+from ddpmon.tui.draw.order import ordered, ordered_hosts
+from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import Picture
 from ddpmon.tui.widgets.canvas import Canvas
@@ -151,3 +154,67 @@ class Rows(Canvas, can_focus=True):
             self.action_move(row - self.view.cursor)
             if event.chain == 2:
                 self.action_open()
+
+
+class RankTable(Rows):
+    """One row a rank."""
+
+    class Opened(Message):
+        """A rank was chosen."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    def arranged(self, picture: Picture) -> Ints:
+        """The ranks in row order."""
+        return ordered(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
+
+    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+        """The table's lines."""
+        return table_lines(picture, view, width, height)
+
+    def opened(self, number: int) -> None:
+        """Say that a rank was chosen."""
+        self.post_message(self.Opened(number))
+
+    @property
+    def rank(self) -> int | None:
+        """The rank under the cursor."""
+        return self.chosen
+
+    def next_sort(self) -> None:
+        """Sort by the next column that has anything to show."""
+        ranks = self.picture.snapshot.ranks if self.picture else None
+        bare = ranks is not None and not any(ranks.gpu)
+        names = [name for name in SORTS if not (bare and name in GPU_COLUMNS)]
+        place = names.index(self.view.sort) if self.view.sort in names else -1
+        self.rearrange(sort=names[(place + 1) % len(names)], reverse=False)
+
+
+class HostTable(Rows):
+    """One row a host, of one line or two."""
+
+    class Opened(Message):
+        """A host was chosen."""
+
+        def __init__(self, node: int) -> None:
+            super().__init__()
+            self.node = node
+
+    def arranged(self, picture: Picture) -> Ints:
+        """The node numbers in row order."""
+        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse)
+
+    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+        """The table's lines."""
+        return host_table_lines(picture, view, width, height, self.lines_per_row)
+
+    def opened(self, number: int) -> None:
+        """Say that a host was chosen."""
+        self.post_message(self.Opened(number))
+
+    def next_sort(self) -> None:
+        """The other order."""
+        names = list(ORDERS)
+        self.rearrange(sort=names[(names.index(self.view.sort) + 1) % len(names)], reverse=False)

@@ -1,4 +1,4 @@
-"""One rank in detail."""
+"""Screens of text to scroll: one rank in detail, all findings, and the help."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ddpmon.tui.draw.detail import detail_lines
-from ddpmon.tui.draw.footer import Keys
+from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.header import header_line, notice_line
+from ddpmon.tui.draw.help import help_lines
+from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
 from ddpmon.tui.picture import notice
 from ddpmon.tui.screens.base import View
-from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.canvas import Canvas, Reading
 
 
 class RankScreen(View):
@@ -48,3 +50,36 @@ class RankScreen(View):
         """Back, along the table's order, freeze."""
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         return (("esc", "back"), ("j k", "next rank, previous"), ("5", "findings"), pause, ("?", "help"), ("q", "quit"))
+
+
+class FindingsScreen(View):
+    """Sentence, evidence, advice, onset and cost of each finding; what is over comes last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.overview", "Back", show=False)]
+
+    def compose(self) -> ComposeResult:
+        """Header, the findings, the keys."""
+        yield Canvas(lambda w, _h: [header_line(self.picture, w)], id="head")
+        yield Reading(lambda w: all_findings(self.picture, w))
+        yield Canvas(self.foot, id="foot")
+
+    def keys(self) -> Keys:
+        """Back and scrolling."""
+        pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
+        return (("esc", "back"), ("1", "overview"), ("j k", "scroll"), pause, ("?", "help"), ("q", "quit"))
+
+
+class HelpScreen(View):
+    """How to read the picture, the keys, the words."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "app.back", "Back", show=False)]
+
+    def compose(self) -> ComposeResult:
+        """Header, the help, the keys."""
+        yield Canvas(lambda w, _h: [header_line(self.picture, w)], id="head")
+        yield Reading(lambda w: help_lines(self.picture.look, w))
+        yield Canvas(self.foot, id="foot")
+
+    def keys(self) -> Keys:
+        """Back and scrolling."""
+        return (("esc", "back"), ("j k", "scroll"), ("q", "quit"))

@@ -14,7 +14,7 @@ _MOST_TRIED = 20
 _NAMED = 5
 
 
-def choose(store: CheckedStore, target: Target, kept: str | None) -> tuple[RunInfo, int]:
+def select_run(store: CheckedStore, target: Target, kept: str | None) -> tuple[RunInfo, int]:
     """The run that is asked for, or the newest that is believed; and how many newer ones were not.
 
     Args:

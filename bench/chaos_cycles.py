@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 from chaos_leaks import first_to_last, sample
 
-from ddpmon.observe import Observer
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.tcp import TcpStore
+from ddpmon.watcher.observer import Observer
 
 ROOT = Path(__file__).resolve().parents[1]
 _WARM_UP = 50  # cycles before the first count: what is loaded and pooled once is no leak
@@ -94,7 +94,7 @@ def fail(relay: Relay, observer: Observer) -> bool:
     until = time.monotonic() + _RESOLVES_S
     while observer.tick().link.state != "live" and time.monotonic() < until:
         time.sleep(0.1)
-    return observer.refreeze().link.state == "live" and lost
+    return observer.rebuild().link.state == "live" and lost
 
 
 def address_of(url: str) -> Address:

@@ -14,8 +14,8 @@ from detection_launch import Training
 from detection_truth import Tick
 from numpy.typing import NDArray
 
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Heat, Series, Snapshot
+from ddpmon.watcher.observer import Observer
 
 _PERIOD_S = 1.0
 _PATIENCE_S = 120.0  # without a new step

@@ -20,8 +20,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ddpmon.observe import Observer  # noqa: E402
 from ddpmon.snapshot import Snapshot  # noqa: E402
+from ddpmon.watcher.observer import Observer  # noqa: E402
 from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for  # noqa: E402
 from tests.test_fuzz import draw_plainly  # noqa: E402
 

@@ -82,22 +82,23 @@ def watch(url: str) -> None:
 
         load_torch()
     torch_bytes = psutil.Process().memory_info().rss - before
-    from ddpmon import observe
     from ddpmon.commands.watch import show_source
     from ddpmon.diagnose.judge import Judge
     from ddpmon.run.model import Run
     from ddpmon.store.patience import PatientStore
+    from ddpmon.watcher.feed import Feed
+    from ddpmon.watcher.observer import Observer
 
     parts = Parts()
     parts.timed(PatientStore, "get_many", "read")
-    parts.timed(observe.Observer, "_all", "decode", inner="read")
+    parts.timed(Feed, "_new", "decode", inner="read")
     parts.timed(Run, "add_ranks", "take")
     parts.timed(Run, "add_node", "take")
     parts.timed(Run, "settle", "take")
     parts.timed(Judge, "__call__", "judge")
-    parts.timed(observe, "_freeze", "freeze")
+    parts.timed(Observer, "rebuild", "freeze")
 
-    class Counting(observe.Observer):
+    class Counting(Observer):
         def tick(self) -> Any:
             parts.tick()
             return super().tick()

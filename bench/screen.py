@@ -47,7 +47,7 @@ class Rotating:
         self.cpu.append(time.process_time())
         return replace(self.pictures[len(self.cpu) % PICTURES], taken_monotonic=time.monotonic())
 
-    def refreeze(self) -> Snapshot:
+    def rebuild(self) -> Snapshot:
         """Another picture; nobody asks for it here."""
         return self.tick()
 

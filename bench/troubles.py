@@ -24,7 +24,7 @@ import numpy as np
 from detection_launch import Training, training
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.observe import Observer
+from ddpmon.watcher.observer import Observer
 
 RANKS = 4
 _FROM = 60

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpmon.commands.status_json import status_object
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
+from ddpmon.watcher.observer import Observer
 
 Seen = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ddpmon.observe import Observer
 from ddpmon.tui.app import WatchApp
+from ddpmon.watcher.observer import Observer
 
 STEPS = 220
 

@@ -16,8 +16,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon import observe
-from ddpmon.observe import Observer
 from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
 from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.host import run_info
@@ -26,6 +24,8 @@ from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
+from ddpmon.watcher import link
+from ddpmon.watcher.observer import Observer
 
 RUN = "fuzzed"
 RANKS = 64
@@ -149,7 +149,7 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
 
 def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snapshot], None]) -> int:
     """Feed at least `count` frames to a watcher; `each` sees every picture; returns how many it says it has refused."""
-    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
+    patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
     fuzz.remember()
     observer = Observer("tcp://127.0.0.1:1")
     try:
@@ -157,8 +157,8 @@ def feed(fuzz: Fuzz, count: int, patch: pytest.MonkeyPatch, each: Callable[[Snap
             observer.focus = fuzz.random.randrange(RANKS)
             each(observer.tick())
             fuzz.turn()
-        assert observer._run is not None
-        return observer._run.rejected.total()
+        assert observer.run is not None
+        return observer.run.rejected.total()
     finally:
         observer.close()
 
@@ -171,7 +171,7 @@ def feed_descriptions(
     Returns:
         how many of them refused it in words, and how many cannot be read by our own account.
     """
-    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
+    patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(fuzz, Checks(None)))
     refused = unreadable = 0
     fuzz.turn()
     for _ in range(count):

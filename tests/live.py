@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
+from ddpmon.watcher.observer import Observer
 from tests.ranks import Group
 
 TINY = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32")

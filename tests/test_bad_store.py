@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon import observe
 from ddpmon.commands.status_json import status_object
-from ddpmon.observe import Observer
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.schema import SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
+from ddpmon.watcher.observer import Observer
 from tests import ranks
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys

@@ -12,13 +12,13 @@ import pytest
 
 from ddpmon.commands.status_json import status_object
 from ddpmon.commands.status_text import status_lines
-from ddpmon.observe import Observer
 from ddpmon.schema import encode
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, Store, TargetError, rank_key, run_key
 from ddpmon.store.redis import RedisStore
 from ddpmon.store.redis_url import parse_redis
 from ddpmon.store.signed import FORGED, REPLAYED, UNSIGNED, SignedStore, Signer
+from ddpmon.watcher.observer import Observer
 from tests.engine_runs import LATE, RANKS, MadeRun
 from tests.live import watch_until
 from tests.made_frames import rank_frame

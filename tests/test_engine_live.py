@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.commands.status_json import status_object
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.discovery import discover
 from ddpmon.store.redis import RedisStore
 from ddpmon.store.redis_url import parse_redis
+from ddpmon.watcher.observer import Observer
 from tests.live import TINY, live_run, step_of, watch_until
 from tests.store.redis_server import needs_redis, redis_server
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, verdict_lines
@@ -17,6 +16,7 @@ from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import Picture
+from ddpmon.watcher.observer import Observer
 from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for
 
 FRAMES, DESCRIPTIONS, CONNECTIONS = 20_000, 200, 200

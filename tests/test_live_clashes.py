@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.diagnose.finding import Finding
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
+from ddpmon.watcher.observer import Observer
 from tests.live import live_run, watch_until
 from tests.probe.probe_ranks import grouped, private_runs
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import TargetError
+from ddpmon.watcher.observer import Observer
 from tests.live import TINY, live_run, step_of, watch_until
 
 ONSET = 50

@@ -15,8 +15,8 @@ from ddpmon.simulated.build import SimulationError
 if TYPE_CHECKING:
     from ddpmon.snapshot import Snapshot
     from ddpmon.store.discovery import Announcement
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Link, Snapshot
+from ddpmon.watcher.observer import Observer
 
 JUDGED_STEPS, SHOWN_STEPS = 180, 600
 START_LIMIT_S = 180.0
@@ -81,7 +81,7 @@ def _show(training: Training) -> int:
 def _follow(training: Training, run: Announcement) -> Finding | None:
     """Print where the run is until it ends; returns the last straggler that the monitor named."""
     from ddpmon.commands.status_text import figures_line, verdict
-    from ddpmon.observe import Observer
+    from ddpmon.watcher.observer import Observer
 
     observer, named, printed = Observer(run.url), None, 0.0
     try:
@@ -148,16 +148,16 @@ class Awaited:
         if self._observer is None and (run := self._training.announced()) is not None:
             self._observer = Observer(run.url)
         if self._observer is None:
-            return self.refreeze()
+            return self.rebuild()
         self._observer.focus = self.focus
         return self._observer.tick()
 
-    def refreeze(self) -> Snapshot:
+    def rebuild(self) -> Snapshot:
         """Freeze again what is known, without reading."""
         if self._observer is None:
             return Snapshot(Link("waiting", self._training.stage()), time.time(), time.monotonic())
         self._observer.focus = self.focus
-        return self._observer.refreeze()
+        return self._observer.rebuild()
 
     def close(self) -> None:
         """Let go of the store."""

@@ -40,7 +40,7 @@ def look_once(target: str | None) -> Snapshot:
 
 def _look(target: str | None, loaded: threading.Event, answers: SimpleQueue[Snapshot | BaseException]) -> None:
     try:
-        from ddpmon.observe import Observer
+        from ddpmon.watcher.observer import Observer
 
         if (target is not None and target.startswith("tcp:")) or (target is None and discover()):
             with suppress(StoreUnavailable):

@@ -41,7 +41,7 @@ def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) ->
     Raises:
         TargetError: a TARGET that makes no sense.
     """
-    from ddpmon.observe import Observer
+    from ddpmon.watcher.observer import Observer
 
     return show_source(Observer(target), interval, ascii_only)
 

@@ -21,7 +21,7 @@ class Source(Protocol):
     def tick(self) -> Snapshot:
         """Read the store and freeze a picture; may block for seconds, never raises."""
 
-    def refreeze(self) -> Snapshot:
+    def rebuild(self) -> Snapshot:
         """Freeze the same data again without any I/O, after `focus` has changed."""
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Reader(threading.Thread):
 
     def _read(self) -> None:
         due, self._tick_due = self._tick_due, False
-        snapshot = self._source.tick() if due else self._source.refreeze()
+        snapshot = self._source.tick() if due else self._source.rebuild()
         if not self._stopping:
             self._hand(self._deliver, snapshot)
 

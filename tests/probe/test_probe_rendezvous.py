@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.observe import Observer
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import history_key, rank_key
 from ddpmon.store.connect import connect, list_runs, parse_target
+from ddpmon.watcher.observer import Observer
 from tests.probe.probe_ranks import (
     PATIENCE_S,
     Seen,

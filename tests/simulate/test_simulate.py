@@ -15,7 +15,6 @@ import pytest
 
 from ddpmon import observe
 from ddpmon.diagnose.finding import Finding
-from ddpmon.observe import Observer
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, decode, encode
 from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.host import run_info
@@ -24,6 +23,7 @@ from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
+from ddpmon.watcher.observer import Observer
 
 RUN = "simulated-test"
 

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon import observe
-from ddpmon.observe import Observer
 from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.connect import Target, connect
+from ddpmon.watcher.observer import Observer
 from tests.commands.served_runs import host_with_runs
 from tests.store.half_open import HOME, Gate, only_polite
 

@@ -42,7 +42,7 @@ def test_a_table_of_a_real_run_gives_the_findings_of_that_run(monkeypatch: pytes
     with live_run(monkeypatch, tmp_path, 4, "--steps=2000", fault, *TINY) as (run, observer):
         last = watch_until(observer, lambda s: step_of(s) >= 170, deadline_s=240, log=run.log)
         live = of_ranks(last.findings)
-        watched = observer._run
+        watched = observer.run
     assert isinstance(watched, Run)
     write_table(watched, tmp_path / "table.csv")
     verdict = judged((tmp_path / "table.csv").read_bytes())

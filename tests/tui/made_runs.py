@@ -288,9 +288,9 @@ class Playing:
 
     def tick(self) -> Snapshot:
         self.made = replace(self.made, step=self.made.step + self.pace)
-        return self.refreeze()
+        return self.rebuild()
 
-    def refreeze(self) -> Snapshot:
+    def rebuild(self) -> Snapshot:
         return snapshot(replace(self.made, focus=self.focus))
 
     def close(self) -> None:

@@ -28,8 +28,8 @@ class Slow:
         self.leave.acquire()
         return replace(NOTHING_YET, taken_at=float(len(self.calls)))
 
-    def refreeze(self) -> Snapshot:
-        self.calls.append(f"refreeze {self.focus}")
+    def rebuild(self) -> Snapshot:
+        self.calls.append(f"rebuild {self.focus}")
         return NOTHING_YET
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ def test_a_new_focus_alone_reads_nothing() -> None:
     until(lambda: got)
     reader.stop()
     reader.join(30)
-    assert source.calls == ["refreeze 3", "close"]
+    assert source.calls == ["rebuild 3", "close"]
 
 
 def test_stopping_waits_for_nothing_and_delivers_nothing_more() -> None:

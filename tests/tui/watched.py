@@ -33,9 +33,9 @@ class Fixed:
     def tick(self) -> Snapshot:
         self.answering.wait(30)
         self.ticks += 1
-        return replace(self.refreeze(), taken_monotonic=time.monotonic())
+        return replace(self.rebuild(), taken_monotonic=time.monotonic())
 
-    def refreeze(self) -> Snapshot:
+    def rebuild(self) -> Snapshot:
         made = snapshot(Made(ranks=8, straggler=5, focus=self.focus))
         return replace(self.shown, detail=made.detail if self.focus is not None else None)
 

@@ -1,0 +1,191 @@
+"""What a watcher reads of one run: which keys a tick asks for, and how their frames come into the `Run`.
+
+A tick reads all keys of a small run, and of a large one a part in turn, so that it stays cheap.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from msgspec.structs import force_setattr
+
+from ddpmon.run.model import Run
+from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
+from ddpmon.store.base import history_key, node_key, rank_key
+from ddpmon.store.signed import CheckedStore
+
+RANKS_AT_ONCE = 2048  # that every tick reads
+HOSTS_AT_ONCE = 128
+RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
+_HISTORIES_AT_ONCE = 256  # of up to 0.4 MB each
+_SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
+_TAKEN = StepColumns()
+_BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
+
+
+class RoundRobin:
+    """Deals numbers out over a few ticks.
+
+    Args:
+        numbers: of the ranks or hosts.
+        at_once: how many a tick may read.
+        most: turns at most, however many numbers there are.
+    """
+
+    def __init__(self, numbers: Sequence[int], at_once: int, most: int) -> None:
+        self._turns = min(most, max(1, -(-len(numbers) // at_once)))
+        self._parts = [list(numbers[turn :: self._turns]) for turn in range(self._turns)]
+        self._all = list(numbers)
+        self._turn = -1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every number has been dealt since this was true last."""
+        return self._turn % self._turns == 0
+
+    def next(self, always: Iterable[int] = ()) -> list[int]:
+        """The numbers to ask now, ascending: the first time all, then a part in turn and whoever is in `always`."""
+        self._turn += 1
+        if self._turn == 0 or self._turns == 1:
+            return self._all
+        part = self._parts[self._turn % self._turns]
+        return sorted({*part, *always}) if always else part
+
+
+class Feed:
+    """Reads the frames of one run into its `Run`; belongs to the watcher's reader thread.
+
+    Args:
+        info: what the run says of itself.
+
+    Attributes:
+        run: all that has been read.
+        read_at: when it was read last, on the monotonic clock in seconds.
+    """
+
+    def __init__(self, info: RunInfo) -> None:
+        self.run = Run(info)
+        self.read_at = 0.0
+        self._ranks = RoundRobin(range(info.world_size), RANKS_AT_ONCE, RANK_TURNS)
+        self._hosts = RoundRobin(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
+        self._seen: dict[str, bytes] = {}
+        self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rank has been read since this was true last."""
+        return self._ranks.is_complete
+
+    def read_histories(self, store: CheckedStore) -> None:
+        """Read what all ranks remember of the steps before this watcher came.
+
+        Raises:
+            StoreUnavailable: the store does not answer, or has gone.
+        """
+        self.run.add_history(self._histories(store))
+
+    def read(self, store: CheckedStore, always: set[int], *, told_ages: bool) -> None:
+        """Read the newest frames of the ranks and hosts whose turn it is.
+
+        Args:
+            store: the run's.
+            always: ranks that are read at every tick.
+            told_ages: whether the store knows how old a frame is that this watcher sees for the first time.
+
+        Raises:
+            StoreUnavailable: the store does not answer, or has gone.
+        """
+        run = self.run
+        frames = self._new(store, rank_key, self._ranks.next(always), RankFrame)
+        nodes = self._new(store, node_key, self._hosts.next(), NodeFrame)
+        self.read_at = now = time.monotonic()
+        run.refused = store.checks.refused.total()
+        ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
+        hosts: dict[int, float] = {}
+        if told_ages:
+            ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
+            hosts = self._ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
+        run.add_ranks(frames, now, ages)
+        for frame in frames:  # their steps are in the run's rings now; of thousands of ranks they would weigh
+            force_setattr(frame, "steps", _TAKEN)
+        for node in nodes:
+            run.add_node(node, now - hosts.get(node.node, 0.0))
+        run.settle(now)
+
+    def _histories(self, store: CheckedStore) -> Iterator[HistoryFrame]:
+        """What all ranks remember, read in parts: together it may be a hundred megabytes."""
+        ranks = self.run.info.world_size
+        for start in range(0, ranks, _HISTORIES_AT_ONCE):
+            part = range(start, min(ranks, start + _HISTORIES_AT_ONCE))
+            yield from self._new(store, history_key, part, HistoryFrame)
+
+    def _ages(self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int]) -> dict[int, float]:
+        """How old the frames of these ranks or hosts are, as far as the store can tell."""
+        if not numbers:
+            return {}
+        ages = store.ages([key_of(self.run.info.run_id, number) for number in numbers])
+        return {number: age for number, age in zip(numbers, ages, strict=True) if age is not None}
+
+    def _new(
+        self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int], kind: type[F]
+    ) -> list[F]:
+        """The new frames of one kind that can be read; those that cannot are counted with the reason.
+
+        A frame is new if its beginning, which holds its number and the time when it was sent, is not that of the last.
+        """
+        run_id, seen = self.run.info.run_id, self._seen
+        keys = [key_of(run_id, number) for number in numbers]
+        frames: list[F] = []
+        for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
+            if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
+                continue
+            if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
+                continue
+            try:
+                frames.append(_of_key(decode(key, data, kind), key, number, run_id))
+            except FrameError as error:
+                self._rejected[key] = hash(data)
+                self.run.reject(str(error)[:200])
+            else:
+                seen[key] = beginning
+        return frames
+
+
+def _of_key(frame: F, key: str, number: int, run_id: str) -> F:
+    """The frame, if it is the one that its key promises.
+
+    Raises:
+        FrameError: it is of another run, rank or host.
+    """
+    own = frame.node if isinstance(frame, NodeFrame) else getattr(frame, "rank", number)
+    if frame.run_id != run_id or own != number:
+        raise FrameError(f"{key}: a frame of another run, rank or host")
+    return frame
+
+
+def _has_one_clock(run: Run) -> bool:
+    """Whether all frames are written on this very host, whatever hosts they name: those of a simulation here."""
+    return "simulated" in run.info.versions and run.info.host == socket.gethostname()
+
+
+def _first_ages(run: Run, frames: list[RankFrame], wall: float, *, one_clock: bool) -> dict[int, float]:
+    """How old frames are that this watcher sees for the first time, in seconds.
+
+    Later ages are counted on the watcher's own clock. Here a rank is compared with the newest word from its own host,
+    and with our wall clock only where that host's clock is plainly ours: all of them with `one_clock`.
+    """
+    if len(run.states) == len(run.ranks):
+        return {}
+    first = [frame for frame in frames if run.ranks[frame.rank] is None]
+    newest: dict[str, float] = {}
+    for frame in first:
+        newest[frame.host] = max(newest.get(frame.host, -np.inf), frame.sent_at)
+    ages = {}
+    for frame in first:
+        offset = wall - newest[frame.host]
+        ours = one_clock or frame.host == socket.gethostname() or _SANE_OFFSET_S[0] <= offset <= _SANE_OFFSET_S[1]
+        ages[frame.rank] = max(0.0, (wall if ours else newest[frame.host]) - frame.sent_at)
+    return ages

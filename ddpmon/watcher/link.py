@@ -1,0 +1,189 @@
+"""A watcher's way to a run: finds its store, opens it again when it was lost, and says how things stand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ddpmon.diagnose.wording import clean
+from ddpmon.run.model import Run
+from ddpmon.snapshot import Link, RunState
+from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.discovery import discover
+from ddpmon.store.private import squatted
+from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
+from ddpmon.watcher import run_end
+from ddpmon.watcher.feed import Feed
+from ddpmon.watcher.select_run import select_run
+
+_REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
+_HALF_OPEN_S = 20.0  # so long a connection may be silent before another one is tried
+_NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
+_SUCCESSOR_S = 2.0  # between looks for a run that has started since
+
+
+class StoreLink:
+    """Waiting, live, silent or gone: the state of the way to one run, through its store's death and its restart.
+
+    Args:
+        target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+
+    Attributes:
+        store: where frames are read; None while there is no connection.
+        feed: the run that is followed, or was followed last; None before the first.
+        state: how the watcher stands with the store.
+        ended: the run's state once its end is known; None while it runs.
+        source: the URL of what was opened last.
+        passed_over: newer runs in the store that were not believed.
+
+    Raises:
+        TargetError: the target makes no sense.
+    """
+
+    def __init__(self, target: str | None) -> None:
+        self.store: CheckedStore | None = None
+        self.feed: Feed | None = None
+        self.state = Link("waiting", "looking for a run")
+        self.ended: RunState | None = None
+        self.source = target or ""
+        self.passed_over = 0
+        self._target = None if target is None else parse_target(target)
+        self._engine = engine_of_environment() if target is None else None
+        self._checks = Checks(token_of_environment())
+        self._followed: Target | None = None  # what was opened last
+        self._silent_since: float | None = None
+        self._next_open = self._next_look = self._news_until = 0.0
+        self._news = ""
+
+    @property
+    def outlives_runs(self) -> bool:
+        """Whether the store does not end with the run, and tells how old its values are."""
+        return self._followed is not None and self._followed.redis is not None
+
+    def notices(self) -> list[str]:
+        """What was not believed, in sentences."""
+        said = self._checks.notices()
+        if self.passed_over:
+            runs = "runs are" if self.passed_over > 1 else "run is"
+            said.append(f"{self.passed_over} newer {runs} not signed with this DDPMON_TOKEN")
+        return said
+
+    def open(self) -> None:
+        """Find a run and connect to its store, unless there is a connection; without a run, wait.
+
+        Raises:
+            StoreUnavailable: there is an address, but no store behind it.
+            FrameError: the store's run cannot be read.
+        """
+        if self.store is not None or time.monotonic() < self._next_open:
+            return
+        target = self._target or self._discovered()
+        if target is None:
+            self._wait()
+            return
+        store = connect(target, checks=self._checks)
+        try:
+            self._begin(store, target)
+        except BaseException:
+            store.close()
+            raise
+        self.store, self.source, self._followed = store, target.url, target
+
+    def stand(self, run: Run) -> None:
+        """The store has answered: say whether the run lives, or is a memory that the store keeps."""
+        now, self._silent_since = time.monotonic(), None
+        ages = run.ages(now)
+        over = run_end.is_over(run, ages)
+        if over and self.outlives_runs:
+            self.ended, message = run_end.remembered(run, ages)
+            self.state = Link("gone", message)
+        else:
+            self.state, self.ended = Link("live", self._news if now < self._news_until else ""), None
+        if over and now >= self._next_look:
+            self._next_look = now + _SUCCESSOR_S
+            self._look_for_a_successor(run)
+
+    def fall_silent(self, reason: str) -> None:
+        """The store does not answer in time: keep the last picture, and go on asking."""
+        if self.store is not None:
+            self.state = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
+            if self._is_half_open():
+                self.close()
+            return
+        self._next_open = time.monotonic() + _REOPEN_S
+        self.lose(reason)
+
+    def lose(self, reason: str) -> None:
+        """The store has gone: keep the last picture and say whether the run has ended with it."""
+        self.close()
+        if self.feed is None:
+            self.state = Link("waiting", reason)
+        elif self.outlives_runs:
+            self.state = Link("silent", f"{reason}; the run does not depend on it; ddpmon keeps trying")
+        elif run_end.still_announced(self.feed.run):
+            self.state = Link("silent", f"{reason}; its process still runs, so ddpmon keeps trying")
+        elif self.ended is None:
+            self.ended, message = run_end.store_gone(self.feed.run, reason)
+            self.state = Link("gone", message)
+
+    def refuse(self, reason: str) -> None:
+        """What lies in the store cannot be read as a run."""
+        self.state = Link("gone" if self.feed is not None else "waiting", reason)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        store, self.store = self.store, None
+        if store is not None:
+            store.close()
+
+    def _wait(self) -> None:
+        """There is no run on this host.
+
+        Raises:
+            StoreUnavailable: the run that was followed is no longer announced.
+        """
+        if self.feed is None:
+            why = squatted() or "start one, or pass its address: tcp://host:port"
+            self.state = Link("waiting", f"there is no run on this host now; {why}")
+        elif self.ended is None:  # when its store fell silent, its process was still there
+            raise StoreUnavailable("the run is no longer announced on this host")
+
+    def _discovered(self) -> Target | None:
+        runs = discover()
+        if not runs:
+            return self._engine or (self._followed if self.outlives_runs else None)
+        return replace(parse_target(runs[0].url), run_id=runs[0].run_id)
+
+    def _begin(self, store: CheckedStore, target: Target) -> None:
+        """Read which run this is; a run that is not the one we know starts with a clean sheet."""
+        known = None if self.feed is None else self.feed.run.info.run_id
+        kept = known if target.redis is not None and self.ended is None else None
+        info, self.passed_over = select_run(store, target, kept)
+        if known == info.run_id:
+            return
+        if known is not None:
+            self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
+            self._news_until = time.monotonic() + _NEWS_S
+        self.feed = Feed(info)
+        self._checks.begin()
+        self.feed.read_histories(store)
+
+    def _look_for_a_successor(self, run: Run) -> None:
+        """The run is over: where no particular one was asked for, go on to one that has started since."""
+        newest = [found.run_id for found in discover()[:1]] if self._target is None else []
+        if self.store is not None and self._followed is not None and self._followed.run_id is None:
+            newest += list_runs(self.store)[-1:]
+        if any(run_id != run.info.run_id for run_id in newest):
+            self.close()
+
+    def _is_half_open(self) -> bool:
+        """Whether the store has been silent on this connection for long, and answers on another one."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < _HALF_OPEN_S or self._followed is None:
+            return False
+        self._silent_since = now
+        return answers(self._followed)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon import observe
 from ddpmon.commands.status_json import status_object
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.schema import SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
+from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
 from tests import ranks
 from tests.made_frames import RUN_ID
@@ -285,7 +285,7 @@ def test_another_kind_of_server_is_quoted(greets: bytes) -> None:
 
 
 def test_a_listener_that_never_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "_REOPEN_S", 0.0)
+    monkeypatch.setattr(link, "_REOPEN_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         said = f"the process at 127.0.0.1:{port} does not answer: a store that is stopped or disconnected, or no store"

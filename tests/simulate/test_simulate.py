@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pytest
 
-from ddpmon import observe
 from ddpmon.diagnose.finding import Finding
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, decode, encode
 from ddpmon.simulate.frames import Frames
@@ -23,6 +22,7 @@ from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
+from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
 
 RUN = "simulated-test"
@@ -61,7 +61,7 @@ class Memory:
 def seen(plan: Plan, seconds: int, patch: pytest.MonkeyPatch) -> Snapshot:
     """The last picture of a watcher that looks once a simulated second."""
     memory = Memory(plan)
-    patch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
+    patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     observer = Observer("tcp://127.0.0.1:1")
     for second in range(1, seconds + 1):
         memory.reach(float(second))
@@ -117,7 +117,7 @@ def test_the_whole_history_of_an_old_run_is_there_at_once(monkeypatch: pytest.Mo
     memory = Memory(plan)
     memory.reach(1.0)
     memory.remember(1.0)
-    monkeypatch.setattr(observe, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
+    monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     snapshot = Observer("tcp://127.0.0.1:1").tick()
     assert snapshot.series is not None
     assert snapshot.run is not None

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon import observe
 from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.connect import Target, connect
+from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
 from tests.commands.served_runs import host_with_runs
 from tests.store.half_open import HOME, Gate, only_polite
@@ -68,7 +68,7 @@ def test_a_server_that_falls_silent_while_it_is_opened_is_not_opened_without_end
 
 
 def test_a_connection_that_was_lost_without_a_word_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(observe, "_HALF_OPEN_S", 0.0)
+    monkeypatch.setattr(link, "_HALF_OPEN_S", 0.0)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "here"))
     with host_with_runs(tmp_path / "there", "vision") as urls:
         gate = Gate(int(urls[0].rsplit(":", 1)[1]))

@@ -75,5 +75,5 @@ def rank_frame(
         run_id=RUN_ID, rank=rank, seq=seq, sent_at=float(seq), host=f"node{node}", node=node, pid=100 + rank,
         local_rank=rank % job.host_size, gpu_uuid=None, state="running", phase="backward", step=steps.stop - 1,
         phase_s=0.05, steps=columns, marks=[mark for mark in marks if mark.ms > 0], gradient_bytes=4 << 20,
-        bucket_count=1, sources={},
+        bucket_count=1,
     )  # fmt: skip

@@ -154,7 +154,6 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
     failure: Failure | None = None
     bad_loss: BadLoss | None = None
     loader: Loader | None = None
-    sources: dict[Text, Text] = {}
     notes: Annotated[list[Text], Meta(max_length=16)] = []
 
 

@@ -76,7 +76,6 @@ RANK = RankFrame(
     marks=[Mark(1, "eval", 3.0)],
     process=ProcessFigures(99.0, 1 << 30, 12),
     cost_us=11.0,
-    sources={"clock": "perf_counter"},
     notes=["no bucket detail"],
 )
 HISTORY = HistoryFrame(run_id="r", rank=1, recent=steps(), older=steps(1))
@@ -207,6 +206,11 @@ def test_a_stall_without_and_with_what_later_releases_say_of_it_is_read() -> Non
     assert older.stall == Stall(12.0, moves=True)
     newer = decode("k", changed(RANK, stall=STALL | {"device_phase": "levitating", "device_mood": 7}), RankFrame)
     assert newer.stall == Stall(12.0, moves=True, device_phase="levitating")
+
+
+def test_what_earlier_builds_said_as_well_is_ignored() -> None:
+    said = {"clock": "perf_counter", "gc": "gc.callbacks"}
+    assert decode("k", changed(RANK, sources=said), RankFrame) == RANK
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def assemble(
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
-        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timed))
+        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run)
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
         publisher = Publisher(draft, uplink)
@@ -216,16 +216,3 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
         )
 
     return describe
-
-
-def _sources(clock: Clock, bucket_detail: bool) -> dict[str, str]:
-    """Where each number comes from, for whoever reads it."""
-    return {
-        "clock": clock.name,
-        "step": "autograd engine callbacks",
-        "allreduce": "ddp logger",
-        "buckets": "communication hook" if bucket_detail else "none",
-        "input": "DataLoader iterator",
-        "barrier": "torch.distributed wrappers",
-        "gc": "gc.callbacks",
-    }

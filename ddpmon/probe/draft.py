@@ -41,7 +41,6 @@ class Draft:
         reducer_log: ReducerLog,
         machine: Machine,
         run: Callable[[], str],
-        sources: dict[str, str],
     ) -> None:
         self._me = identity
         self._recorder = recorder
@@ -50,7 +49,6 @@ class Draft:
         self.reducer_log = reducer_log
         self._machine = machine
         self._run = run
-        self._sources = sources
         self._window = frames.Window()
         self._history = frames.History()
         self._seq = 0
@@ -156,7 +154,6 @@ class Draft:
             failure=self._failure(),
             bad_loss=self._bad_losses.found,
             loader=None if replay.loader is None else Loader(*replay.loader),
-            sources=self._sources,
             notes=[*self.notes, *self._machine.notes][:16],
         )
 

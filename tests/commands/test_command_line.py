@@ -95,8 +95,7 @@ def test_a_command_that_makes_no_sense_is_usage(ddpmon: Ddpmon, arguments: tuple
         ("tcp://node0:port", "port"),
         ("tcp://node0", "port"),
         ("tcp://", "host"),
-        ("run.ddpmon", "run.ddpmon"),
-        (__file__, "recording"),
+        (__file__, "is a file, not a run on this host"),
     ],
 )
 def test_a_target_that_makes_no_sense_is_usage_in_one_sentence(ddpmon: Ddpmon, target: str, names: str) -> None:

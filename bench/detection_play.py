@@ -55,8 +55,8 @@ def run_info(job: Job) -> RunInfo:
     """What rank 0 would say of the job."""
     return RunInfo(
         run_id=RUN_ID, name="synthetic", world_size=job.ranks, node_keys=list(range(0, job.ranks, job.host_size)),
-        backend="gloo", device="cpu", parameters=1 << 20, gradient_bytes=4 << 20, bucket_cap_bytes=25 << 20,
-        bucket_detail=False, started_at=0.0, host="node0", pid=100, versions={},
+        backend="gloo", device="cpu", parameters=1 << 20, gradient_bytes=4 << 20, bucket_detail=False,
+        started_at=0.0, host="node0", pid=100, versions={},
     )  # fmt: skip
 
 

@@ -105,7 +105,6 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     device: Text
     parameters: Count
     gradient_bytes: Count
-    bucket_cap_bytes: Count
     bucket_detail: bool
     settings: Settings = Settings()
     started_at: Number

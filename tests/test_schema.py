@@ -50,7 +50,6 @@ RUN = RunInfo(
     device="cpu",
     parameters=10,
     gradient_bytes=40,
-    bucket_cap_bytes=1 << 20,
     bucket_detail=True,
     started_at=1.5,
     host="h",
@@ -208,9 +207,16 @@ def test_a_stall_without_and_with_what_later_releases_say_of_it_is_read() -> Non
     assert newer.stall == Stall(12.0, moves=True, device_phase="levitating")
 
 
-def test_what_earlier_builds_said_as_well_is_ignored() -> None:
-    said = {"clock": "perf_counter", "gc": "gc.callbacks"}
-    assert decode("k", changed(RANK, sources=said), RankFrame) == RANK
+@pytest.mark.parametrize(
+    ("frame", "fields"),
+    [
+        (RUN, {"bucket_cap_bytes": 25 << 20}),
+        (RANK, {"sources": {"clock": "perf_counter", "gc": "gc.callbacks"}}),
+    ],
+    ids=["run", "rank"],
+)
+def test_what_earlier_builds_said_as_well_is_ignored(frame: Any, fields: dict[str, Any]) -> None:
+    assert decode("k", changed(frame, **fields), type(frame)) == frame
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,6 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
             device=me.device_name,
             parameters=sum(p.numel() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
-            bucket_cap_bytes=int(getattr(ddp, "bucket_bytes_cap", 0)),
             bucket_detail=bucket_detail,
             settings=settings_of(ddp),
             started_at=started,

@@ -167,12 +167,7 @@ class HistoryFrame(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeFrame(Struct, frozen=True, kw_only=True, gc=False):
-    """One host, once a second, by one of its ranks.
-
-    Attributes:
-        by_rank: the rank whose process samples for this host.
-        cost_pct: what the sampling takes, in percent of a core.
-    """
+    """One host, once a second, by one of its ranks; `cost_pct` is what its sampling takes, in percent of a core."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -180,7 +175,6 @@ class NodeFrame(Struct, frozen=True, kw_only=True, gc=False):
     seq: Count
     sent_at: Number
     host: Text
-    by_rank: RankNumber = 0
     figures: HostFigures = HostFigures()
     gpus: Annotated[list[GpuFigures], Meta(max_length=64)] = []
     cost_pct: Number | None = None

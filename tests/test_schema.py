@@ -212,8 +212,9 @@ def test_a_stall_without_and_with_what_later_releases_say_of_it_is_read() -> Non
     [
         (RUN, {"bucket_cap_bytes": 25 << 20}),
         (RANK, {"sources": {"clock": "perf_counter", "gc": "gc.callbacks"}}),
+        (NODE, {"by_rank": 1}),
     ],
-    ids=["run", "rank"],
+    ids=["run", "rank", "node"],
 )
 def test_what_earlier_builds_said_as_well_is_ignored(frame: Any, fields: dict[str, Any]) -> None:
     assert decode("k", changed(frame, **fields), type(frame)) == frame

@@ -190,7 +190,6 @@ class Draft:
             seq=self._seq,
             sent_at=time.time(),
             host=self._me.host,
-            by_rank=self._me.rank,
             figures=sample.figures,
             gpus=sample.gpus,
             cost_pct=self._machine.cost_pct(),

@@ -176,7 +176,6 @@ def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -
         seq=int(seconds) + 1,
         sent_at=time.time(),
         host=host_name(node),
-        by_rank=ranks[0],
         figures=_host(plan, scenario, node, seconds),
         gpus=[_gpu(plan, rank, seconds, scenario.shared_gpu == rank) for rank in ranks[:64]],
         cost_pct=0.3,

@@ -243,15 +243,6 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    fake_gpus: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, 1, 16),
-            metavar="N",
-            help="Number of simulated GPUs; needs a C compiler.",
-            show_default=False,
-        ),
-    ] = None,
 ) -> None:
     """Train a small model with one slow rank, and watch ddpmon find that rank.
 
@@ -259,7 +250,7 @@ def demo(
     """
     from ddpmon.commands.demo import demo as command
 
-    leave(command(nproc, fault.value, steps, fake_gpus))
+    leave(command(nproc, fault.value, steps))
 
 
 @app.command()

@@ -203,7 +203,7 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
             world_size=me.world_size,
             node_keys=list(me.node_keys),
             backend=me.backend,
-            device=me.device_name,
+            device=me.device.type,
             parameters=sum(p.numel() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
             bucket_detail=bucket_detail,

@@ -78,8 +78,6 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
         ("demo", "--nproc", "1"),
         ("demo", "--fault", "rain"),
         ("demo", "--steps", "10"),
-        ("demo", "--fake-gpus", "0"),
-        ("demo", "--fake-gpus", "3"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_usage(ddpmon: Ddpmon, arguments: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -69,8 +68,3 @@ def as_object(hosts: Sequence[Facts], checks: Sequence[Check]) -> dict[str, Any]
         "checks": [msgspec.to_builtins(check) for check in checks],
         "hosts": [msgspec.to_builtins(facts) for facts in hosts],
     }
-
-
-def dumps(found: dict[str, Any]) -> str:
-    """One line of ASCII."""
-    return json.dumps(found, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpmon.commands.machine_json import Object
-from ddpmon.commands.plain import complain, plain
-from ddpmon.commands.status_json import dumps, finding_object
+from ddpmon.commands.plain import complain, json_line, plain
+from ddpmon.commands.status_json import finding_object
 from ddpmon.diagnose.finding import Finding, Severity, at_or_above
 from ddpmon.table.lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
@@ -29,7 +29,7 @@ def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool
         complain(f"{table} cannot be read: {error.strerror or error}")
         return USAGE
     _complain_of_rows(verdict)
-    print(dumps(table_object(verdict)) if as_json else "\n".join(table_lines(verdict)))
+    print(json_line(table_object(verdict)) if as_json else "\n".join(table_lines(verdict)))
     return FOUND if fail_on is not None and _found(verdict, fail_on) else OK
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ddpmon.checkup.gather import UnreachableError, gather
 from ddpmon.checkup.place import find_place
-from ddpmon.checkup.report import as_lines, as_object, dumps, examine, worst
+from ddpmon.checkup.report import as_lines, as_object, examine, worst
 from ddpmon.checkup.survey import survey
-from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.plain import complain, json_line, plain
 
 OK, WARNINGS, WILL_FAIL = 0, 1, 2
 
@@ -28,7 +28,7 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> int:
         return OK
     checks = examine(hosts, missing)
     if as_json:
-        print(dumps(as_object(hosts, checks)), flush=True)
+        print(json_line(as_object(hosts, checks)), flush=True)
     else:
         print("\n".join(map(plain, as_lines(hosts, checks))), flush=True)
     code = worst(checks)

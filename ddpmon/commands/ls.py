@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +9,7 @@ import msgspec
 
 from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
-from ddpmon.commands.plain import complain, plain
+from ddpmon.commands.plain import complain, json_line, plain
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
@@ -110,6 +109,5 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
 
 
 def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
-    """One line of ASCII, whatever a run calls itself."""
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
-    return json.dumps({"schema_version": SCHEMA_VERSION, "runs": rows}, allow_nan=False).replace("\x7f", "\\u007f")
+    return json_line({"schema_version": SCHEMA_VERSION, "runs": rows})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import sys
 from typing import Any, NoReturn
@@ -55,6 +56,15 @@ def has_terminal(*numbers: int) -> bool:
 def plain(text: str) -> str:
     """The text with everything unprintable (control characters, escape codes, direction marks) made visible."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def json_line(value: object) -> str:
+    """One line of ASCII JSON: what the run calls itself cannot reach a terminal as an escape code.
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
+    return json.dumps(value, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def complain(message: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddpmon.commands.look import look_once
-from ddpmon.commands.plain import complain
-from ddpmon.commands.status_json import dumps, status_object
+from ddpmon.commands.plain import complain, json_line
+from ddpmon.commands.status_json import status_object
 from ddpmon.commands.target import reached
 from ddpmon.diagnose.finding import Severity, at_or_above
 from ddpmon.snapshot import Snapshot
@@ -29,7 +29,7 @@ def status(
     if snapshot.run is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
         complain(snapshot.link.message or "no run was found")
         return NO_RUN
-    print(dumps(status_object(snapshot)) if as_json else _for_a_person(snapshot))
+    print(json_line(status_object(snapshot)) if as_json else _for_a_person(snapshot))
     return FOUND if fail_on is not None and _found(snapshot, fail_on) else OK
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ddpmon.commands.machine_json import Object, gpu_object, host_object, process_object
+from ddpmon.commands.machine_json import Object, gpu_object, host_object, process_object, rounded
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import HostFigures
 from ddpmon.parts import Failure, Stall
@@ -32,17 +31,12 @@ def status_object(snapshot: Snapshot) -> Object:
         "run": _run(snapshot.run),
         "coverage": _coverage(snapshot.coverage),
         "job": _job(snapshot.job),
-        "monitor": {"cost_us_per_step": _number(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
+        "monitor": {"cost_us_per_step": rounded(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
         "ranks": _ranks(snapshot.ranks, {rank: known for node, known in hosts for rank in node.ranks}),
         "nodes": [_node(node, known) for node, known in hosts],
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
         "notices": list(snapshot.notices),
     }
-
-
-def dumps(status: Object) -> str:
-    """One line of ASCII: what the run calls itself cannot reach a terminal as an escape code."""
-    return json.dumps(status, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _run(run: RunView | None) -> Object | None:
@@ -67,29 +61,29 @@ def _coverage(coverage: Coverage | None) -> Object | None:
     return {
         "expected": coverage.expected,
         "reporting": coverage.reporting,
-        "oldest_age_s": _number(coverage.oldest_age_s),
+        "oldest_age_s": rounded(coverage.oldest_age_s),
     }
 
 
 def _job(job: JobView) -> Object:
     return {
-        "step_ms": _number(job.step_ms),
-        "throughput": _number(job.throughput),
+        "step_ms": rounded(job.step_ms),
+        "throughput": rounded(job.throughput),
         "throughput_unit": job.throughput_unit,
         "loss": _exact(job.loss),
-        "sync_efficiency": _number(job.sync_efficiency),
-        "lost_to_waiting_pct": _number(job.lost_to_waiting_pct),
-        "allreduce_ms": _number(job.allreduce_ms),
-        "exposed_ms": _number(job.exposed_ms),
-        "busbw_gb_s": _number(job.busbw_gb_s),
+        "sync_efficiency": rounded(job.sync_efficiency),
+        "lost_to_waiting_pct": rounded(job.lost_to_waiting_pct),
+        "allreduce_ms": rounded(job.allreduce_ms),
+        "exposed_ms": rounded(job.exposed_ms),
+        "busbw_gb_s": rounded(job.busbw_gb_s),
     }
 
 
 def _ranks(ranks: Ranks | None, ours: Mapping[int, Ours]) -> list[Object]:
     if ranks is None:
         return []
-    figures = {name: [_number(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
-    phases = {name: [_number(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
+    figures = {name: [rounded(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
+    phases = {name: [rounded(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
     nobody = Ours({}, HostFigures(), ())
     return [_rank(ranks, rank, ours.get(rank, nobody), figures, phases) for rank in range(len(ranks))]
 
@@ -119,14 +113,14 @@ def _stall(stall: Stall | None) -> Object | None:
         return None
     stack = main_stack(stall)
     return {
-        "seconds": _number(stall.seconds),
+        "seconds": rounded(stall.seconds),
         "moves": stall.moves,
-        "write_bytes_s": _number(stall.write_bytes_s),
+        "write_bytes_s": rounded(stall.write_bytes_s),
         "stack": [] if stack is None else [frame_text(frame) for frame in stack.frames],
         "collective": collectives(stall) or None,
         "device_phase": stall.device_phase or None,
         "device_error": stall.device_error or None,
-        "graph_replay_s": _number(stall.graph_replay_s),
+        "graph_replay_s": rounded(stall.graph_replay_s),
     }
 
 
@@ -146,10 +140,10 @@ def _node(node: NodeView, ours: Ours) -> Object:
         "node": node.node,
         "host": node.host or None,
         "ranks": list(node.ranks),
-        "age_s": _number(node.age_s),
+        "age_s": rounded(node.age_s),
         **host_object(node.figures, ours),
         "gpus": [gpu_object(gpu, ours) for gpu in node.gpus],
-        "cost_pct": _number(node.cost_pct),
+        "cost_pct": rounded(node.cost_pct),
         "notes": list(node.notes),
     }
 
@@ -164,7 +158,7 @@ def finding_object(finding: Finding) -> Object:
         "phase": finding.phase,
         "cause": finding.cause,
         "since_step": _count(finding.since_step),
-        "cost_pct": _number(finding.cost_pct),
+        "cost_pct": rounded(finding.cost_pct),
         "summary": finding.summary,
         "advice": finding.advice,
         "since_is_bound": finding.since_is_bound,
@@ -173,16 +167,11 @@ def finding_object(finding: Finding) -> Object:
 
 
 def _evidence(value: float | int | str) -> float | int | str | None:
-    return value if isinstance(value, str | int) else _number(value)
+    return value if isinstance(value, str | int) else rounded(value)
 
 
 def _exact(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _number(value: Any) -> float | None:
-    exact = _exact(value)
-    return None if exact is None else float(f"{exact:.5g}")
 
 
 def _count(value: Any) -> int | None:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
 from ddpmon.checkup.host import RENDEZVOUS, STORE
-from ddpmon.checkup.report import as_lines, as_object, dumps, examine, worst
+from ddpmon.checkup.report import as_lines, as_object, examine, worst
+from ddpmon.commands.plain import json_line
 from ddpmon.diagnose.clash.cpus import count, mask_of
 from ddpmon.machine import (
     Disk,
@@ -219,7 +220,7 @@ def test_table_and_object_say_the_same() -> None:
     said = as_object(hosts, checks)
     assert said["verdict"] == "failure"
     assert {check["level"] for check in said["checks"]} == {"ok", "failure"}
-    assert dumps(said).isascii()
+    assert json_line(said).isascii()
     text = "\n".join(as_lines(hosts, checks))
     assert "x fail  port" in text
     assert text.splitlines()[-1].startswith("the run will fail: ")

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddpmon.commands.status_json import dumps, status_object
+from ddpmon.commands.plain import json_line
+from ddpmon.commands.status_json import status_object
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Stall
 from ddpmon.snapshot import JobView, Link, NodeView, RunView, Snapshot
@@ -50,7 +51,7 @@ def parsed(taken: Snapshot) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    answer: dict[str, Any] = json.loads(dumps(status_object(taken)), parse_constant=refuse)
+    answer: dict[str, Any] = json.loads(json_line(status_object(taken)), parse_constant=refuse)
     return answer
 
 
@@ -354,7 +355,7 @@ def test_what_a_run_calls_itself_reaches_the_terminal_as_printable_ascii_only(ho
     run = snapshot().run
     assert isinstance(run, RunView)
     taken = snapshot(run=dataclasses.replace(run, name=hostile), ranks=two_ranks(host=(hostile, hostile)))
-    line = dumps(status_object(taken))
+    line = json_line(status_object(taken))
     assert all(" " <= letter <= "~" for letter in line)
     assert json.loads(line)["run"]["name"] == hostile
     assert json.loads(line)["ranks"][1]["host"] == hostile

@@ -23,7 +23,7 @@ from tests.fake_nvml.scenario import GIB, Scenario, SimulatedGpu, SimulatedProce
 from tests.live import TINY
 from tests.ranks import ROOT, kill_family
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 TRAINING = (sys.executable, "-m", "trainer", "--nproc=2", "--steps=100000", *TINY)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
+from network import INTERFACE, Network
 
 ROOT = Path(__file__).resolve().parent.parent
 Command = list[str]
@@ -67,36 +68,31 @@ class Training:
 
 
 @contextlib.contextmanager
-def training(launch: str, folder: Path, ranks: int, arguments: Sequence[str]) -> Iterator[Training]:
+def training(
+    launch: str, folder: Path, ranks: int, arguments: Sequence[str], net: Network | None = None
+) -> Iterator[Training]:
     """Start the trainer; nothing of it is left at the end.
 
     Args:
-        launch: torchrun; nodes: half of the ranks on host0, half on host1, by name; link: so, with a network between.
+        launch: torchrun; nodes: half of the ranks on host0, half on host1, by name; link: so, on the hosts of `net`.
         folder: for the log and the discovery file.
         ranks: how many.
         arguments: the trainer's.
+        net: two hosts.
     """
     if launch == "torchrun":
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         run = Training(folder, [[sys.executable, *torchrun, "-m", "trainer", *arguments]], [{}])
     else:
-        prefixes, extra = ([[], []], {}) if launch == "nodes" else namespaces(2)
+        extra = {"MASTER_ADDR": net.address(0), "GLOO_SOCKET_IFNAME": INTERFACE} if net else {}
         places = [place(rank, ranks, extra) for rank in range(ranks)]
-        commands = [
-            [*prefixes[rank * 2 // ranks], sys.executable, "-m", "trainer", *arguments] for rank in range(ranks)
-        ]
+        prefixes = [net.enter(rank * 2 // ranks) if net else [] for rank in range(ranks)]
+        commands = [[*prefix, sys.executable, "-m", "trainer", *arguments] for prefix in prefixes]
         run = Training(folder, commands, places)
     try:
         yield run
     finally:
         run.end()
-
-
-def namespaces(count: int) -> tuple[list[Command], dict[str, str]]:
-    """How to run in each network namespace, and what Gloo must know there."""
-    from detection_link import ADDRESSES, INTERFACE, enter
-
-    return [enter(i) for i in range(count)], {"MASTER_ADDR": ADDRESSES[0], "GLOO_SOCKET_IFNAME": INTERFACE}
 
 
 def place(rank: int, ranks: int, extra: dict[str, str]) -> dict[str, str]:

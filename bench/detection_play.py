@@ -55,8 +55,8 @@ def run_info(job: Job) -> RunInfo:
     """What rank 0 would say of the job."""
     return RunInfo(
         run_id=RUN_ID, name="synthetic", world_size=job.ranks, node_keys=list(range(0, job.ranks, job.host_size)),
-        backend="gloo", device="cpu", parameters=1 << 20, gradient_bytes=4 << 20, bucket_cap_bytes=25 << 20,
-        bucket_detail=False, started_at=0.0, host="node0", pid=100, versions={},
+        backend="gloo", device="cpu", parameters=1 << 20, gradient_bytes=4 << 20, bucket_detail=False,
+        started_at=0.0, host="node0", pid=100, versions={},
     )  # fmt: skip
 
 
@@ -75,5 +75,5 @@ def rank_frame(
         run_id=RUN_ID, rank=rank, seq=seq, sent_at=float(seq), host=f"node{node}", node=node, pid=100 + rank,
         local_rank=rank % job.host_size, gpu_uuid=None, state="running", phase="backward", step=steps.stop - 1,
         phase_s=0.05, steps=columns, marks=[mark for mark in marks if mark.ms > 0], gradient_bytes=4 << 20,
-        bucket_count=1, sources={},
+        bucket_count=1,
     )  # fmt: skip

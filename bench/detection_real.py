@@ -8,36 +8,46 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import detection_link
 import numpy as np
 from detection_launch import training
 from detection_plan import FAULTY, Case, Plan, read_cases
 from detection_table import HEAD, LEGEND, row, summary
 from detection_truth import Outcome, Tick, reports_of, score
 from detection_watch import Watched, watch_run
+from network import Network, network, why_not
 
+_SLOW_MBIT_S = 200  # the bridge itself carries gigabits
 SHORT = ("healthy", "forward-1.3", "backward-1.15", "spike")
 
 
 @dataclass
 class Throttle:
-    """Slows the link when the watcher sees the faulty stretch begin, and frees it at its end; says when it was."""
+    """Slows the second host's link when the watcher sees the faulty stretch begin, and frees it at its end.
+
+    Attributes:
+        plan: says when.
+        net: the two hosts; None where there is no network between the ranks.
+        steps: the steps at which it was slowed and freed.
+    """
 
     plan: Plan
+    net: Network | None = None
     steps: list[int] = field(default_factory=list)
 
     def __call__(self, tick: Tick) -> None:
         """Look at the watcher's newest step."""
-        if self.plan.case.launch != "link":
-            return
         due = (self.plan.on, self.plan.on + FAULTY)
-        if len(self.steps) < len(due) and tick.step >= due[len(self.steps)]:
-            (detection_link.release if self.steps else detection_link.throttle)()
-            self.steps.append(tick.step)
+        if self.net is None or len(self.steps) == len(due) or tick.step < due[len(self.steps)]:
+            return
+        if self.steps:
+            self.net.release(1)
+        else:
+            self.net.throttle(1, mbit_s=_SLOW_MBIT_S)
+        self.steps.append(tick.step)
 
 
 def run_cases(names: Sequence[str], worlds: Sequence[int], seeds: int, say: bool) -> None:
@@ -67,14 +77,15 @@ def run_cases(names: Sequence[str], worlds: Sequence[int], seeds: int, say: bool
 
 def calibrate(ranks: int) -> float:
     """The median duration in ms of a clean step."""
-    seen = watch_plan(Plan(Case("calibration"), ranks, 0, 1.0), steps=90)
+    plan = Plan(Case("calibration"), ranks, 0, 1.0)
+    seen = watch_plan(plan, Throttle(plan), steps=90)
     return float(np.median(seen.step_ms[30:]))
 
 
 def one_run(plan: Plan, say: bool) -> Outcome | None:
     """Run, watch and score one plan; None, with a line that says why, where it cannot run or does not end well."""
     name = f"n{plan.ranks}-{plan.case.name} seed {plan.seed}"
-    if plan.case.launch == "link" and (reason := detection_link.why_not()):
+    if plan.case.launch == "link" and (reason := why_not()):
         print(f"  {name}: skipped, {reason}")
         return None
     throttle = Throttle(plan)
@@ -94,19 +105,21 @@ def one_run(plan: Plan, say: bool) -> Outcome | None:
     return outcome
 
 
-def watch_plan(plan: Plan, on_tick: Callable[[Tick], None] = lambda _: None, steps: int = 0) -> Watched:
+def watch_plan(plan: Plan, throttle: Throttle, steps: int = 0) -> Watched:
     """Run a plan and watch it; `steps` cuts it short.
 
     Raises:
         OSError, subprocess.SubprocessError: it could not be started.
     """
-    net = detection_link.network() if plan.case.launch == "link" else contextlib.nullcontext()
     attach_at = plan.on + FAULTY // 2 if plan.case.late else 0
-    with net, tempfile.TemporaryDirectory(prefix="ddpmon-bench-") as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as stack:
+        if plan.case.launch == "link":
+            throttle.net = stack.enter_context(network(2))
+            throttle.net.join()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpmon-bench-")))
         arguments = [*plan.arguments(folder), *([f"--steps={steps}"] if steps else [])]
-        with training(plan.case.launch, folder, plan.ranks, arguments) as run:
-            return watch_run(run, folder, attach_at, on_tick)
+        run = stack.enter_context(training(plan.case.launch, folder, plan.ranks, arguments, throttle.net))
+        return watch_run(run, folder, attach_at, throttle)
 
 
 def _tell(name: str, plan: Plan, seen: Watched, outcome: Outcome) -> None:

@@ -119,6 +119,6 @@ def run_info(ranks: int) -> RunInfo:
     """What rank 0 would say of the job."""
     return RunInfo(
         run_id=RUN_ID, name="simulated device", world_size=ranks, node_keys=list(range(-(-ranks // HOST_SIZE))),
-        backend="nccl", device="cuda", parameters=1 << 20, gradient_bytes=4 << 20, bucket_cap_bytes=25 << 20,
-        bucket_detail=False, started_at=0.0, host="node0", pid=100, versions={},
+        backend="nccl", device="cuda", parameters=1 << 20, gradient_bytes=4 << 20, bucket_detail=False,
+        started_at=0.0, host="node0", pid=100, versions={},
     )  # fmt: skip

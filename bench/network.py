@@ -29,6 +29,7 @@ class Network:
 
     def __init__(self, hosts: int) -> None:
         self._mark = secrets.token_hex(3)
+        self._outside = f"ddpmon{self._mark}"
         self.hosts = hosts
 
     def address(self, host: int) -> str:
@@ -55,9 +56,18 @@ class Network:
             _do(f"ip -n {space} link set lo up")
 
     def remove(self) -> None:
-        """Everything lies in the namespaces, so it goes with them."""
+        """Everything lies in the namespaces, so it goes with them; only the interface of `join` would linger."""
+        subprocess.run(["ip", "link", "del", self._outside], check=False, capture_output=True)
         for name in (*range(self.hosts), "sw"):
             subprocess.run(["ip", "netns", "del", self._space(name)], check=False, capture_output=True)
+
+    def join(self) -> None:
+        """Give this process an interface on the bridge, too: it then reaches the hosts."""
+        switch = self._space("sw")
+        _do(f"ip -n {switch} link add outside type veth peer name {self._outside} netns {os.getpid()}")
+        _do(f"ip -n {switch} link set outside master br0 up")
+        _do(f"ip addr add 10.77.32.254/24 dev {self._outside}")
+        _do(f"ip link set {self._outside} up")
 
     def throttle(self, host: int, mbit_s: int = 50) -> None:
         """Slow one host's link down to so many Mbit/s, in both directions."""

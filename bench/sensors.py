@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from ddpmon.sensors.gpu import GpuSensor
-from ddpmon.simulated.build import build, environment
-from ddpmon.simulated.scenario import GIB, Scenario, SimulatedGpu, SimulatedProcess
+from tests.fake_nvml.build import build, environment
+from tests.fake_nvml.scenario import GIB, Scenario, SimulatedGpu, SimulatedProcess
 
 GPUS, PROCESSES, LINKS = 8, 4, 18
 WARM_READS = 20

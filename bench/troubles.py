@@ -27,7 +27,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.watcher.observer import Observer
 
 RANKS = 4
-_FROM = 60
+FROM = 60
 _PATIENCE_S = 90.0
 _TRAINER = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32", "--log-every=1", "--steps=100000")
 
@@ -69,7 +69,7 @@ def one_run(case: Case, rank: int) -> tuple[float | None, str]:
     """Seconds until the right verdict and its sentence; None, and what was said instead, if it never came."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-bench-") as name:
         os.environ["XDG_RUNTIME_DIR"] = name
-        fault = f"--fault={case.fault}:rank={rank},from={_FROM}"
+        fault = f"--fault={case.fault}:rank={rank},from={FROM}"
         with training("torchrun", Path(name), RANKS, [*_TRAINER, fault]) as run:
             clock, observer = Clock(run), Observer(None)
             clock.start()
@@ -82,7 +82,7 @@ def one_run(case: Case, rank: int) -> tuple[float | None, str]:
 
 def _watch(case: Case, rank: int, clock: Clock, observer: Observer) -> tuple[float | None, str]:
     said = "nothing"
-    at_step = _FROM if case.fault in ("nan", "skip") else _FROM - 1
+    at_step = FROM if case.fault in ("nan", "skip") else FROM - 1
     happened: float | None = None
     while time.monotonic() < clock.seconds + _PATIENCE_S:
         began = time.monotonic()
@@ -92,13 +92,14 @@ def _watch(case: Case, rank: int, clock: Clock, observer: Observer) -> tuple[flo
         for finding in findings:
             if finding.kind == case.kind and happened is not None:
                 said = finding.summary
-                if _right(finding, case, rank):
+                if is_right(finding, case, rank):
                     return time.monotonic() - happened, said
         time.sleep(max(0.0, began + 1.0 - time.monotonic()))
     return None, said
 
 
-def _right(finding: Finding, case: Case, rank: int) -> bool:
+def is_right(finding: Finding, case: Case, rank: int) -> bool:
+    """Whether it names the rank, and shows what it has to."""
     shown = f"{finding.summary}\n{finding.evidence.get('stack', '')}"
     return finding.ranks == (rank,) and case.shows.format(rank=rank) in shown
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -18,7 +18,6 @@ from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 
 C = TypeVar("C", bound=Enum)
 N = TypeVar("N", int, float)
-_ANY = -math.inf
 TARGET_HELP = (
     "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or the address "
     "of its store, tcp://HOST:PORT or redis://HOST. Default: the only run."
@@ -29,6 +28,7 @@ STORE_HELP = (
     "Default: the runs on this host and in the store of DDPMON_STORE."
 )
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
+SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
 
 class FailOn(str, Enum):
@@ -64,7 +64,7 @@ def _one_of(kind: type[C]) -> Callable[[str | C], C]:
     return read
 
 
-def _number(kind: type[N], least: float, most: float = math.inf) -> Callable[[str | N], N]:
+def _number(kind: type[N], least: float, most: float) -> Callable[[str | N], N]:
     """A parser of a number within bounds, which says in one sentence what is expected."""
     noun = "a whole number" if kind is int else "a number"
     bounds = f"from {least:g} to {most:g}" if most < math.inf else f"of {least:g} or more" if least > -math.inf else ""
@@ -79,6 +79,11 @@ def _number(kind: type[N], least: float, most: float = math.inf) -> Callable[[st
         raise typer.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
 
     return read
+
+
+def _quantity(kind: type[N], unit: str, text: str, least: float = -math.inf, most: float = math.inf) -> Any:
+    """An option that takes a number within bounds; `text` tells of a default that is None."""
+    return typer.Option(parser=_number(kind, least, most), metavar=unit, help=text)
 
 
 app = typer.Typer(
@@ -119,10 +124,7 @@ def _common(
 @app.command()
 def watch(
     target: Target = None,
-    interval: Annotated[
-        float,
-        typer.Option(parser=_number(float, 0.25, 10), metavar="SECONDS", help="Seconds between two updates."),
-    ] = 1.0,
+    interval: Annotated[float, _quantity(float, "SECONDS", "Seconds between two updates.", 0.25, 10)] = 1.0,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")] = False,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
@@ -191,23 +193,9 @@ def diagnose(
 
 @app.command()
 def doctor(
-    nproc: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, 1, 4096),
-            metavar="N",
-            help="Ranks that you plan to start on a host.",
-            show_default=False,
-        ),
-    ] = None,
+    nproc: Annotated[int | None, _quantity(int, "N", "Ranks that you plan to start on a host.", 1, 4096)] = None,
     port: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, 1, 65535),
-            metavar="PORT",
-            help="Port of the rendezvous. Default: MASTER_PORT, or 29500.",
-            show_default=False,
-        ),
+        int | None, _quantity(int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", 1, 65535)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -224,7 +212,7 @@ def doctor(
 
 @app.command()
 def demo(
-    nproc: Annotated[int, typer.Option(parser=_number(int, 2, 64), metavar="N", help="Number of ranks.")] = 4,
+    nproc: Annotated[int, _quantity(int, "N", "Number of ranks.", 2, 64)] = 4,
     fault: Annotated[
         Fault,
         typer.Option(
@@ -234,22 +222,7 @@ def demo(
         ),
     ] = Fault.INPUT,
     steps: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, 120),
-            metavar="N",
-            help="Number of steps. Default: 600 in a terminal, 180 without one.",
-            show_default=False,
-        ),
-    ] = None,
-    fake_gpus: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, 1, 16),
-            metavar="N",
-            help="Number of simulated GPUs; needs a C compiler.",
-            show_default=False,
-        ),
+        int | None, _quantity(int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", 120)
     ] = None,
 ) -> None:
     """Train a small model with one slow rank, and watch ddpmon find that rank.
@@ -258,74 +231,32 @@ def demo(
     """
     from ddpmon.commands.demo import demo as command
 
-    leave(command(nproc, fault.value, steps, fake_gpus))
+    leave(command(nproc, fault.value, steps))
 
 
 @app.command()
 def simulate(
-    ranks: Annotated[int, typer.Option(parser=_number(int, _ANY), metavar="N", help="Number of ranks.")] = 64,
-    hosts: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, _ANY),
-            metavar="N",
-            help="Number of hosts. Default: 8 ranks on each.",
-            show_default=False,
-        ),
-    ] = None,
-    scenario: Annotated[
-        str,
-        typer.Option(
-            metavar="SCENARIO", help="healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
-        ),
-    ] = "mixed",
-    store: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Publish to this store. Default: host one.", show_default=False),
-    ] = None,
+    ranks: Annotated[int, _quantity(int, "N", "Number of ranks.")] = 64,
+    hosts: Annotated[int | None, _quantity(int, "N", "Number of hosts. Default: 8 ranks on each.")] = None,
+    scenario: Annotated[str, typer.Option(metavar="SCENARIO", help=SCENARIO_HELP)] = "mixed",
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Publish to this store. Default: host one.")] = None,
     seconds: Annotated[
-        float | None,
-        typer.Option(
-            parser=_number(float, _ANY),
-            metavar="SECONDS",
-            help="End after this time. Default: run until Ctrl-C.",
-            show_default=False,
-        ),
+        float | None, _quantity(float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
     ] = None,
-    step_ms: Annotated[
-        float, typer.Option(parser=_number(float, _ANY), metavar="MS", help="Duration of a step in milliseconds.")
-    ] = 500.0,
-    history_hours: Annotated[
-        float,
-        typer.Option(parser=_number(float, _ANY), metavar="HOURS", help="Pretend that the run has lasted this long."),
-    ] = 0.0,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            parser=_number(int, _ANY),
-            metavar="N",
-            help="Number of processes that publish. Default: 2.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(parser=_number(int, _ANY), metavar="N", help="Seed of all random numbers.")] = 0,
+    step_ms: Annotated[float, _quantity(float, "MS", "Duration of a step in milliseconds.")] = 500.0,
+    history_hours: Annotated[float, _quantity(float, "HOURS", "Pretend that the run has lasted this long.")] = 0.0,
+    processes: Annotated[int | None, _quantity(int, "N", "Number of processes that publish. Default: 2.")] = None,
+    seed: Annotated[int, _quantity(int, "N", "Seed of all random numbers.")] = 0,
 ) -> None:
     """Publish a simulated run, to try the dashboard at any size. The run is labelled as simulated."""
     from ddpmon.commands.simulate import simulate as command
 
     leave(
         command(
-            store,
-            ranks=ranks,
-            hosts=-(-ranks // 8) if hosts is None else hosts,
-            scenario=scenario,
-            seconds=seconds,
-            step_ms=step_ms,
-            hours=history_hours,
-            processes=min(2, max(ranks, 1)) if processes is None else processes,
-            seed=seed,
+            store, ranks=ranks, hosts=hosts, scenario=scenario, seconds=seconds, step_ms=step_ms, hours=history_hours,
+            processes=processes, seed=seed,
         )
-    )
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -43,14 +43,9 @@ def freeze_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunSta
         world_size=info.world_size,
         nodes=tuple(run.standing.host[ranks[0]] for ranks in run.members().values()),
         backend=info.backend,
-        device=info.device,
         step=newest if newest >= 0 else None,
         elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
         source=source,
-        bucket_detail=info.bucket_detail,
-        parameters=info.parameters,
-        gradient_bytes=info.gradient_bytes,
-        versions=dict(info.versions),
         step_age_s=known(float(np.fmin.reduce(ages + run.standing.step_s))),
     )
 
@@ -80,10 +75,6 @@ def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Seque
     take = {n: run.rings.take(n, steps, who) for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
     duration = row_medians(take["duration"].T)
     exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
-    transfer = run.bucket_transfer_ms()
-    detailed = not math.isnan(transfer)
-    if not detailed:
-        transfer = median(exposed_least)
     waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
         exposed_least, take["wait"].min(axis=0, initial=np.inf)
     )
@@ -100,8 +91,7 @@ def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Seque
         waiting_for=tuple(dict.fromkeys(rank for finding in findings for rank in _waited_for(finding))),
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
-        transfer_ms=known(transfer),
-        busbw_gb_s=known(_busbw(run, transfer)) if detailed else None,
+        busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
         monitor_us=known(median(run.standing.cost_us)),
         dropped=int((run.standing.dropped_steps + run.standing.dropped_frames).sum()),
     )
@@ -112,7 +102,7 @@ def _waited_for(finding: Finding) -> tuple[int, ...]:
 
 
 def _busbw(run: Run, transfer_ms: float) -> float:
-    """`bytes / transfer * 2(n-1)/n` in GB/s (nccl-tests, PERFORMANCE.md)."""
+    """`bytes / transfer * 2(n-1)/n` in GB/s (nccl-tests, PERFORMANCE.md); NaN without bucket detail."""
     n = run.info.world_size
     return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
 
@@ -152,7 +142,6 @@ def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         other_ms=recent["other"],
         cpu_pct=standing.cpu_pct.copy(),
         rss_bytes=standing.rss_bytes.copy(),
-        threads=standing.threads.copy(),
     )
 
 

@@ -105,7 +105,6 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     device: Text
     parameters: Count
     gradient_bytes: Count
-    bucket_cap_bytes: Count
     bucket_detail: bool
     settings: Settings = Settings()
     started_at: Number
@@ -154,7 +153,6 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
     failure: Failure | None = None
     bad_loss: BadLoss | None = None
     loader: Loader | None = None
-    sources: dict[Text, Text] = {}
     notes: Annotated[list[Text], Meta(max_length=16)] = []
 
 
@@ -169,12 +167,7 @@ class HistoryFrame(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeFrame(Struct, frozen=True, kw_only=True, gc=False):
-    """One host, once a second, by one of its ranks.
-
-    Attributes:
-        by_rank: the rank whose process samples for this host.
-        cost_pct: what the sampling takes, in percent of a core.
-    """
+    """One host, once a second, by one of its ranks; `cost_pct` is what its sampling takes, in percent of a core."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -182,7 +175,6 @@ class NodeFrame(Struct, frozen=True, kw_only=True, gc=False):
     seq: Count
     sent_at: Number
     host: Text
-    by_rank: RankNumber = 0
     figures: HostFigures = HostFigures()
     gpus: Annotated[list[GpuFigures], Meta(max_length=64)] = []
     cost_pct: Number | None = None

@@ -52,14 +52,9 @@ class RunView:
     world_size: int
     nodes: tuple[str, ...]
     backend: str
-    device: str
     step: int | None
     elapsed_s: float | None
     source: str
-    bucket_detail: bool = False
-    parameters: int | None = None
-    gradient_bytes: int | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
     step_age_s: float | None = None
 
 
@@ -85,7 +80,6 @@ class JobView:
     waiting_for: tuple[int, ...] = ()  # the ranks that the others wait for most, worst first
     allreduce_ms: float | None = None
     exposed_ms: float | None = None
-    transfer_ms: float | None = None
     busbw_gb_s: float | None = None
     monitor_us: float | None = None  # the probe's own time on the training thread, per step
     dropped: int = 0
@@ -122,7 +116,6 @@ class Ranks:
     other_ms: Floats
     cpu_pct: Floats
     rss_bytes: Floats
-    threads: Floats
 
     def __len__(self) -> int:
         return len(self.host)

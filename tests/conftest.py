@@ -42,7 +42,7 @@ LIVE = (
     "probe/test_probe_trigger",
     "probe/test_probe_troubles",
     "probe/test_probe_buckets",
-    "commands/test_simulated_demo",
+    "sensors/test_live_gpus",
     "probe/test_probe_gpu",
 )
 

@@ -31,7 +31,6 @@ def run_info(world_size: int, **changes: Any) -> RunInfo:
         "device": "cpu",
         "parameters": 1000,
         "gradient_bytes": 4000,
-        "bucket_cap_bytes": 25 << 20,
         "bucket_detail": False,
         "started_at": 0.0,
         "host": "node0",

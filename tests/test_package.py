@@ -80,7 +80,8 @@ def test_a_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.startswith("ddpmon/")}
     assert held == files_of(ROOT / "ddpmon")
-    assert {"ddpmon/py.typed", "ddpmon/trainer/__main__.py", "ddpmon/simulated/nvml.c"} <= held
+    assert {"ddpmon/py.typed", "ddpmon/trainer/__main__.py", "ddpmon/tui/app.tcss"} <= held
+    assert not [name for name in held if name.endswith(".c")], "nothing is compiled where ddpmon is installed"
 
 
 def test_a_wheel_tells_of_its_version_and_licence(wheel: Path) -> None:

@@ -50,7 +50,6 @@ RUN = RunInfo(
     device="cpu",
     parameters=10,
     gradient_bytes=40,
-    bucket_cap_bytes=1 << 20,
     bucket_detail=True,
     started_at=1.5,
     host="h",
@@ -76,7 +75,6 @@ RANK = RankFrame(
     marks=[Mark(1, "eval", 3.0)],
     process=ProcessFigures(99.0, 1 << 30, 12),
     cost_us=11.0,
-    sources={"clock": "perf_counter"},
     notes=["no bucket detail"],
 )
 HISTORY = HistoryFrame(run_id="r", rank=1, recent=steps(), older=steps(1))
@@ -207,6 +205,19 @@ def test_a_stall_without_and_with_what_later_releases_say_of_it_is_read() -> Non
     assert older.stall == Stall(12.0, moves=True)
     newer = decode("k", changed(RANK, stall=STALL | {"device_phase": "levitating", "device_mood": 7}), RankFrame)
     assert newer.stall == Stall(12.0, moves=True, device_phase="levitating")
+
+
+@pytest.mark.parametrize(
+    ("frame", "fields"),
+    [
+        (RUN, {"bucket_cap_bytes": 25 << 20}),
+        (RANK, {"sources": {"clock": "perf_counter", "gc": "gc.callbacks"}}),
+        (NODE, {"by_rank": 1}),
+    ],
+    ids=["run", "rank", "node"],
+)
+def test_what_earlier_builds_said_as_well_is_ignored(frame: Any, fields: dict[str, Any]) -> None:
+    assert decode("k", changed(frame, **fields), type(frame)) == frame
 
 
 @pytest.mark.parametrize(

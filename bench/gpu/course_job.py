@@ -163,6 +163,6 @@ def judge(ranks: Sequence[Published], device: Device) -> tuple[Finding, ...]:
 def _info(ranks: int, device: Device) -> RunInfo:
     return RunInfo(
         run_id=RUN_ID, name=RUN_ID, world_size=ranks, node_keys=[0], backend="nccl" if device.is_gpu else "gloo",
-        device=device.at.type, parameters=1 << 20, gradient_bytes=4 << 20, bucket_cap_bytes=25 << 20,
-        bucket_detail=False, started_at=0.0, host="course", pid=100, versions={},
+        device=device.at.type, parameters=1 << 20, gradient_bytes=4 << 20, bucket_detail=False,
+        started_at=0.0, host="course", pid=100, versions={},
     )  # fmt: skip

@@ -26,8 +26,10 @@ from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.run.limits import foreign_memory, is_crowded, is_hidden
 from ddpmon.sensors.gpu import GpuSensor
 from ddpmon.sensors.nvml import Nvml
-from ddpmon.simulated.build import SimulationError, build, environment
-from ddpmon.simulated.scenario import Scenario, SimulatedGpu, SimulatedProcess
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.fake_nvml.build import SimulationError, build, environment
+from tests.fake_nvml.scenario import Scenario, SimulatedGpu, SimulatedProcess
 
 _READS, _REHEARSED_READS = 30, 12
 _PACE_S = 6.0

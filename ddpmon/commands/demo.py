@@ -7,10 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
-from ddpmon.commands.simulation import FOREIGN
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.diagnose.finding import Finding
-from ddpmon.simulated.build import SimulationError
 
 if TYPE_CHECKING:
     from ddpmon.snapshot import Snapshot
@@ -27,23 +25,12 @@ GRACE_S = 1.0
 FAILED = 1
 
 
-def demo(nproc: int, fault: str, steps: int | None, fake_gpus: int | None = None) -> int:
+def demo(nproc: int, fault: str, steps: int | None) -> int:
     """Train with a slow rank and watch; returns the exit code."""
     if importlib.util.find_spec("torch") is None:
         complain("the demo needs torch, which is not installed: pip install 'ddpmon[torch]'")
         return USAGE
-    if fake_gpus is not None and fake_gpus < nproc:
-        complain(f"{nproc} ranks need one simulated GPU each: --fake-gpus {nproc}")
-        return USAGE
-    plan = Plan(nproc, steps or (SHOWN_STEPS if has_terminal(STDIN, STDOUT) else JUDGED_STEPS), fault, fake_gpus or 0)
-    try:
-        return _run(plan)
-    except SimulationError as error:
-        complain(str(error))
-        return USAGE
-
-
-def _run(plan: Plan) -> int:
+    plan = Plan(nproc, steps or (SHOWN_STEPS if has_terminal(STDIN, STDOUT) else JUDGED_STEPS), fault)
     with running(plan) as training:
         print(f"Starting {plan.nproc} ranks; {_trouble(plan)}.", flush=True)
         code = _accompany(plan, training)
@@ -54,8 +41,7 @@ def _run(plan: Plan) -> int:
 
 def _trouble(plan: Plan) -> str:
     where = "host code" if plan.fault == "host" else plan.fault
-    slow = f"from step {FAULT_FROM} on, rank {plan.slow_rank} is slowed down by {plan.delay_ms} ms a step in {where}"
-    return slow if not plan.fake_gpus else f"{slow}. The GPUs are simulated, with a {FOREIGN} on the first"
+    return f"from step {FAULT_FROM} on, rank {plan.slow_rank} is slowed down by {plan.delay_ms} ms a step in {where}"
 
 
 def _accompany(plan: Plan, training: Training) -> int:

@@ -102,6 +102,5 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
 
 
 def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
-    """One line of ASCII, whatever a run calls itself."""
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
     return json_line({"schema_version": SCHEMA_VERSION, "runs": rows})

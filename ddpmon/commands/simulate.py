@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import shlex
 import signal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ddpmon.commands.console import OK, USAGE, complain
 from ddpmon.simulate.plan import Plan, PlanError
@@ -16,10 +16,15 @@ from ddpmon.store.connect import Target, parse_target
 FAILED = 3
 
 
-def simulate(store: str | None, **options: object) -> int:
-    """Publish until the time is over or the user ends it; returns the exit code."""
+def simulate(store: str | None, *, ranks: int, hosts: int | None, processes: int | None, **options: Any) -> int:
+    """Publish until the time is over or the user ends it; returns the exit code.
+
+    Without a store it hosts one. Without `hosts` there are 8 ranks on each. Without `processes` two publish.
+    """
+    hosts = -(-ranks // 8) if hosts is None else hosts
+    processes = min(2, max(ranks, 1)) if processes is None else processes
     try:
-        plan = Plan(**options)  # type: ignore[arg-type]  # the command line has typed them
+        plan = Plan(ranks=ranks, hosts=hosts, processes=processes, **options)
         target = None if store is None else parse_target(store)
     except (PlanError, TargetError) as error:
         complain(str(error))

@@ -54,8 +54,8 @@ def here(target: str | None) -> str | None:
     """The address that TARGET means on this host; None for none yet.
 
     Raises:
-        TargetError: several runs fit, or it is a folder, or a recording that is not there.
-        StoreUnavailable: it is neither an address nor a file nor a run.
+        TargetError: several runs fit, or none does and it is a file, a folder, or an address without its scheme.
+        StoreUnavailable: it is neither an address nor a run.
     """
     if target is not None and "://" in target:
         return target
@@ -66,8 +66,6 @@ def here(target: str | None) -> str | None:
         _only(runs, "this host")
         return None  # the Observer finds it by itself, and anew after a restart
     exact = any(target in (run.id, run.name) for run in runs)
-    if not exact and _is_file(target):
-        return target
     more, trouble = ([], "") if exact else runs_of_environment(runs)
     found = _only(_fitting([*runs, *more], target), "this host")
     if found is None:
@@ -77,10 +75,8 @@ def here(target: str | None) -> str | None:
 
 def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
     """Why TARGET is no run: what it looks like, or the trouble with the store where it might be."""
-    if _is_folder(target):
-        return TargetError(f"{target!r} is a folder, not a run on this host: `ddpmon ls` lists runs")
-    if target.endswith(".ddpmon"):
-        return TargetError(f"{target!r} is neither a file nor a run on this host: `ddpmon ls` lists runs")
+    if what := _on_disk(target):
+        return TargetError(f"{target!r} is a {what}, not a run on this host: `ddpmon ls` lists runs")
     if lacks_scheme(target):
         return TargetError(f"no run on this host is called {target!r}; if it is an address, write tcp://{target}")
     if trouble:
@@ -187,16 +183,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _is_file(text: str) -> bool:
-    """A file, or a pipe and such; a folder is no recording."""
+def _on_disk(text: str) -> str:
+    """What has this name here: "folder", "file", or empty for nothing."""
     try:
-        return Path(text).exists() and not Path(text).is_dir()
+        return "folder" if Path(text).is_dir() else "file" if Path(text).exists() else ""
     except (OSError, ValueError):  # too long for a name, or not one at all
-        return False
-
-
-def _is_folder(text: str) -> bool:
-    try:
-        return Path(text).is_dir()
-    except (OSError, ValueError):
-        return False
+        return ""

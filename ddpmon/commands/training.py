@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ddpmon.commands.simulation import Simulation, moving
 from ddpmon.store.discovery import Announcement, discover
 
 FAULT_FROM = 60
@@ -32,7 +30,6 @@ class Plan:
     nproc: int
     steps: int
     fault: str
-    fake_gpus: int = 0
 
     @property
     def slow_rank(self) -> int:
@@ -54,13 +51,12 @@ class Plan:
 class Training:
     """A running training and its log."""
 
-    def __init__(self, plan: Plan, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, plan: Plan, folder: Path) -> None:
         self.name = f"demo-{secrets.token_hex(3)}"
         self.log = folder / "training.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 plan.command(self.name),
-                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -143,17 +139,11 @@ class Training:
 
 @contextlib.contextmanager
 def running(plan: Plan) -> Iterator[Training]:
-    """Train while the block runs; whatever ends the block, a signal included, ends the training.
-
-    Raises:
-        SimulationError: GPUs are to be simulated and cannot be.
-    """
+    """Train while the block runs; whatever ends the block, a signal included, ends the training."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-demo-") as folder, _signals_as_exit():
-        simulation = Simulation(plan.fake_gpus, Path(folder)) if plan.fake_gpus else None
-        training = Training(plan, Path(folder), simulation.environment if simulation else {})
+        training = Training(plan, Path(folder))
         try:
-            with moving(simulation, training.ranks) if simulation else contextlib.nullcontext():
-                yield training
+            yield training
         finally:
             _ignore_signals()
             training.stop()

@@ -169,7 +169,7 @@ def assemble(
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
-        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run, _sources(clock, timed))
+        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run)
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
         publisher = Publisher(draft, uplink)
@@ -244,10 +244,9 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
             world_size=me.world_size,
             node_keys=list(me.node_keys),
             backend=me.backend,
-            device=me.device_name,
+            device=me.device.type,
             parameters=sum(p.numel() for p in parameters),
             gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
-            bucket_cap_bytes=int(getattr(ddp, "bucket_bytes_cap", 0)),
             bucket_detail=bucket_detail,
             settings=settings_of(ddp),
             started_at=started,
@@ -257,16 +256,3 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
         )
 
     return describe
-
-
-def _sources(clock: Clock, bucket_detail: bool) -> dict[str, str]:
-    """Where each number comes from, for whoever reads it."""
-    return {
-        "clock": clock.name,
-        "step": "autograd engine callbacks",
-        "allreduce": "ddp logger",
-        "buckets": "communication hook" if bucket_detail else "none",
-        "input": "DataLoader iterator",
-        "barrier": "torch.distributed wrappers",
-        "gc": "gc.callbacks",
-    }

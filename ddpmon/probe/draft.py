@@ -39,7 +39,6 @@ class Draft:
         reducer_log: ReducerLog,
         machine: Machine,
         run: Callable[[], str],
-        sources: dict[str, str],
     ) -> None:
         self._me = identity
         self._recorder = recorder
@@ -48,7 +47,6 @@ class Draft:
         self.reducer_log = reducer_log
         self._machine = machine
         self._run = run
-        self._sources = sources
         self._window = frames.Window()
         self._history = frames.History()
         self._seq = 0
@@ -154,7 +152,6 @@ class Draft:
             failure=self._failure(),
             bad_loss=self._bad_losses.found,
             loader=None if replay.loader is None else Loader(*replay.loader),
-            sources=self._sources,
             notes=[*self.notes, *self._machine.notes][:16],
         )
 
@@ -191,7 +188,6 @@ class Draft:
             seq=self._seq,
             sent_at=time.time(),
             host=self._me.host,
-            by_rank=self._me.rank,
             figures=sample.figures,
             gpus=sample.gpus,
             cost_pct=self._machine.cost_pct(),

@@ -34,11 +34,6 @@ class Identity:
     backend: str
 
     @property
-    def device_name(self) -> str:
-        """What the ranks compute on: cpu, cuda, or "cpu (simulated GPUs)"."""
-        return "cpu (simulated GPUs)" if _simulated(self.device) else self.device.type
-
-    @property
     def node_key(self) -> int:
         """The number under which this rank's host is published."""
         return self.node if self.node >= 0 else self.rank
@@ -60,7 +55,7 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         host=wire_text(os.environ.get("DDPMON_HOSTNAME") or socket.gethostname()),
         pid=os.getpid(),
         device=device,
-        gpu_uuid=gpu_uuid(device, local_rank),
+        gpu_uuid=gpu_uuid(device),
         backend=str(dist.get_backend(group)),
     )
 
@@ -142,15 +137,8 @@ def _is_loopback(address: str) -> bool:
         return address == socket.gethostname()
 
 
-def _simulated(device: torch.device) -> bool:
-    """Whether this CPU rank shall show a GPU of the demo's simulation."""
-    return device.type == "cpu" and os.environ.get("DDPMON_SIMULATED_GPUS") == "1"
-
-
-def gpu_uuid(device: torch.device, local_rank: int) -> str | None:
+def gpu_uuid(device: torch.device) -> str | None:
     """The UUID of a rank's GPU or MIG instance as NVML spells it, as far as can be told from here."""
-    if _simulated(device):
-        return f"GPU-simulated-{local_rank}"
     if device.type != "cuda":
         return None
     if (instance := _chosen(device.index or 0)).startswith("MIG-"):

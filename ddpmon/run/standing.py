@@ -25,7 +25,7 @@ class Standing:
     Attributes:
         heard_at: when its newest frame came, NaN for a rank never heard of.
         step, seq, phase_s, dropped_steps, dropped_frames: of that frame; step and seq are -1 before the first.
-        step_s, cost_us, cpu_pct, rss_bytes, threads: NaN where unknown.
+        step_s, cost_us, cpu_pct, rss_bytes: NaN where unknown.
         finished, failed, stalled, thinned, noted: what the frame says of itself; `noted` where it has notes.
         host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
         bad_loss: those of the ranks that have one.
@@ -53,7 +53,7 @@ class Standing:
         self.state: list[str] = ["unknown"] * world_size
         self.phase: list[str] = [""] * world_size
         self.process: list[ProcessFigures | None] = [None] * world_size
-        self.cpu_pct, self.rss_bytes, self.threads = (np.full(world_size, np.nan) for _ in range(3))
+        self.cpu_pct, self.rss_bytes = (np.full(world_size, np.nan) for _ in range(2))
         self.gpu_uuid: list[str | None] = [None] * world_size
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
@@ -85,7 +85,6 @@ class Standing:
         processes = [frame.process or _UNKNOWN for frame in frames]
         self.cpu_pct[ranks] = [_nan if process.cpu_pct is None else process.cpu_pct for process in processes]
         self.rss_bytes[ranks] = [_nan if process.rss_bytes is None else process.rss_bytes for process in processes]
-        self.threads[ranks] = [_nan if process.threads is None else process.threads for process in processes]
         states = np.array([_STATES.index(frame.state) for frame in frames])
         for flags, state in ((self.finished, "finished"), (self.failed, "failed"), (self.stalled, "stalled")):
             flags[ranks] = states == _STATES.index(state)

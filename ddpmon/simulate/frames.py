@@ -21,15 +21,6 @@ COLUMNS = (*_SENT, "loss", "samples")
 _MOST_ROWS = 256
 _GIB = 1 << 30
 _FIRST_PID, _LIFE = 20_000, 100_000
-_SOURCES = {
-    "clock": "simulated",
-    "step": "simulated",
-    "allreduce": "simulated",
-    "buckets": "none",
-    "input": "simulated",
-    "barrier": "simulated",
-    "gc": "simulated",
-}
 
 
 class Frames:
@@ -88,7 +79,6 @@ class Frames:
                 process=_process(rank, int(seconds), self._scenario.hogged == one.host_of(rank)),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
-                sources=_SOURCES,
             )
 
     def histories(self, places: I64, seconds: float) -> Iterator[HistoryFrame]:
@@ -186,7 +176,6 @@ def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -
         seq=int(seconds) + 1,
         sent_at=time.time(),
         host=host_name(node),
-        by_rank=ranks[0],
         figures=_host(plan, scenario, node, seconds),
         gpus=[_gpu(plan, rank, seconds, scenario.shared_gpu == rank) for rank in ranks[:64]],
         cost_pct=0.3,

@@ -116,7 +116,6 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
         device="simulated",
         parameters=70_000_000,
         gradient_bytes=280 << 20,
-        bucket_cap_bytes=25 << 20,
         bucket_detail=False,
         started_at=time.time() - plan.hours * 3600,
         host=socket.gethostname(),

@@ -15,7 +15,7 @@ class StoreSilent(StoreUnavailable):
 
 
 class TargetError(ValueError):
-    """A TARGET that cannot be understood: an unknown scheme, a bad host or port, a file that is no recording."""
+    """A TARGET that cannot be understood: an unknown scheme, a bad host or port."""
 
 
 class Store(Protocol):

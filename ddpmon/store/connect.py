@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, is_run_id
@@ -46,7 +45,7 @@ def parse_target(text: str) -> Target:
     """Understand a TARGET.
 
     Raises:
-        TargetError: an unknown scheme, a bad host or port, or a path (recordings cannot be read yet).
+        TargetError: an unknown scheme, or a bad host or port.
     """
     if text.startswith(SCHEMES):
         address, run_id = parse_redis(text)
@@ -160,9 +159,6 @@ def list_runs(store: Store) -> list[str]:
 
 
 def _not_a_url(text: str) -> str:
-    if text and _exists(text):
-        what = "is a folder, not a ddpmon recording" if Path(text).is_dir() else "is not a ddpmon recording"
-        return f"{text!r} {what}: {_FORM}"
     if lacks_scheme(text):
         return f"{text!r} lacks its scheme, tcp://{text}: {_FORM}"
     return f"{text!r} is not an address: {_FORM}"
@@ -171,10 +167,3 @@ def _not_a_url(text: str) -> str:
 def lacks_scheme(text: str) -> bool:
     """Whether it is a host and a port without `tcp://` before them."""
     return _HOST_AND_PORT.fullmatch(text) is not None
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # too long for a name, or not one at all
-        return False

@@ -144,7 +144,6 @@ def _info(records: Records) -> RunInfo:
         device="",
         parameters=0,
         gradient_bytes=0,
-        bucket_cap_bytes=0,
         bucket_detail=False,
         started_at=0.0,
         host="",

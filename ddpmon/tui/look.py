@@ -26,7 +26,6 @@ class Glyphs:
     stalled: str = "‖"
     note: str = "•"
     cursor: str = "▸"
-    down: str = "▾"
     up: str = "▴"
     rule: str = "─"
     dot: str = "·"
@@ -43,7 +42,7 @@ class Glyphs:
 
 
 ASCII = Glyphs(
-    mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", down="v", up="^", rule="-",
+    mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
     dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=o:", hot="#", levels=".:-=+*%#@",
     block="#", median="-",
 )  # fmt: skip

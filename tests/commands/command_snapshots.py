@@ -101,7 +101,6 @@ def two_ranks(**changes: Any) -> Ranks:
         "other_ms": floats(1.8, 1.4),
         "cpu_pct": floats(99.5, 50.25),
         "rss_bytes": floats(3e8, 4e8),
-        "threads": floats(12, 13),
     }
     return Ranks(**{**columns, **changes})
 
@@ -129,7 +128,6 @@ def snapshot(**changes: Any) -> Snapshot:
             world_size=2,
             nodes=("node0",),
             backend="gloo",
-            device="cpu",
             step=1204,
             elapsed_s=751.5,
             source="tcp://127.0.0.1:29480",
@@ -146,7 +144,6 @@ def snapshot(**changes: Any) -> Snapshot:
             waiting_for=(1,),
             allreduce_ms=40.15,
             exposed_ms=33.65,
-            transfer_ms=12.0,
             busbw_gb_s=1.25,
         ),
         "ranks": two_ranks(),

@@ -155,12 +155,15 @@ def test_a_run_is_meant_before_a_file_of_its_name(
     (tmp_path / "bert").mkdir()
     assert status("bert", True, None) == 0
     (tmp_path / "be").touch()
-    assert status("be", True, None) == 2, "a file goes before the mere beginning of a name"
-    assert "recording" in capsys.readouterr().err
+    assert status("be", True, None) == 0, "the beginning of a name goes before a file, too"
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["run"]["name"] == "bert"
+    (tmp_path / "notes.txt").touch()
+    assert status("notes.txt", True, None) == 2
+    assert "'notes.txt' is a file, not a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("urls")
-def test_a_run_is_meant_before_a_folder_and_a_folder_is_no_recording(
+def test_a_run_is_meant_before_a_folder_and_a_folder_is_none(
     capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

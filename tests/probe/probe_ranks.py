@@ -46,6 +46,11 @@ class Rank:
             values = {name: float(column[row]) for name, column in columns.items()}
             self.steps[step] = {**self.steps.get(step, {}), **values}
 
+    @property
+    def of_device(self) -> bool:
+        """Whether the steps were timed by a device's clock: a host's fills no `HOST_COLUMNS`."""
+        return any(name in HOST_COLUMNS for row in self.steps.values() for name in row)
+
     def column(self, name: str) -> list[float]:
         """A quantity over the steps after the first, whose start is the script's."""
         return [self.quantity(name, step) for step in range(1, STEPS)]

@@ -31,4 +31,4 @@ def test_an_instance_goes_by_the_name_that_was_chosen(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_uuid(torch.device("cuda", index), 0) == name
+    assert gpu_uuid(torch.device("cuda", index)) == name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.simulated.build import SimulationError, build
+from tests.fake_nvml.build import SimulationError, build
 from tests.sensors.simulated_host import Host
 
 

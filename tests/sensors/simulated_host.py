@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ddpmon.simulated.build import environment
-from ddpmon.simulated.scenario import Scenario, SimulatedGpu
+from tests.fake_nvml.build import environment
+from tests.fake_nvml.scenario import Scenario, SimulatedGpu
 
 Gpu = dict[str, Any]
 SLOW = 10  # reads after which every figure has been read again

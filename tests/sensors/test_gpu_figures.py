@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ddpmon.machine import CLOCK_REASONS, GpuFigures
-from ddpmon.simulated.build import build
-from ddpmon.simulated.scenario import GIB, SimulatedGpu
+from tests.fake_nvml.build import build
+from tests.fake_nvml.scenario import GIB, SimulatedGpu
 from tests.sensors.simulated_host import SLOW, Gpu, Host
 
 FIGURES = {

@@ -14,7 +14,7 @@ from ddpmon.freeze import freeze_nodes, freeze_ranks
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.report.hosts import gpu_states
 from ddpmon.run.model import Run
-from ddpmon.simulated.scenario import SimulatedDevice, SimulatedProcess
+from tests.fake_nvml.scenario import SimulatedDevice, SimulatedProcess
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info
 from tests.sensors.simulated_host import Host
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddpmon.simulated.scenario import GIB, SimulatedProcess
+from tests.fake_nvml.scenario import GIB, SimulatedProcess
 from tests.sensors.simulated_host import SLOW, Gpu, Host
 
 GONE = 1 << 30  # above any number that Linux gives

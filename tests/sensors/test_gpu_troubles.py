@@ -11,8 +11,8 @@ import pytest
 
 from ddpmon.machine import GpuFigures
 from ddpmon.sensors.nvml import RETRY_READS
-from ddpmon.simulated.build import environment
-from ddpmon.simulated.scenario import GIB, Scenario, SimulatedDevice, SimulatedGpu, SimulatedProcess
+from tests.fake_nvml.build import environment
+from tests.fake_nvml.scenario import GIB, Scenario, SimulatedDevice, SimulatedGpu, SimulatedProcess
 from tests.sensors.simulated_host import SLOW, Gpu, Host
 
 OFF_THE_BUS = "the GPU has fallen off the bus"

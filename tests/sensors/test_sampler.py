@@ -15,8 +15,8 @@ import pytest
 
 from ddpmon.machine import HostFigures
 from ddpmon.sensors.sampler import Sample, Sampler
-from ddpmon.simulated.build import environment
-from ddpmon.simulated.scenario import Scenario, SimulatedGpu
+from tests.fake_nvml.build import environment
+from tests.fake_nvml.scenario import Scenario, SimulatedGpu
 from tests.sensors.others import SPIN, program, running, until
 
 

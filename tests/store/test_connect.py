@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -62,23 +61,11 @@ def test_a_target_is_understood(text: str, target: Target) -> None:
         ("x" * 5000, "is not an address: "),
     ],
 )
-def test_a_target_that_is_not_understood_is_one_sentence_with_the_right_form(
-    text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.ddpmon").touch()
+def test_a_target_that_is_not_understood_is_one_sentence_with_the_right_form(text: str, reason: str) -> None:
     with pytest.raises(TargetError, match=reason) as caught:
         parse_target(text)
     assert "tcp://host:port" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_file_that_is_no_recording_is_said(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(TargetError, match="is not a ddpmon recording"):
-        parse_target(str(tmp_path / "notes.txt"))
-    with pytest.raises(TargetError, match="is a folder, not a ddpmon recording"):
-        parse_target(str(tmp_path))
 
 
 def test_the_runs_of_a_store_newest_last() -> None:

@@ -144,7 +144,6 @@ def make_run(made: Made) -> RunView:
         world_size=made.ranks,
         nodes=made.hosts or tuple(f"node{i}" for i in range(-(-made.ranks // made.per_node))),
         backend="nccl" if made.gpu else "gloo",
-        device="cuda" if made.gpu else "cpu",
         step=made.step,
         elapsed_s=751.0,
         source="tcp://127.0.0.1:29480",
@@ -191,7 +190,6 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         **{f"{name}_ms": values for name, values in phases.items()},
         cpu_pct=98 + rng.normal(0, 2, n),
         rss_bytes=1.21e9 + rng.normal(0, 1e7, n),
-        threads=np.full(n, 14.0),
     )
 
 

@@ -62,9 +62,9 @@ class Kind:
         broken: above 0: something is broken rather than slow. Of equally severe findings the greater comes first.
         late: the ranks that it names are late, and a cause may explain it.
         slower: the job as a whole is slower than it was, and a cause may explain it.
-        waited_for: the ranks that it names are those for which the figure "lost to waiting" is shown.
+        waited_for: the screen says that the time lost to waiting is lost for the ranks that it names.
         marks: as information it still marks the ranks and hosts that it names.
-        in_tables: a table can show it; False for what speaks of processes or of the monitor itself.
+        in_tables: a table can show it, because it speaks of steps and losses, and not of processes or of the monitor.
         acts_on: the phases that it can make longer, as a cause of lateness; empty: it is no such cause.
         measure: the figure of a rank that tells how much of a lateness it carries, as a cause; empty: none does.
         precedence: of the causes that carry as much, the one with the greatest is named.
@@ -79,7 +79,7 @@ class Kind:
     slower: bool = False
     waited_for: bool = False
     marks: bool = True
-    in_tables: bool = True
+    in_tables: bool = False
     acts_on: frozenset[str] = frozenset()
     measure: Measure = ""
     precedence: int = 0
@@ -91,20 +91,21 @@ class Kind:
 
 
 _SLOWNESS = (
-    Kind("straggler", "rank", "every step waits for one rank", late=True, waited_for=True),
+    Kind("straggler", "rank", "every step waits for one rank", late=True, waited_for=True, in_tables=True),
     Kind(
         "intermittent_straggler",
         "rank",
         "some steps wait for one rank, or for several at once",
         late=True,
         waited_for=True,
+        in_tables=True,
     ),
-    Kind("slow_node", "host", "all ranks of one host are late", late=True, waited_for=True),
-    Kind("uneven_work", "job", "the ranks get unequal work"),
-    Kind("job_slower", "job", "the whole run is slower than before", slower=True),
-    Kind("slow_network", "job", "the gradient transfer takes longer than before", slower=True),
-    Kind("gc_pauses", "job", "Python's garbage collector costs time"),
-    Kind("pause", "job", "an evaluation, a checkpoint or a rare long step takes time", marks=False),
+    Kind("slow_node", "host", "all ranks of one host are late", late=True, waited_for=True, in_tables=True),
+    Kind("uneven_work", "job", "the ranks get unequal work", in_tables=True),
+    Kind("job_slower", "job", "the whole run is slower than before", slower=True, in_tables=True),
+    Kind("slow_network", "job", "the gradient transfer takes longer than before", slower=True, in_tables=True),
+    Kind("gc_pauses", "job", "Python's garbage collector costs time", in_tables=True),
+    Kind("pause", "job", "an evaluation, a checkpoint or a rare long step takes time", marks=False, in_tables=True),
 )
 _FAILURES = (
     Kind(
@@ -114,7 +115,6 @@ _FAILURES = (
         stops_job="info",
         broken=5,
         waited_for=True,
-        in_tables=False,
     ),
     Kind(
         "rank_failed",
@@ -122,18 +122,16 @@ _FAILURES = (
         "which rank failed first, with which exception, at which line",
         stops_job="info",
         broken=6,
-        in_tables=False,
     ),
-    Kind("rank_lost", "rank", "a rank is silent", stops_job="info", broken=4, in_tables=False),
-    Kind("nonfinite_loss", "rank", "whose loss became NaN or infinite first", broken=2),
-    Kind("loss_jump", "rank", "a loss jumped"),
+    Kind("rank_lost", "rank", "a rank is silent", stops_job="info", broken=4),
+    Kind("nonfinite_loss", "rank", "whose loss became NaN or infinite first", broken=2, in_tables=True),
+    Kind("loss_jump", "rank", "a loss jumped", in_tables=True),
     Kind(
         "uneven_inputs",
         "rank",
         "the data of a rank ended before that of the others",
         stops_job="warning",
         broken=3,
-        in_tables=False,
     ),
 )
 # Causes with the same measure carry the same share of a lateness. Of these, what others do to the rank (a quota, a
@@ -192,10 +190,10 @@ _CONTENTION = (
     Kind("nic_errors", "host", "a network interface has errors, or many packets are sent again"),
     Kind("port_clash", "job", "somebody else holds a port that the run wanted"),
 )
-_ABOUT_MONITOR = Kind(
-    "monitor_degraded", "monitor", "the monitor does not see the whole run", marks=False, in_tables=False
+_ABOUT_MONITOR = Kind("monitor_degraded", "monitor", "the monitor does not see the whole run", marks=False)
+_ADVICE = Kind(
+    "advice", "job", "a setting that may make the run faster, and by how much at most", marks=False, in_tables=True
 )
-_ADVICE = Kind("advice", "job", "a setting that may make the run faster, and by how much at most", marks=False)
 
 KINDS: Mapping[KindName, Kind] = {
     kind.name: kind for kind in (*_SLOWNESS, *_FAILURES, *_CONTENTION, _ABOUT_MONITOR, _ADVICE)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test quick check bench gpu package clean
+.PHONY: setup demo test quick check bench gpu findings package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -42,6 +42,10 @@ bench: setup
 # On a machine with an NVIDIA GPU: docs/measured/gpu.md.
 gpu: setup
 	$(BIN)/python bench/gpu/course.py --minutes 35 --out build/gpu
+
+# The tables of kinds in README.md and docs/findings.md, from ddpmon/diagnose/kinds.py.
+findings: setup
+	$(BIN)/python docs/make_findings.py
 
 # The sdist and the wheel in dist/, checked.
 package: setup

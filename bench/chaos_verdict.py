@@ -9,9 +9,8 @@ from typing import Any
 from chaos_stage import RANKS, STRAGGLER, Stage
 from watcher import Seen, Watcher
 
-# What no fault may leave behind. What a busy machine does to a rank (its cores, its pauses) may be true.
-BROKEN = ("rank_lost", "rank_failed", "hang", "uneven_inputs", "nonfinite_loss")
-FALSE = (*BROKEN, "loss_jump", "slow_node")
+from ddpmon.diagnose.kinds import KINDS
+
 _FRESH_S = 4.0
 
 
@@ -68,7 +67,10 @@ def _is_false(found: dict[str, Any], busy: bool) -> bool:
         return STRAGGLER not in found["ranks"] and found["severity"] != "info"
     if found["kind"] == "slow_network":
         return not busy and found["severity"] != "info"
-    return found["kind"] in FALSE or (found["kind"] == "monitor_degraded" and bool(found["ranks"]))
+    if found["kind"] == "monitor_degraded":
+        return bool(found["ranks"])
+    # What no fault may leave behind. What a busy machine does to a rank (its cores, its pauses) may be true.
+    return KINDS[found["kind"]].broken > 0 or found["kind"] in ("loss_jump", "slow_node")
 
 
 def right_after(watcher: Watcher, truth: Truth, since: float, deadline_s: float) -> tuple[float | None, str]:

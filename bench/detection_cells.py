@@ -10,11 +10,13 @@ import numpy as np
 from detection_job import F64, STEPS, TRANSFER_MS, WORK_MS, Job, healthy_job, heavy
 from detection_truth import Episode
 
+from ddpmon.diagnose.kinds import KindName
+
 WORLDS = (2, 4, 8, 64, 256, 1024)
 CVS = (0.02, 0.05, 0.08, 0.12)
 FAULTY_STEPS = 200
-_ONE = ("straggler", "intermittent_straggler")
-_OFTEN = ("intermittent_straggler", "straggler")
+_ONE: tuple[KindName, ...] = ("straggler", "intermittent_straggler")
+_OFTEN: tuple[KindName, ...] = ("intermittent_straggler", "straggler")
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,9 @@ def garbage(job: Job, measured: bool) -> None:
     due = (np.arange(job.skew.shape[1]) + offsets) % 100 == 99
     ms = np.where(due, 0.5 * WORK_MS * job.rng.uniform(0.8, 1.2, due.shape), 0.0)
     job.delay("forward", ms)
-    job.natural |= {"gc_pauses"} | ({"uneven_work"} if job.ranks >= 8 else set())
+    job.natural.add("gc_pauses")
+    if job.ranks >= 8:
+        job.natural.add("uneven_work")
     job.gc = ms if measured else None
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from detection_truth import Episode
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.kinds import KindName
+
 F64 = NDArray[np.float64]
 STEPS = 520
 MEANS = {"input": 5.0, "forward": 30.0, "backward": 58.0, "optimizer": 4.0, "other": 3.0}
@@ -47,7 +49,7 @@ class Job:
     marked: F64
     mark_names: dict[int, str] = field(default_factory=dict)
     gc: F64 | None = None
-    natural: set[str] = field(default_factory=set)
+    natural: set[KindName] = field(default_factory=set)
     injected: list[tuple[F64, F64]] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
 

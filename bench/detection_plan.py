@@ -13,6 +13,8 @@ import tomllib
 from detection_truth import Episode
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.kinds import KindName
+
 TABLE = Path(__file__).with_name("detection_cases.toml")
 TINY = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32", "--log-every=10")
 CLEAN, FAULTY, AFTER = 90, 100, 50
@@ -31,7 +33,7 @@ class Injection:
     end: float = 1.0
     every: int = 1
     steps: int = 0
-    expect: Sequence[str] = ()
+    expect: Sequence[KindName] = ()
 
     def span(self, on: int) -> tuple[int, int]:
         """The trainer's steps that it lasts, when the faulty stretch begins at `on`."""
@@ -53,7 +55,7 @@ class Case:
     name: str
     inject: Sequence[Injection] = ()
     arguments: Sequence[str] = ()
-    natural: Sequence[str] = ()
+    natural: Sequence[KindName] = ()
     ranks: Sequence[int] = (2, 4, 8)
     launch: str = "torchrun"
     base: bool = True
@@ -137,7 +139,7 @@ class Plan:
         )
         if injection.who != "node":
             return episode
-        also = ("job_slower", "uneven_work", "straggler", "intermittent_straggler")
+        also: tuple[KindName, ...] = ("job_slower", "uneven_work", "straggler", "intermittent_straggler")
         return replace(episode, node="host1", phases=(), also=also)
 
 

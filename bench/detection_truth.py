@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.kinds import KINDS, KindName
 
 GRACE_STEPS = 60  # a verdict may come, and linger, so long after its fault is over
 LEAST_COST_PCT = 1.0  # below, an error in percent of it says nothing
-_WHO = ("straggler", "intermittent_straggler", "slow_node")
-_NOT_BY_RANK = ("uneven_work", "job_slower", "slow_network", "gc_pauses", "pause", "advice", "monitor_degraded")
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,12 @@ class Episode:
         cost: (first, last step) -> percent of the job's time; None: not scored.
     """
 
-    kinds: tuple[str, ...]
+    kinds: tuple[KindName, ...]
     on: int
     off: int
     ranks: frozenset[int] = frozenset()
     phases: tuple[str, ...] = ()
-    also: tuple[str, ...] = ("job_slower", "uneven_work")
+    also: tuple[KindName, ...] = ("job_slower", "uneven_work")
     required: bool = True
     node: str | None = None
     cost: Callable[[int, int], float] | None = None
@@ -104,8 +103,8 @@ class Outcome:
 
     steps: int
     true_alarms: int
-    false_alarms: list[tuple[int, str, tuple[int, ...]]]
-    false_infos: list[tuple[int, str, tuple[int, ...]]]
+    false_alarms: list[tuple[int, KindName, tuple[int, ...]]]
+    false_infos: list[tuple[int, KindName, tuple[int, ...]]]
     found: list[Found]
 
 
@@ -126,12 +125,13 @@ def reports_of(ticks: Sequence[Tick]) -> list[Report]:
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
-    who = () if finding.kind in _NOT_BY_RANK else (tuple(sorted(finding.ranks)), finding.nodes)
+    by_rank = KINDS[finding.kind].subject in ("rank", "host")
+    who = (tuple(sorted(finding.ranks)), finding.nodes) if by_rank else ()
     return (finding.kind, *who)
 
 
 def score(
-    ticks: Sequence[Tick], episodes: Sequence[Episode], natural: Iterable[str], seconds_at: Sequence[float]
+    ticks: Sequence[Tick], episodes: Sequence[Episode], natural: Iterable[KindName], seconds_at: Sequence[float]
 ) -> Outcome:
     """Compare what was said with what happened; `seconds_at` is when each step ended on the watcher's clock."""
     reports, natural = reports_of(ticks), {*natural, "advice"}  # advice accuses nobody
@@ -204,7 +204,7 @@ def _first_named(episode: Episode, reports: Sequence[Report], episodes: Sequence
         return None
     others = [other for other in episodes if other is not episode]
     for report in reports:
-        mine = report.finding.kind in _WHO and report.finding.ranks and episode.covers(report.first.step)
+        mine = KINDS[report.finding.kind].late and report.finding.ranks and episode.covers(report.first.step)
         if mine and not any(_true_of(report, other) for other in others):
             return frozenset(report.finding.ranks) <= episode.ranks
     return None

@@ -25,11 +25,10 @@ from device_job import ONSET, simulate
 from device_play import watch
 
 from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.kinds import KINDS
 
 SHORT = "n4-3%-*"
 DUE_PCT = 5.0  # from so much true gain on a verdict is due
-_WHO = ("straggler", "intermittent_straggler", "slow_node")
-_ABOUT = (*_WHO, "job_slower", "slow_network", "uneven_work")
 _BATCH = 10  # seeds simulated together
 _NEAR_PCT = 3.0  # a warning is true where the gain is no further below what makes it one
 HEAD = (
@@ -61,7 +60,8 @@ def judge(cell: Cell, ticks: Sequence[Tick], gain: float) -> Outcome:
     steps = ticks[-1].step
     if not cell.guilty or gain < DUE_PCT:
         return Outcome(gain, untrue=tuple(untrue.values()), steps=steps)
-    said = [f for tick in ticks if tick.step >= ONSET for f in _open(tick) if f.kind in _WHO and f.cost_pct is not None]
+    after = [finding for tick in ticks if tick.step >= ONSET for finding in _open(tick)]
+    said = [finding for finding in after if KINDS[finding.kind].late and finding.cost_pct is not None]
     right = [f for f in said if set(f.ranks) == set(cell.guilty)]
     if not said:
         return Outcome(gain, named=False, untrue=tuple(untrue.values()), steps=steps)
@@ -90,9 +90,10 @@ def _key(finding: Finding) -> tuple[str, tuple[int, ...]]:
 
 
 def _is_untrue(cell: Cell, finding: Finding, tick: Tick, gain: float) -> bool:
-    if not at_or_above(finding.severity, "warning") or finding.kind not in _ABOUT:
+    kind = KINDS[finding.kind]
+    if not at_or_above(finding.severity, "warning") or not (kind.late or kind.slower):
         return False
-    if finding.kind not in _WHO:
+    if kind.slower:
         return not cell.job.fault.ranks  # with a fault the job is slower
     innocent = not set(finding.ranks) <= set(cell.guilty)
     return innocent or tick.step < ONSET or gain < DUE_PCT - _NEAR_PCT

@@ -24,6 +24,7 @@ import numpy as np
 from detection_launch import Training, training
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.watcher.observer import Observer
 
 RANKS = 4
@@ -37,7 +38,7 @@ class Case:
     """A fault of the trainer, the verdict that is right, and what it has to show."""
 
     fault: str
-    kind: str
+    kind: KindName
     shows: str
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
@@ -28,8 +29,6 @@ from ddpmon.snapshot import (
     RunView,
     Series,
 )
-
-WAITED_FOR = ("straggler", "intermittent_straggler", "slow_node", "hang")  # kinds whose ranks the others wait for
 
 
 def freeze_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
@@ -98,7 +97,7 @@ def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Seque
 
 
 def _waited_for(finding: Finding) -> tuple[int, ...]:
-    return finding.ranks if finding.kind in WAITED_FOR and finding.cleared_at_step is None else ()
+    return finding.ranks if KINDS[finding.kind].waited_for and finding.cleared_at_step is None else ()
 
 
 def _busbw(run: Run, transfer_ms: float) -> float:

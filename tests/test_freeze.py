@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_nodes, freeze_ranks, freeze_run
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
@@ -77,7 +78,7 @@ def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:
 
 
 def test_the_job_waits_for_stragglers_of_every_kind_and_for_a_hangs_culprits() -> None:
-    kinds = ("hang", "slow_node", "intermittent_straggler", "straggler")
+    kinds: tuple[KindName, ...] = ("hang", "slow_node", "intermittent_straggler", "straggler")
     findings = [Finding(kind, "warning", "", (rank, 0)) for rank, kind in enumerate(kinds, 1)]
     assert waiting_for(*findings) == (1, 0, 2, 3, 4)
 

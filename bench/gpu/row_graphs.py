@@ -26,13 +26,15 @@ from course_job import Published, judge
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KINDS
+
 _PARTS = ("alone", "capture", "control", "replay")
 _REPLAY_S, _REHEARSED_S = 14.0, 12.0  # a rank is stalled after 10 s
 _ASK_S = 0.02
 _BEHIND_MS = 400.0  # so long the events are not passed
 _STEPS = 12
 _PART_S = 60.0
-_TROUBLE = ("hang", "pause", "rank_lost", "rank_failed")
 
 
 class Job:
@@ -131,10 +133,13 @@ def replay(device: Device) -> dict[str, Any]:
         "step": frame.step,
         "dropped": frame.dropped_steps,
         "notes": "; ".join(frame.notes),
-        "said": "; ".join(
-            f"{each.severity} {each.kind}: {each.summary[:160]}" for each in said if each.kind in _TROUBLE
-        ),
+        "said": "; ".join(f"{each.severity} {each.kind}: {each.summary[:160]}" for each in said if _is_trouble(each)),
     }
+
+
+def _is_trouble(finding: Finding) -> bool:
+    """Whether it says that the job stands still."""
+    return KINDS[finding.kind].stops_job is not None or finding.kind == "pause"
 
 
 def play(part: str, rehearse: bool) -> None:

@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
 from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.kinds import KINDS
 
-_WHO = ("straggler", "intermittent_straggler", "slow_node")
 _SAME = (0.9, 1.1)  # work of a waiting rank over its own work: within it waiting changes nothing
 _NEAR_POINTS = 6.0  # of the gain, as docs/measured/gpu.md has it
 _SLOWER = 0.02
@@ -140,7 +140,7 @@ class Case:
         waits = 0.0 if delays is None else max(0.0, now - self._bare)
         peer = self.base if delays is None else self._run(replace(Delays(), wait=waits))
         gain = 0.0 if delays is None else 100 * (1 - usual / now)
-        said = [finding for finding in judge([peer, late], self._device) if finding.kind in _WHO]
+        said = [finding for finding in judge([peer, late], self._device) if KINDS[finding.kind].late]
         warned = [finding for finding in said if at_or_above(finding.severity, "warning")]
         words = "; ".join(f"{finding.severity}: {finding.summary}" for finding in said) or "nobody named"
         self._figures.put({f"{self.name}, {what}: gain if mended %": gain, f"{self.name}, {what}: said": words})

@@ -31,12 +31,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import ddpmon
+from ddpmon.diagnose.kinds import KINDS
 
 _FAULTS = {"input": 60.0, "forward": 20.0, "backward": 20.0}  # ms
 _LATE, _FROM = 1, 60
 _WIDTH, _BATCH = 256, 64
 _ASK_S, _PATIENCE_S, _REHEARSED_S = 2.0, 45.0, 75.0
-_WHO = ("straggler", "intermittent_straggler")
 
 
 class Data(Dataset[Tensor]):
@@ -122,7 +122,8 @@ def watch(fault: str, folder: Path, rehearse: bool, figures: Figures) -> str:
             if any(process.poll() is not None for process in processes):
                 return "a rank has ended"
             said = status(folder)
-            named = [each for each in said.get("findings", ()) if each["kind"] in _WHO and each["severity"] != "info"]
+            loud = [each for each in said.get("findings", ()) if each["severity"] != "info"]
+            named = [each for each in loud if KINDS[each["kind"]].late]
             problem = compare(fault, named[0], said, figures) if named else problem
             if not problem:
                 break

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import COMPUTES, KindName
 from ddpmon.diagnose.measure import Numbers, agrees, cause_of, phase_of, phases_tell
 from ddpmon.diagnose.wording import on_host, stack_command
 from ddpmon.format import ms, pct
@@ -24,7 +25,6 @@ _LAUNCHES = (
     "collection, Python code between the kernels"
 )
 UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
-_COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
 _WIDE_PCT = 2.0  # points between the least and the most: a narrower range is shown as one number
 
 
@@ -36,7 +36,7 @@ class Named:
         this: how the advice calls the subject: "this rank", "this host", "these ranks".
     """
 
-    kind: str
+    kind: KindName
     name: str
     works: str
     is_late: str
@@ -137,7 +137,7 @@ def with_command(found: Finding, run: Run) -> Finding:
     state = run.ranks[found.ranks[0]] if found.ranks and found.advice else None
     if state is None or state.frame.pid <= 0 or found.kind == "uneven_work":
         return found
-    on_gpu = found.phase in _COMPUTES and "launch_ms" not in found.evidence
+    on_gpu = found.phase in COMPUTES and "launch_ms" not in found.evidence
     gpu = run.gpu_of(found.ranks[0]) if on_gpu else None
     host, pid = state.frame.host, state.frame.pid
     if found.kind == "slow_node":

@@ -9,20 +9,12 @@ from ddpmon.diagnose.clash.clashes import Clashes
 from ddpmon.diagnose.clash.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.wording import on_host
 from ddpmon.format import ms
 from ddpmon.run.model import Run
 
-_ORDER = (
-    "cpu_throttled",
-    "cpu_contention",
-    "gpu_throttled",
-    "gpu_shared",
-    "gpu_doubled",
-    "cpu_pinned",
-    "cpu_oversubscribed",
-)  # of those that carry as much, the first
 _ALONE = {  # measure -> its words as a cause, what to do, and a command that shows more
     "throttled": (
         "a CPU quota: the limit of its cgroup throttles it",
@@ -56,6 +48,7 @@ class Cause:
     Attributes:
         certain: the numbers carry it; else it is likely.
         share: how much of the excess it carries, None where the figures do not tell.
+        precedence: of those that carry as much, the one with the greatest is named.
     """
 
     because: str
@@ -63,7 +56,7 @@ class Cause:
     share: float | None
     advice: str
     evidence: tuple[tuple[str, float | int | str], ...] = ()
-    order: int = len(_ORDER)
+    precedence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +143,7 @@ def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
     causes = [cause for clash in clashes if (cause := _of_clash(lateness, clash, clashes)) is not None]
     if not lateness.whole:
         causes += _of_figures(lateness, causes, clashes)
-    best = max(causes, key=lambda each: (each.certain, each.share is not None, -each.order), default=None)
+    best = max(causes, key=lambda each: (each.certain, each.share is not None, each.precedence), default=None)
     collected = _collected(lateness.finding)
     return None if best is None or (collected and (best.share or 0.0) <= collected) else best
 
@@ -170,8 +163,7 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
         return None
     certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
     evidence = tuple((f"cause_{name}", value) for name, value in sign.evidence.items())
-    order = _ORDER.index(sign.kind) if sign.kind in _ORDER else len(_ORDER)
-    return Cause(sign.because, certain, share, sign.advice, evidence, order)
+    return Cause(sign.because, certain, share, sign.advice, evidence, KINDS[sign.kind].precedence)
 
 
 def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
@@ -192,7 +184,7 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Cl
         if share >= SOME and share > named and not (measure == "clock" and followed):
             told = f"{because} ({ms(min(1, share) * lateness.excess_ms)} a step)"
             todo = f"{advice}: {on_host(host, command)}" if command else advice
-            causes.append(Cause(told, share >= MOST, share, todo, order=len(_ORDER) + order))
+            causes.append(Cause(told, share >= MOST, share, todo, precedence=-order))
     return causes
 
 

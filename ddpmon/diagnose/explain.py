@@ -9,40 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.clash.boards import POWER_CAP
-from ddpmon.diagnose.clash.clashes import LATE
 from ddpmon.diagnose.clash.figures import Figures
 from ddpmon.diagnose.clash.lifetimes import Clash
 from ddpmon.diagnose.clash.view import is_loaded
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import COMPUTES, KINDS
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.ratios import WINDOW
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
-from ddpmon.schema import PHASES
 
 SOME, MOST = 0.3, 0.8  # of the excess
-_COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
-_ANY = frozenset({*PHASES, "work"})
-_FITS = {
-    "gpu_shared": _COMPUTES,
-    "gpu_doubled": _COMPUTES,
-    "gpu_throttled": _COMPUTES,
-    "pcie_degraded": _ANY - {"optimizer"},
-    "cpu_throttled": _ANY,
-    "cpu_contention": _ANY,
-    "cpu_pinned": _ANY,
-    "cpu_oversubscribed": _ANY,
-    "numa_misaffinity": _ANY,
-    "memory_pressure": _ANY,
-    "disk_slow": frozenset({"input", "other"}),
-}
-_MEASURE = {
-    "cpu_contention": "queue",
-    "cpu_pinned": "queue",
-    "cpu_oversubscribed": "queue",
-    "cpu_throttled": "throttled",
-    "gpu_throttled": "clock",
-}
 _ASKED = 64
 _NEAR_STEPS, _NEAR_MS = 20, 10_000.0
 _AFTER_STEPS, _AFTER_MS = 3, 5_000.0
@@ -68,18 +45,18 @@ class Lateness:
     @property
     def whole(self) -> bool:
         """Whether the whole job is meant."""
-        return self.finding.kind not in LATE
+        return KINDS[self.finding.kind].slower
 
     def share_of(self, clash: Clash) -> float | None:
         """How much of the excess the clash carries by its figures; None where these do not tell."""
         measured = clash.sign.evidence.get("sm_pct") if clash.sign.kind == "gpu_shared" else None
         if isinstance(measured, float | int):
             return measured / 100 * self.step_ms / self.excess_ms
-        return self.shares.get(_MEASURE.get(clash.sign.kind, ""))
+        return self.shares.get(KINDS[clash.sign.kind].measure)
 
     def suits(self, clash: Clash) -> bool:
         """Whether the clash can act on the phase that is late."""
-        phases = _FITS.get(clash.sign.kind, frozenset())
+        phases = KINDS[clash.sign.kind].acts_on
         if self.finding.kind == "slow_network":
             return clash.sign.kind == "nic_errors"
         if _is_paced_by_its_host(self.finding) and clash.sign.kind.startswith("gpu_"):
@@ -136,18 +113,18 @@ class Lateness:
 def weigh(run: Run, ledger: Ledger, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:
     """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
     standing = [each for each in found if each.cleared_at_step is None]
-    late = {rank for each in standing if each.kind in LATE for rank in each.ranks}
+    late = {rank for each in standing if KINDS[each.kind].late for rank in each.ranks}
     weighed = []
     for finding in standing:
-        whole = finding.kind in ("job_slower", "slow_network")
-        if not whole and not (finding.kind in LATE and finding.ranks):
+        whole = KINDS[finding.kind].slower
+        if not whole and not (KINDS[finding.kind].late and finding.ranks):
             continue
         ranks = ledger.who if whole else np.array(finding.ranks, np.int64)
         excess, step = _excess(finding), median(ledger.job("duration")[-WINDOW:])
         if excess > 0 and step > 0 and ranks.size:
             others = np.setdiff1d(ledger.who, np.array([*late], np.int64))
             shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
-            if not whole and finding.phase in _COMPUTES:
+            if not whole and finding.phase in COMPUTES:
                 shares |= _clocks(run, figures, finding, ranks, others)
             weighed.append(Lateness(finding, frozenset(ranks.tolist()), step, excess, shares))
     return weighed

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ddpmon.diagnose.kinds import KindName
+
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
@@ -15,7 +17,7 @@ class Finding:
     """One verdict: what, who, in which phase, since when, at what cost, and what to do.
 
     Attributes:
-        kind: one of DESIGN section 5's kinds, such as "straggler" or "rank_lost".
+        kind: which of the table of kinds, such as "straggler" or "rank_lost".
         severity: "info", "warning" or "critical".
         ranks: the ranks it names, worst first; empty when nobody in particular.
         nodes: the hosts it names.
@@ -30,7 +32,7 @@ class Finding:
         cleared_at_step: about the first step without it, None while it lasts.
     """
 
-    kind: str
+    kind: KindName
     severity: Severity
     summary: str
     ranks: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ from ddpmon.diagnose.finding import SEVERITIES, Finding
 from ddpmon.diagnose.gc_pauses import GcRule
 from ddpmon.diagnose.hidden import HiddenPace
 from ddpmon.diagnose.imbalance import UnevenWork
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.losses import LossJumpRule
 from ddpmon.diagnose.lost import find_lost
@@ -26,8 +27,6 @@ from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.stuck import find_stuck
 from ddpmon.diagnose.together import LateTogether
 from ddpmon.run.model import Run
-
-BROKEN = ("rank_failed", "hang", "rank_lost", "uneven_inputs", "nonfinite_loss", "gpu_errors")
 
 
 class Judge:
@@ -98,5 +97,4 @@ def _without_named(pauses: list[Finding], of_work: list[Finding]) -> list[Findin
 
 
 def _weight(finding: Finding) -> tuple[int, int, float]:
-    broken = len(BROKEN) - BROKEN.index(finding.kind) if finding.kind in BROKEN else 0
-    return SEVERITIES.index(finding.severity), broken, finding.cost_pct or 0.0
+    return SEVERITIES.index(finding.severity), KINDS[finding.kind].broken, finding.cost_pct or 0.0

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others
 from ddpmon.diagnose.ratios import WINDOW, onset
@@ -26,7 +27,6 @@ _FLAT = 0.5
 _HIGH = 0.75  # of the values since the onset so many are below those of the rise, or fewer
 _PASSING_MS = 3000.0  # what has not cost more than that since it began is information
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
-_NAMES_SOMEBODY = ("straggler", "intermittent_straggler", "slow_node", "uneven_work")
 
 
 class Pace:
@@ -48,7 +48,7 @@ class Pace:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
         if len(ledger.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
-        named = [finding for finding in others if finding.kind in _NAMES_SOMEBODY and finding.severity != "info"]
+        named = [finding for finding in others if KINDS[finding.kind].late and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
         self._most_are_late = 2 * len(late) > len(ledger.who)
         somebody, self._bounded = bool(named), ledger.own is not None

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.steady import ENOUGH
 from ddpmon.diagnose.steps import WARM_UP
 from ddpmon.format import count
 from ddpmon.snapshot import NodeView, Ranks, Snapshot
 
-STOPPED = {"rank_failed", "rank_lost", "hang"}  # the job goes no further: nothing else matters
-BROKEN = {*STOPPED, "nonfinite_loss", "gpu_errors"}
-UNMARKED = {"pause", "advice", "monitor_degraded"}  # information that says nothing of a rank's health
-NOTES = {*UNMARKED, "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash"}  # as information
 ENOUGH_STEPS = WARM_UP + ENOUGH
 UNEVEN_PCT = 10.0
 
@@ -28,12 +25,23 @@ def standing(findings: Sequence[Finding]) -> list[Finding]:
 
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
-    worthy = [finding for finding in standing(findings) if not _is_note(finding, NOTES)]
-    return max(worthy, key=lambda f: (f.kind in STOPPED, SEVERITIES.index(f.severity)), default=None)
+    worthy = [finding for finding in standing(findings) if not _is_note(finding)]
+    return max(worthy, key=lambda f: (_stops_job(f), SEVERITIES.index(f.severity)), default=None)
 
 
-def _is_note(finding: Finding, kinds: set[str]) -> bool:
-    return finding.severity == "info" and finding.kind in kinds
+def _is_note(finding: Finding) -> bool:
+    """Whether it is information that accuses no rank and no host."""
+    return finding.severity == "info" and KINDS[finding.kind].is_note
+
+
+def _stops_job(finding: Finding) -> bool:
+    floor = KINDS[finding.kind].stops_job
+    return floor is not None and at_or_above(finding.severity, floor)
+
+
+def _marks(finding: Finding) -> bool:
+    """Whether it says anything of the health of the ranks and hosts that it names."""
+    return finding.severity != "info" or KINDS[finding.kind].marks
 
 
 def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> list[Finding]:
@@ -43,7 +51,7 @@ def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> l
 
 def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     """The lasting findings that name this host or a rank on it, and are more than a note on the whole job."""
-    worthy = [finding for finding in standing(findings) if not _is_note(finding, UNMARKED)]
+    worthy = [finding for finding in standing(findings) if _marks(finding)]
     here = set(node.ranks)
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
@@ -55,7 +63,7 @@ def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict
     marked: dict[int, Finding] = {}
     for finding in standing(findings):
         named = [by_rank.get(rank) for rank in finding.ranks] or [by_host.get(host) for host in finding.nodes]
-        for number in named if not _is_note(finding, UNMARKED) else ():
+        for number in named if _marks(finding) else ():
             if number is not None:
                 marked.setdefault(number, finding)
     return marked
@@ -65,7 +73,7 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
     """The ranks that a lasting finding names, each with its worst finding."""
     marked: dict[int, Finding] = {}
     for finding in standing(findings):
-        if at_or_above(finding.severity, floor) and not _is_note(finding, UNMARKED):
+        if at_or_above(finding.severity, floor) and _marks(finding):
             for rank in finding.ranks:
                 marked.setdefault(rank, finding)
     return marked
@@ -73,7 +81,7 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
 
 def is_broken(finding: Finding) -> bool:
     """Whether it says that something is broken rather than slow."""
-    return finding.kind in BROKEN and finding.severity != "info"
+    return KINDS[finding.kind].broken > 0 and finding.severity != "info"
 
 
 def spread_pct(ranks: Ranks) -> float | None:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.parts import NO_HOST
-
-# These speak of processes and of the monitor itself: a table, which lacks rows for reasons of its own, shows neither.
-_NOT_OF_A_TABLE = {"rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"}
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +42,7 @@ class History:
 
     def hear(self, said: Sequence[Finding], step: int) -> None:
         """Take in what the judge says at the end of a tick, `step` being the newest."""
-        told = [_without_host(finding) for finding in said if finding.kind not in _NOT_OF_A_TABLE]
+        told = [_without_host(finding) for finding in said if KINDS[finding.kind].in_tables]
         before = [episode for episode in self._episodes if episode.over_at is None]
         now: list[_Episode] = []
         lasting = [finding for finding in told if finding.cleared_at_step is None]

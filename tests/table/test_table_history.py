@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.table.history import History
 from tests.table.tables import judged, rows_of, slow, text_of
 
@@ -65,7 +66,7 @@ def test_one_that_was_raised_and_cleared_between_two_words_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rank_lost", "rank_failed", "hang", "uneven_inputs", "monitor_degraded"])
-def test_what_a_table_cannot_show_is_not_said(kind: str) -> None:
+def test_what_a_table_cannot_show_is_not_said(kind: KindName) -> None:
     assert heard([replace(LATE, kind=kind)]) == ()
 
 

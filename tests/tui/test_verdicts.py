@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
@@ -17,22 +18,42 @@ from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
-NOTES = ("monitor_degraded", "pause", "advice", "uneven_work", "gc_pauses", "job_slower", "slow_network", "port_clash")
+NOTES: tuple[KindName, ...] = (
+    "monitor_degraded",
+    "pause",
+    "advice",
+    "uneven_work",
+    "gc_pauses",
+    "job_slower",
+    "slow_network",
+    "port_clash",
+)
 
 
-def found(kind: str, severity: Severity = "critical", *ranks: int) -> Finding:
+def found(kind: KindName, severity: Severity = "critical", *ranks: int) -> Finding:
     return Finding(kind, severity, f"{severity} {kind}", ranks)
 
 
-@pytest.mark.parametrize("kind", ["hang", "rank_lost", "rank_failed"])
-def test_what_stops_the_job_comes_before_what_slows_it(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["hang", "rank_lost", "rank_failed", "uneven_inputs"])
+def test_what_stops_the_job_comes_before_what_slows_it(kind: KindName) -> None:
     stop, slow = found(kind, "warning", 2), found("straggler", "critical", 5)
     assert headline([slow, stop]) is stop
     assert headline([replace(stop, cleared_at_step=9), slow]) is slow
 
 
+def test_a_rank_that_the_others_go_on_without_does_not_hide_a_warning() -> None:
+    left, slow = found("uneven_inputs", "info", 2), found("straggler", "warning", 5)
+    assert headline([left, slow]) is slow
+    assert headline([left]) is left
+
+
+def test_an_interrupted_run_is_told_before_what_slowed_it() -> None:
+    interrupted, slow = found("rank_failed", "info"), found("disk_low", "warning", 5)
+    assert headline([slow, interrupted]) is interrupted
+
+
 @pytest.mark.parametrize("kind", NOTES)
-def test_a_note_is_no_headline_and_a_warning_of_the_same_kind_is(kind: str) -> None:
+def test_a_note_is_no_headline_and_a_warning_of_the_same_kind_is(kind: KindName) -> None:
     note, faint = found(kind, "info", 1), found("straggler", "info", 5)
     assert headline([note]) is None
     assert headline([note, faint]) is faint
@@ -45,7 +66,8 @@ def test_pauses_and_advice_mark_no_rank() -> None:
 
 
 def test_red_is_for_what_is_broken() -> None:
-    for kind in ("hang", "rank_failed", "rank_lost", "nonfinite_loss"):
+    broken: tuple[KindName, ...] = ("hang", "rank_failed", "rank_lost", "uneven_inputs", "nonfinite_loss", "gpu_errors")
+    for kind in broken:
         assert is_broken(found(kind))
         assert not is_broken(found(kind, "info"))
     assert not is_broken(found("loss_jump"))
@@ -84,8 +106,8 @@ def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
         assert "nothing to report" in line
 
 
-@pytest.mark.parametrize("kind", [*NOTES, "loss_jump", "uneven_inputs"])
-def test_information_has_one_glyph_whatever_its_kind(kind: str) -> None:
+@pytest.mark.parametrize("kind", [*NOTES, "loss_jump"])
+def test_information_has_one_glyph_whatever_its_kind(kind: KindName) -> None:
     assert text_of([one_line(found(kind, "info"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.note
     assert text_of([one_line(found(kind, "warning"), 80, ASCII)])[0].split()[0] == ASCII.glyphs.mark
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import LOOKS, Evidence, Sign
 from ddpmon.diagnose.clash.view import View, is_loaded
+from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.wording import clean, on_host, who
 from ddpmon.machine import GpuFigures
 
@@ -17,7 +18,6 @@ _LOW = 0.9
 _ENDS_A_PROCESS = frozenset({48, 64, 79, 94, 95, 119, 120})
 _REMAP = 63
 _AT_WORK_PCT, _BUSY_PCT, _LONG_LOOKS = 20.0, 80.0, 10
-_COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})
 
 
 def boards(host: Host, view: View) -> list[Sign]:
@@ -63,7 +63,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
 
 
 def _is_late(ranks: Sequence[int], view: View) -> bool:
-    return any(view.late.get(rank) in _COMPUTES for rank in ranks) or view.slower in {"", *_COMPUTES}
+    return any(view.late.get(rank) in COMPUTES for rank in ranks) or view.slower in {"", *COMPUTES}
 
 
 def _heat(gpu: GpuFigures) -> str:

@@ -21,9 +21,9 @@ from ddpmon.diagnose.clash.strangers import Strangers
 from ddpmon.diagnose.clash.view import View
 from ddpmon.diagnose.clash.wires import Wires
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.model import LOST_S, RankState, Run
 
-LATE = ("straggler", "intermittent_straggler", "slow_node")
 _AT_ONCE = 256  # hosts a tick: of more, each has its turn every third tick, every fourth, ...
 _EVERY_TICK = 64  # of more hosts, each has its turn every other tick
 Members = dict[int, list[tuple[int, RankState]]]
@@ -103,6 +103,6 @@ class Clashes:
 
 def _view(run: Run, figures: Figures, leaks: dict[int, Leak], found: Sequence[Finding]) -> View:
     worse = [each for each in found if each.severity != "info" and each.cleared_at_step is None]
-    late = {rank: each.phase or "work" for each in worse if each.kind in LATE for rank in each.ranks}
+    late = {rank: each.phase or "work" for each in worse if KINDS[each.kind].late for rank in each.ranks}
     slower = [each.phase or "" for each in worse if each.kind == "job_slower"]
     return View(run, figures, leaks, late, slower[0] if slower else None)

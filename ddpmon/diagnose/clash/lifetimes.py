@@ -9,6 +9,7 @@ from ddpmon.diagnose.cases import over
 from ddpmon.diagnose.clash.host import Host
 from ddpmon.diagnose.clash.sign import LOOKS, Sign
 from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.kinds import KindName
 
 CLEAR_LOOKS = 10
 _REMEMBERED = 10
@@ -98,7 +99,7 @@ class Lifetimes:
     """
 
     def __init__(self) -> None:
-        self._hosts: dict[int, dict[tuple[str, Hashable], Clash]] = {}
+        self._hosts: dict[int, dict[tuple[KindName, Hashable], Clash]] = {}
         self._looked: set[int] = set()
         self.cleared: list[Finding] = []
 

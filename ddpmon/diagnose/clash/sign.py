@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.finding import Severity
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.wording import clean, named
 from ddpmon.machine import Process
 
@@ -28,7 +29,7 @@ class Sign:
         source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
-    kind: str
+    kind: KindName
     about: Hashable
     ranks: tuple[int, ...]
     summary: str

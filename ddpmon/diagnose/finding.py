@@ -15,7 +15,7 @@ class Finding:
     """One verdict: what, who, in which phase, since when, at what cost, and what to do.
 
     Attributes:
-        kind: one of DESIGN section 5's kinds, such as "straggler" or "rank_lost".
+        kind: one of the kinds in docs/findings.md, such as "straggler" or "rank_lost".
         severity: "info", "warning" or "critical".
         ranks: the ranks it names, worst first; empty when nobody in particular.
         nodes: the hosts it names.

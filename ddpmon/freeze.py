@@ -68,7 +68,7 @@ def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
 
 
 def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
-    """Figures of the whole job over its last 20 finished steps (formulas: DESIGN section 3)."""
+    """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     who = np.flatnonzero(alive)
     take = {n: run.rings.take(n, steps, who) for n in ("duration", "work", "wait", "exposed", "loss", "samples")}

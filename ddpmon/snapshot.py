@@ -69,7 +69,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """Figures of the whole job, medians over the last 20 steps (DESIGN section 3 for the formulas)."""
+    """Figures of the whole job, medians over the last 20 steps (docs/design.md "Formulas")."""
 
     step_ms: float | None = None
     throughput: float | None = None

@@ -121,8 +121,8 @@ def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -
     """The rows whose slow steps cost at least 5 % net in the window, where it is not chance that they are their own.
 
     `saved_i = sum(max - second max where i is the max) / sum(max)`, values clipped at twice the typical step (five
-    times, in the longer windows); net of the next rank's (reference/detection.md, section 3.2), or, where several come
-    and go, of the first one's that does not: they are at most half of all, and eight.
+    times, in the longer windows); net of what the first rank costs that can no longer be one of those who come and go,
+    at most half of all, and eight (docs/detection.md "Intermittent stragglers").
     """
     part = slice(end - window, end)
     top, second, typical = (ledger.job(name)[part] for name in ("top", "second", "typical"))

@@ -17,7 +17,7 @@ _OWN_SHARE = 0.5  # of the imbalance: with more than that it is somebody in part
 
 
 class UnevenWork:
-    """Follows the imbalance `1 - mean(mean_r work / max_r work)` (reference/detection.md, section 1.2)."""
+    """Follows the imbalance `1 - mean(mean_r work / max_r work)` (docs/detection.md "Uneven work")."""
 
     def __init__(self) -> None:
         self.cases = Cases()

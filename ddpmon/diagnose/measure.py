@@ -108,7 +108,10 @@ def _ratio(own: F32, others: F32) -> float:
 
 
 def agrees(numbers: Numbers) -> bool:
-    """Whether the others wait for it: what it works longer, it must wait less (DESIGN section 5)."""
+    """Whether the others wait for it: what it works longer it must wait less (docs/detection.md "Agreement and phase").
+
+    At least half of the excess must be missing from its waits.
+    """
     return numbers["waits_less_ms"] >= _WAIT_SHARE * numbers["excess_ms"]
 
 
@@ -146,7 +149,7 @@ def cost_of_steps(
 ) -> float:
     """What the job would save without the lateness of `rows` in the steps `late`, in percent of its time `over` some.
 
-    The what-if of a synchronous step (reference/detection.md, section 1.2): the longest work as it is, less the longest
+    The what-if of a synchronous step (docs/detection.md "Cost"): the longest work as it is, less the longest
     as it would be, with each of `rows` at its work without what it is usually late by, and every other suspect left
     out. A step in which it is late by more than three times that is taken for a normal one.
 

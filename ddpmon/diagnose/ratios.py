@@ -12,7 +12,7 @@ from ddpmon.run.medians import middle, middles, others_medians
 from ddpmon.run.rings import F32, I64
 
 WINDOW = 20
-FLOOR = 1.10  # 10 % is the consensus effect size (reference/detection.md, fact 6)
+FLOOR = 1.10  # 10 % is the consensus effect size (docs/detection.md "Sources of the thresholds")
 SIGMAS = 4.5
 _HIGH_STEP = 1.05
 _OFTEN = 0.6
@@ -51,9 +51,10 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdict
     """Rule A (steady straggler) on every window of 20 steps in `ratios` [n, T + 19]; `watched` is [n].
 
     The threshold widens with the noise of the statistic itself: 1.25 / sqrt(20) is the standard error of a median in
-    units of the noise (reference/detection.md, section 3.1). Up to a CV of 8 % the floor of 10 % holds; 4.5 errors, not
-    3, since every rank is judged at every step: ranks that share cores reach a CV of 17 %, and there 3 named somebody
-    innocent about once in a hundred steps. Noise is taken of the ratios' logarithms, which are even on both sides.
+    units of the noise (docs/detection.md "Steady stragglers"). Up to a CV of 8 % the floor of 10 % holds; 4.5 errors,
+    not 3, since every rank is judged at every step: ranks that share cores reach a CV of 17 %, and there 3 named
+    somebody innocent about once in a hundred steps. Noise is taken of the ratios' logarithms, which are even on both
+    sides.
     """
     often = _share(ratios > _HIGH_STEP) >= _OFTEN
     row = np.flatnonzero(often.any(axis=1) | watched)

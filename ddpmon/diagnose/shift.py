@@ -24,7 +24,7 @@ class Shift:
 
     An alarm holds only where the median of the last 50 values is at least 10 % above the baseline's, or that of the
     last 20 at least 20 %, and clear of the noise: raw change-point detection alone raises false alarms, and a job's
-    pace wanders by some percent (reference/detection.md, sections 3.3 and fact 7).
+    pace wanders by some percent (docs/detection.md "The run against its own past").
 
     Attributes:
         normal: the baseline's median, NaN until there is one.

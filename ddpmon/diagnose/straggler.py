@@ -27,7 +27,7 @@ _BY_DESIGN = 0.75
 _MORE = 0.05
 _STANDS_OUT, _MOST_OF_IT, _FEW = 1.5, 0.8, 16
 _LISTED = 6  # ranks that are late too, by number; of more, how many they are
-_LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (reference/detection.md, section 2.1)
+_LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (docs/detection.md "Facts about synchronous steps")
 
 
 class Stragglers:

@@ -115,7 +115,7 @@ class StepRow:
 
 
 def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] = ()) -> StepRow:
-    """Turn a finished record's marks into milliseconds (DESIGN section 3).
+    """Turn a finished record's marks into milliseconds (docs/design.md "Sources").
 
     Args:
         record: the step.

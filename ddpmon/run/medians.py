@@ -52,7 +52,7 @@ def others_medians(values: Array) -> Array:
     """For every entry of [ranks, steps] the median of the other ranks at that step (leave-one-out).
 
     Rows must be complete (no NaN) and there must be at least two. This reference works from two ranks on, where
-    z-scores and MAD cut-offs fail (DESIGN section 5).
+    z-scores and MAD cut-offs fail (docs/detection.md "What does not work").
     """
     n = len(values)
     middle = n // 2

@@ -104,7 +104,7 @@ class Rings:
             self.changed_from = min(self.changed_from, int(steps.min()))
 
     def _write(self, cells: I64, values: dict[str, F32]) -> None:
-        """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (DESIGN section 3)."""
+        """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (docs/design.md "Formulas")."""
         for name in (*MEASURED, *LOGGED):
             self.column[name].reshape(-1)[cells] = values.get(name, np.nan)
         if self.of_device or "lead" in values:

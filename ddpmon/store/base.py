@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 
-class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world, named as DESIGN names it)
+class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world and no mistake: docs/design.md "Store keys and frames")
     """The store cannot be reached, has died, or does not answer; the message is a sentence for a person."""
 
 

@@ -82,7 +82,7 @@ def _in_order(table: Table, notes: list[str]) -> Array:
 
 
 def _know_waits(step: Array, values: dict[str, Array], notes: list[str]) -> Array:
-    """Fill in duration and exposed from what is given (DESIGN section 3); returns where both are known now."""
+    """Fill in duration and exposed from what is given (docs/design.md "Formulas"); returns where both are known now."""
     work = values.pop("work")
     barrier = np.nan_to_num(values["barrier"])
     alone = ~np.isnan(work) & np.isnan(values["duration"]) & np.isnan(values["exposed"])

@@ -25,7 +25,7 @@ from chaos_verdict import right_after, truth_of
 from network import Network, network
 from watcher import Watcher
 
-from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.diagnose.sustained import WARM_UP
 
 ALLOWED_S, _BUSY_S = 10.0, 60.0
 _STRETCH, _PATIENCE_S, _GOES_ON_S, _STARTS_S = 25, 30.0, 60.0, 180.0

@@ -115,7 +115,7 @@ def on_gpu(figures: Figures) -> list[str]:
     if gpu is None:
         return [f"NVML is not read: {sensor.reason}"]
     wrong = tell(figures, gpu, walls, timed)
-    uuid = gpu_uuid(device.at, 0)
+    uuid = gpu_uuid(device.at)
     figures.put({"uuid by torch": uuid, "uuid by NVML": gpu.uuid})
     held = torch.cuda.memory_reserved()
     memory = [ProcessFigures(gpu_memory=held)]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ddpmon.checkup.facts import Check, Facts, Level
-from ddpmon.diagnose.clash.cpus import count, is_apart, mask_of
+from ddpmon.diagnose.contention.cpu import count, is_apart, mask_of
 from ddpmon.diagnose.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Others
+from ddpmon.diagnose.step_matrix import Ledger
 from ddpmon.format import ms, pct, size
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddpmon.diagnose.clash.clashes import Clashes
-from ddpmon.diagnose.clash.lifetimes import Clash
+from ddpmon.diagnose.contention.clashes import Clashes
+from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.step_matrix import Ledger
 from ddpmon.diagnose.wording import on_host
 from ddpmon.format import ms
 from ddpmon.run.model import Run

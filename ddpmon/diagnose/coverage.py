@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import does
+from ddpmon.diagnose.wording import clean, does, on_host, who
 from ddpmon.format import age
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
@@ -146,3 +146,66 @@ def _advice(absent: list[int], apart: list[int], lost: _Losses) -> str:
     if lost.rejected:
         return "use the same ddpmon release in the training and here; the notices name the keys"
     return "check the clocks of the hosts: these steps have impossible durations"
+
+
+def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """One finding for all ranks of which this was seen within the last minute."""
+    if not run.doubles.seen:
+        return []
+    now = float(np.nanmax(run.standing.heard_at + ages))
+    ranks = sorted(rank for rank, double in run.doubles.seen.items() if now - double.at <= _LATELY_S)
+    if not ranks:
+        return []
+    double = run.doubles.seen[ranks[0]]
+    pair = " and ".join(f"pid {pid} on {clean(host, 60)}" for pid, host in (double.kept, double.other))
+    first = "" if len(ranks) == 1 else f"rank {ranks[0]}: "
+    return [
+        Finding(
+            kind="monitor_degraded",
+            severity="warning",
+            summary=(
+                f"two processes publish as {who(ranks)} ({first}{pair}): two trainings share one run, and the figures "
+                f"describe neither"
+            ),
+            ranks=tuple(ranks),
+            evidence={"ranks_written_twice": len(ranks)},
+            advice="give each training its own store or rendezvous, or stop the one that should not run",
+        )
+    ]
+
+
+def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Ranks that were heard of once and have been silent too long without having said that they end."""
+    with np.errstate(invalid="ignore"):
+        return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
+
+
+def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """One finding for all lost ranks, if there are any."""
+    lost = lost_ranks(run, ages)
+    if not lost.size:
+        return []
+    first = int(lost[np.argmax(ages[lost])])
+    state = run.ranks[first]
+    assert state is not None  # a rank with an age has a frame
+    frame = state.frame
+    one, many = f"rank {first} ({frame.host}) has", f"{lost.size} ranks (first rank {first}, {frame.host}) have"
+    whose = one if lost.size == 1 else many
+    summary = (
+        f"{whose} been silent for {ages[first]:.0f} s, last seen at step {max(frame.step, 0):,} in {frame.phase}: "
+        f"killed, stopped or disconnected"
+    )
+    hosts = sorted({state.frame.host for rank in lost.tolist() if (state := run.ranks[rank]) is not None})
+    return [
+        Finding(
+            kind="rank_lost",
+            severity="critical",
+            summary=summary,
+            ranks=tuple(lost.tolist()),
+            nodes=tuple(hosts),
+            since_step=frame.step if frame.step >= 0 else None,
+            evidence={"silent_s": float(ages[first])},
+            advice=f"see whether it still runs: {on_host(frame.host, f'ps -p {frame.pid}')}; then check its log, "
+            "the kernel's log (dmesg) and the network",
+        )
+    ]

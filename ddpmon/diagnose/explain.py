@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.clash.boards import POWER_CAP
-from ddpmon.diagnose.clash.figures import Figures
-from ddpmon.diagnose.clash.lifetimes import Clash
-from ddpmon.diagnose.clash.view import is_loaded
+from ddpmon.diagnose.contention.gpus import POWER_CAP
+from ddpmon.diagnose.contention.host import is_loaded
+from ddpmon.diagnose.contention.lifetimes import Clash
+from ddpmon.diagnose.contention.metrics import Figures
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
-from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 

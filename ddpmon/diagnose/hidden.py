@@ -6,9 +6,8 @@ import numpy as np
 
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import cost_of_steps
-from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
 from ddpmon.format import pct
 
 WINDOW = 50  # steps

@@ -7,25 +7,20 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.advice import Advice
 from ddpmon.diagnose.cause import Machines
-from ddpmon.diagnose.costly import CostlyRanks
-from ddpmon.diagnose.coverage import CoverageRule
-from ddpmon.diagnose.doubled import find_doubled
-from ddpmon.diagnose.failed import find_failed
+from ddpmon.diagnose.correlated import LateTogether
+from ddpmon.diagnose.coverage import CoverageRule, find_doubled, find_lost
+from ddpmon.diagnose.failures import find_failed
 from ddpmon.diagnose.finding import SEVERITIES, Finding
-from ddpmon.diagnose.gc_pauses import GcRule
+from ddpmon.diagnose.hang import find_stuck
 from ddpmon.diagnose.hidden import HiddenPace
-from ddpmon.diagnose.imbalance import UnevenWork
+from ddpmon.diagnose.intermittent import CostlyRanks
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.losses import LossJumpRule
-from ddpmon.diagnose.lost import find_lost
-from ddpmon.diagnose.nonfinite import find_nonfinite
-from ddpmon.diagnose.pace import Pace
-from ddpmon.diagnose.pauses import find_pauses
-from ddpmon.diagnose.steps import alive
+from ddpmon.diagnose.load_imbalance import UnevenWork
+from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
+from ddpmon.diagnose.pauses import GcRule, find_pauses
+from ddpmon.diagnose.regression import Pace
+from ddpmon.diagnose.step_matrix import Ledger, alive
 from ddpmon.diagnose.straggler import Stragglers
-from ddpmon.diagnose.stuck import find_stuck
-from ddpmon.diagnose.together import LateTogether
 from ddpmon.run.model import Run
 
 

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.jumps import ENOUGH, LASTING, limits, onsets, raised
-from ddpmon.diagnose.steps import NewSteps, alive
+from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.wording import who
+from ddpmon.parts import BadLoss
 from ddpmon.run.medians import row_medians
-from ddpmon.run.model import Run
+from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.rings import F32, I64
 
+F64 = NDArray[np.float64]
+ENOUGH = 20  # values that a baseline takes
+LASTING = 3
+_RISE, _SIGMAS = 4.0, 10.0
+_NOISE_FLOOR = 1e-6
 BASELINE = 50  # logged values
 _BLOCK = 25
+_WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
+_ASKED = 8  # ranks whose later losses are looked at
+_FRESH_STEPS = 200
+
+
+def limits(values: F32) -> tuple[F64, F64]:
+    """[n] median of each row, and what a value must exceed to be a jump: NaN where too little is known.
+
+    median + max(4 |median|, 10 robust standard deviations): five times the median, for losses that are positive and
+    steady, and something sensible for those near zero or below it.
+    """
+    middle = row_medians(values).astype(np.float64)  # four times a float32 may be more than one can hold
+    noise = 1.4826 * row_medians(np.abs(values - middle[:, None]))
+    enough = (~np.isnan(values)).sum(axis=1) >= ENOUGH
+    limit = middle + np.maximum(_RISE * np.abs(middle), np.maximum(_SIGMAS * noise, _NOISE_FLOOR))
+    return middle, np.where(enough, limit, np.nan)
+
+
+def onsets(values: F32, limit: F64) -> I64:
+    """[n] where the first run of three logged values above the limit begins, -1 without one; gaps do not count."""
+    with np.errstate(invalid="ignore"):
+        above = values > limit[:, None]
+    found = np.full(len(values), -1, np.int64)
+    for row in np.flatnonzero(above.sum(axis=1) >= LASTING).tolist():
+        places = np.flatnonzero(~np.isnan(values[row]))
+        high = above[row, places]
+        runs = np.flatnonzero(np.convolve(high, np.ones(LASTING), "valid") == LASTING)
+        if runs.size:
+            found[row] = places[runs[0]]
+    return found
+
+
+def raised(losses: F32, cut: int) -> NDArray[np.bool_]:
+    """[n] whether three values of `losses[:, cut:]` lie above nine tenths of the row's earlier ones.
+
+    Less is no jump; and this is far cheaper to ask than how large a jump it is.
+    """
+    level = np.partition(np.nan_to_num(losses[:, cut:], nan=-np.inf), -LASTING, axis=1)[:, -LASTING]
+    with np.errstate(invalid="ignore"):
+        above: NDArray[np.bool_] = (losses[:, :cut] >= level[:, None]).sum(axis=1) <= cut // 10
+    return above & np.isfinite(level)
 
 
 @dataclass(slots=True)
@@ -128,3 +175,86 @@ def _finding(run: Run, jump: _Jump) -> Finding:
         if jump.ranks
         else "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint",
     )
+
+
+def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    """One finding for all ranks with such losses; it names a minority that was first, else nobody in particular.
+
+    Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the
+    ranks that the trouble has spread to would be named for the one where it began. `ages` is [world] in seconds.
+
+    A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
+    steps information.
+    """
+    bad = {rank: loss for rank, loss in sorted(run.standing.bad_loss.items()) if loss.count}
+    if not bad:
+        return []
+    since = min(loss.first_step for loss in bad.values())
+    if _is_awaited(run, ages, since):
+        return []
+    first = [rank for rank, loss in bad.items() if loss.first_step == since]
+    heard = len(run.states)
+    named = first if 2 * len(first) < heard or len(first) == heard == 1 or (heard == 2 and len(first) == 1) else []
+    last = max(loss.last_step for loss in bad.values())
+    since_then = _finite_since(run, [rank for rank, loss in bad.items() if loss.last_step == last][:_ASKED], last)
+    return [_nonfinite_finding(run, bad, first, named, since_then)]
+
+
+def _is_awaited(run: Run, ages: NDArray[np.float64], step: int) -> bool:
+    """Whether a rank that goes on has not yet told of `step`."""
+    behind = np.flatnonzero((run.rings.last < step) & (ages <= SILENT_S))
+    states = [run.ranks[rank] for rank in behind.tolist()]
+    return any(state is not None and state.frame.state == "running" for state in states)
+
+
+def _finite_since(run: Run, ranks: Sequence[int], last: int) -> int | None:
+    """The first step after `last` at which one of `ranks` logged a finite loss; None while there is none."""
+    steps, losses = run.rings.step[ranks], run.rings.column["loss"][ranks]
+    later = steps[(steps > last) & np.isfinite(losses)]
+    return int(later.min()) if later.size else None
+
+
+def _nonfinite_finding(
+    run: Run, bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None
+) -> Finding:
+    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
+    newest = int(run.standing.step.max())
+    fading = finite_since is not None and newest - last > _FRESH_STEPS
+    count = sum(loss.count for loss in bad.values())
+    hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
+    return Finding(
+        kind="nonfinite_loss",
+        severity="critical" if finite_since is None else "info" if fading else "warning",
+        summary=_summary(bad, first, named, finite_since),
+        ranks=tuple(named),
+        nodes=tuple(sorted(hosts)),
+        since_step=max(since, 0),
+        evidence={"first_step": since, "last_step": last, "count": count, "ranks": len(bad)},
+        advice=_advice(named, since, finite_since),
+    )
+
+
+def _summary(bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None) -> str:
+    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
+    word = _WORDS[bad[first[0]].value]
+    whose = f"the loss of {who(named)}" if named else "the loss"
+    later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
+    if finite_since is not None:
+        passing = f"at step {since:,}" if last == since else f"between steps {since:,} and {last:,}"
+        return f"{whose} was {word} {passing}, and has been finite again since step {finite_since:,}"
+    text = f"{whose} has been {word} since step {since:,}"
+    if not named:
+        return f"{text} on {who(first)}: no single rank is to blame"
+    if later:
+        text += f"; it spread through the gradients to {who(list(later))} from step {min(later.values()):,} on"
+    return text
+
+
+def _advice(named: Sequence[int], since: int, finite_since: int | None) -> str:
+    if finite_since is not None:
+        return (
+            "normal now and then in mixed precision, where the gradient scaler skips such steps; see whether it recurs"
+        )
+    if named:
+        return f"check the batch that {who(named)} read at step {since:,}, then restart from an earlier checkpoint"
+    return f"restart from a checkpoint before step {since:,}; check learning rate, gradient clipping and loss scaling"

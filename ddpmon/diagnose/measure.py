@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.own_pace import OwnPaces
-from ddpmon.diagnose.ratios import WINDOW
+from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.format import ms
 from ddpmon.run.medians import median, middle, middles
 from ddpmon.run.model import Run

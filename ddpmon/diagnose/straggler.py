@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window, hidden_ms
-from ddpmon.diagnose.ratios import WINDOW, onset
-from ddpmon.diagnose.steady import SteadyRule
+from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.sustained import WINDOW, SteadyRule, onset
 from ddpmon.diagnose.wording import does
 from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle

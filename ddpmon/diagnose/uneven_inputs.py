@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.scene import Scene
+from ddpmon.diagnose.stall_state import Scene
 from ddpmon.diagnose.wording import does, who
 from ddpmon.format import age
 from ddpmon.run.model import SILENT_S, Run

@@ -9,8 +9,7 @@ import numpy as np
 
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.steady import ENOUGH
-from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.diagnose.sustained import ENOUGH, WARM_UP
 from ddpmon.format import count
 from ddpmon.snapshot import NodeView, Ranks, Snapshot
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.ratios import WINDOW
-from ddpmon.diagnose.steady import ENOUGH
-from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.diagnose.sustained import ENOUGH, WARM_UP, WINDOW
 from ddpmon.run.rings import capacity_for
 from ddpmon.table.columns import Array
 from ddpmon.table.history import History

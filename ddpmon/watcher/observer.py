@@ -9,10 +9,10 @@ import time
 
 import numpy as np
 
-from ddpmon import freeze
+from ddpmon.diagnose.coverage import lost_ranks
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
-from ddpmon.diagnose.lost import lost_ranks
+from ddpmon.report import build
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
 from ddpmon.snapshot import Snapshot
@@ -94,7 +94,7 @@ class Observer:
         ages = run.ages(now)
         lost = lost_ranks(run, run.ages(feed.read_at))  # while the store is silent, the ranks are not to blame
         told = ages * np.nan if link.state.state == "silent" else ages  # steps may be finished that nobody tells
-        ranks = freeze.freeze_ranks(run, ages, lost)
+        ranks = build.build_ranks(run, ages, lost)
         alive = run.taking_part()
         alive[lost] = False
         if not alive.any():  # then the last picture is of all
@@ -103,16 +103,16 @@ class Observer:
             link=link.state,
             taken_at=time.time(),
             taken_monotonic=now,
-            run=freeze.freeze_run(run, told, lost, link.source, ended=link.ended),
-            coverage=freeze.freeze_coverage(run, ages, now),
-            job=freeze.freeze_job(run, ranks, alive, self._findings),
+            run=build.build_run(run, told, lost, link.source, ended=link.ended),
+            coverage=build.build_coverage(run, ages, now),
+            job=build.build_job(run, ranks, alive, self._findings),
             ranks=ranks,
-            heat=freeze.freeze_heat(run),
-            series=freeze.freeze_series(run),
-            nodes=freeze.freeze_nodes(run, now),
+            heat=build.build_heat(run),
+            series=build.build_series(run),
+            nodes=build.build_nodes(run, now),
             findings=self._findings,
             notices=(*link.notices(), *_notices(run)),
-            detail=None if self.focus is None else freeze.freeze_detail(run, self.focus),
+            detail=None if self.focus is None else build.build_detail(run, self.focus),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ddpmon.diagnose.compiling import is_compiling
+from ddpmon.diagnose.pause import is_compiling
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import StackFrame
 from tests.diagnose.test_gpu_hangs import NEVER, NO_STEPS, QUEUED, RANKS, gpu, ranks

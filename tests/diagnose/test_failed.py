@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpmon.diagnose.failed import find_failed
+from ddpmon.diagnose.failures import find_failed
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import Failure

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.losses import LossJumpRule
-from ddpmon.diagnose.nonfinite import find_nonfinite
+from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import Run
 from tests.made_frames import Floats, columns, rank_frame, run_info

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.gc_pauses import GcRule
-from ddpmon.diagnose.pauses import find_pauses
+from ddpmon.diagnose.pauses import GcRule, find_pauses
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark
 from tests.made_frames import Floats, columns, mark, rank_frame, run_info

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.diagnose.hang import find_stuck
 from ddpmon.parts import NO_HOST, Flight, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import columns, mark, rank_frame, run_info

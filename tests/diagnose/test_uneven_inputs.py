@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.stuck import find_stuck
+from ddpmon.diagnose.hang import find_stuck
 from ddpmon.parts import Flight, Loader, Stall
 from ddpmon.run.model import Run
 from tests.made_frames import columns, rank_frame, run_info

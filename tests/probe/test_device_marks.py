@@ -169,7 +169,7 @@ def draft_of(log: Recorder) -> Draft:
     me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cpu"), None, "gloo")
     ddp: Any = SimpleNamespace(parameters=list)
     reducer_log = ReducerLog(ddp, lambda _ms: None, on_cpu=False)
-    return Draft(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run", {})
+    return Draft(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run")
 
 
 @pytest.mark.parametrize(

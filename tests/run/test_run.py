@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ddpmon.freeze import freeze_job, freeze_ranks
+from ddpmon.report.build import build_job, build_ranks
 from ddpmon.run.medians import others_medians, row_medians
 from ddpmon.run.model import Run
 from ddpmon.schema import BucketColumns, HistoryFrame
@@ -124,12 +124,12 @@ def test_frames_of_another_run_or_rank_are_refused_and_counted() -> None:
 
 def test_missing_columns_are_unknown_not_zero() -> None:
     run = one_rank_run(range(30))
-    ranks = freeze_ranks(run, run.ages(0.0), NOBODY)
+    ranks = build_ranks(run, run.ages(0.0), NOBODY)
     assert np.isnan(ranks.loss).all()
     assert np.isnan(ranks.forward_ms).all()
     assert np.isnan(ranks.work_ms).all(), "without `exposed` work is not known"
     assert ranks.step_ms.tolist() == [100.0, 100.0]
-    job = freeze_job(run, ranks, np.array([True, True]), ())
+    job = build_job(run, ranks, np.array([True, True]), ())
     assert (job.loss, job.sync_efficiency) == (None, None)
     assert job.throughput == pytest.approx(10.0)
     assert job.throughput_unit == "steps/s"
@@ -141,8 +141,8 @@ def test_job_figures_follow_their_formulas() -> None:
     job = MadeJob({"forward": work}, transfer_ms=10.0)
     for rank in range(4):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
-    ranks = freeze_ranks(run, run.ages(0.0), NOBODY)
-    view = freeze_job(run, ranks, np.ones(4, bool), ())
+    ranks = build_ranks(run, run.ages(0.0), NOBODY)
+    view = build_job(run, ranks, np.ones(4, bool), ())
     assert view.step_ms == pytest.approx(110.0)
     assert view.busbw_gb_s is None, "it takes the buckets"
     assert view.sync_efficiency == pytest.approx(70 / 110)
@@ -161,7 +161,7 @@ def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
         )
         steps = columns(range(30), {"duration": [50.0] * 30, "exposed": [12.0] * 30})
         run.add_rank(rank_frame(rank, 1, steps, buckets=detail), 0.0)
-    job = freeze_job(run, freeze_ranks(run, run.ages(0.0), NOBODY), np.ones(2, bool), ())
+    job = build_job(run, build_ranks(run, run.ages(0.0), NOBODY), np.ones(2, bool), ())
     assert job.busbw_gb_s == pytest.approx(4000 / 6e-3 * 2 * 1 / 2 / 1e9)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.judge import Judge
-from ddpmon.freeze import freeze_nodes, freeze_ranks
 from ddpmon.machine import GpuFigures, ProcessFigures
+from ddpmon.report.build import build_nodes, build_ranks
 from ddpmon.report.hosts import gpu_states
 from ddpmon.run.model import Run
 from tests.fake_nvml.scenario import SimulatedDevice, SimulatedProcess
@@ -48,8 +48,8 @@ def test_a_rank_on_an_instance_is_joined_to_it(gpus: list[GpuFigures], name: str
     assert [gpu and gpu.uuid for gpu in map(run.gpu_of, range(3))] == ["MIG-dddd", "MIG-cccc", "GPU-bbbb"]
     shared = [found for found in open_findings(said) if found.kind == "gpu_shared"]
     assert [(found.ranks, found.evidence["pid"]) for found in shared] == [((0,), STRANGER)]
-    ranks = freeze_ranks(run, run.ages(4.0), np.empty(0, np.int64))
-    states = {state.gpu.uuid: state for state in gpu_states(ranks, freeze_nodes(run, 4.0)[0])}
+    ranks = build_ranks(run, run.ages(4.0), np.empty(0, np.int64))
+    states = {state.gpu.uuid: state for state in gpu_states(ranks, build_nodes(run, 4.0)[0])}
     assert [states[uuid].ranks for uuid in ("GPU-aaaa", "MIG-cccc", "MIG-dddd", "GPU-bbbb")] == [(), (1,), (0,), (2,)]
     assert [on.process.pid for on in states["MIG-dddd"].strangers] == [STRANGER]
 

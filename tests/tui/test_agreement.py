@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.judge import Judge
-from ddpmon.freeze import freeze_nodes, freeze_ranks
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
+from ddpmon.report.build import build_nodes, build_ranks
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.hosts import gpu_states
 from ddpmon.run.model import Run
@@ -38,8 +38,8 @@ def seen(figures: HostFigures, gpus: list[GpuFigures], held: int | None = 20 * G
         run.add_rank(frame, float(tick))
         run.add_node(node_frame(0, tick, figures=figures, gpus=gpus), float(tick))
         said = judge(run, run.ages(float(tick)))
-    ranks = freeze_ranks(run, run.ages(4.0), np.empty(0, np.int64))
-    (node,) = freeze_nodes(run, 4.0)
+    ranks = build_ranks(run, run.ages(4.0), np.empty(0, np.int64))
+    (node,) = build_nodes(run, 4.0)
     return [found.kind for found in open_findings(said)], summarise_host(node, ranks)
 
 

@@ -10,10 +10,9 @@ import numpy as np
 from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.hits import QUIET_STEPS, STEADY, Hits
-from ddpmon.diagnose.ledger import Ledger
+from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
 from ddpmon.diagnose.measure import Others, cost_of_steps
-from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
 from ddpmon.diagnose.wording import who
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64

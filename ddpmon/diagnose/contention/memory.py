@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
-from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.symptom import Evidence, Sign, culprit
 from ddpmon.diagnose.finding import Severity
 from ddpmon.diagnose.wording import named, who
 from ddpmon.format import age, size

@@ -6,8 +6,7 @@ import numpy as np
 
 from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.ledger import Ledger
-from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
 from ddpmon.format import ms, pct
 
 WINDOW = 50

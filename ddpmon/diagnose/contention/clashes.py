@@ -7,19 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.clash.boards import boards
-from ddpmon.diagnose.clash.cores import cores
-from ddpmon.diagnose.clash.figures import Figures, free_memory
-from ddpmon.diagnose.clash.host import Host, look
-from ddpmon.diagnose.clash.leak import Leak, Leaks
-from ddpmon.diagnose.clash.lifetimes import Clash, Lifetimes
-from ddpmon.diagnose.clash.memory import memory
-from ddpmon.diagnose.clash.sharing import sharing
-from ddpmon.diagnose.clash.sign import Sign
-from ddpmon.diagnose.clash.storage import Storage
-from ddpmon.diagnose.clash.strangers import Strangers
-from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.clash.wires import Wires
+from ddpmon.diagnose.contention.cpu import Strangers, cpu_symptoms
+from ddpmon.diagnose.contention.gpus import boards, sharing
+from ddpmon.diagnose.contention.host import Host, View, look
+from ddpmon.diagnose.contention.lifetimes import Clash, Lifetimes
+from ddpmon.diagnose.contention.memory import memory
+from ddpmon.diagnose.contention.metrics import Figures, Leak, Leaks, free_memory
+from ddpmon.diagnose.contention.network import Wires
+from ddpmon.diagnose.contention.storage import Storage
+from ddpmon.diagnose.contention.symptom import Sign
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.model import LOST_S, RankState, Run
@@ -75,7 +71,7 @@ class Clashes:
             signs += sharing(host, view)
         if host.gpus:
             signs += boards(host, view)
-        signs += cores(host, view)
+        signs += cpu_symptoms(host, view)
         signs += self._strangers.look(host, view)
         signs += memory(host, view)
         signs += self._storage.look(host, view)

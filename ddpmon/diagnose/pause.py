@@ -2,22 +2,97 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
-from ddpmon.diagnose.compiling import LONG_S, is_compiling
+import numpy as np
+from numpy.typing import NDArray
+
 from ddpmon.diagnose.finding import Finding, Severity
-from ddpmon.diagnose.graphed import replays
-from ddpmon.diagnose.scene import Scene
+from ddpmon.diagnose.stall_state import PATIENCE_S, Scene
 from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
 from ddpmon.diagnose.wording import clean, does, place, stack_command, stack_text, who
 from ddpmon.format import age
-from ddpmon.run.model import Run
+from ddpmon.parts import StackFrame
+from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import PHASES, RankFrame
 
+LONG_S = 1800.0  # max-autotune of a large model takes 10 to 20 min; nothing is known to compile for longer
+_CPU_PCT = 50.0  # of a core: LLVM and ptxas compute in one call for up to a minute, in which no stack moves
+_WORKERS_PCT = 20.0  # of a core, in the compiler's own processes, which the training thread waits for
+# Triton's own package: other packages keep their kernels in folders of that name, too.
+_TRITON = r"(?<=-packages/)triton|triton(?=/(?:compiler|backends|runtime)/)"
+_COMPILER = re.compile(rf"/(torch/_dynamo|torch/_inductor|{_TRITON})/(.+)")
+# What is on the stack whenever compiled code runs, too.
+_RUNTIME_FILES = re.compile(r"eval_frame\.py|external_utils\.py|cudagraph_trees\.py|output_code\.py|backends/\w+\.py")
+_RUNTIME_FUNCTIONS = frozenset({"run", "forward", "__call__", "__getitem__", "<lambda>", "launch_metadata", "runner"})
 _LONG_S, _LONG_TIMES = 60.0, 5.0
 _VERY_LONG_S = 600.0
 _WRITES = 8e6  # bytes a second: a checkpoint, and no log
+
+
+def replay_s(frame: RankFrame) -> float | None:
+    """Seconds since the rank last replayed a CUDA graph of whole steps; None if it does not."""
+    return frame.stall.graph_replay_s if frame.stall is not None and frame.gpu_uuid is not None else None
+
+
+def replays(frame: RankFrame) -> bool:
+    """Whether the rank goes on replaying such a graph."""
+    since = replay_s(frame)
+    return since is not None and (frame.state == "running" or since <= PATIENCE_S)
+
+
+def find_graphed(run: Run, ages: NDArray[np.float64]) -> Finding | None:
+    """That no step is measured since all ranks replay a graph: information, or a warning if they replay no more.
+
+    What holds up a graph is unknown: it has neither marks nor collectives that the flight recorder knows.
+    """
+    if all(stall is None or stall.graph_replay_s is None for stall in run.standing.stall):
+        return None
+    states = [state for rank, state in enumerate(run.ranks) if state is not None and ages[rank] <= SILENT_S]
+    frames = [state.frame for state in states if state.frame.state in ("running", "stalled")]
+    if not frames or any(replay_s(frame) is None for frame in frames) or any(map(in_named_phase, frames)):
+        return None
+    seconds = max(0.0 if frame.stall is None else frame.stall.seconds for frame in frames)
+    moving = all(replays(frame) or (frame.stall is not None and frame.stall.moves) for frame in frames)
+    longest = max(replay_s(frame) or 0.0 for frame in frames)
+    ranks = who([frame.rank for frame in frames]) if len(frames) < run.info.world_size else f"all {len(frames):,} ranks"
+    replay = f"{ranks} replay a CUDA graph" if moving else f"{ranks} have replayed no CUDA graph for {age(longest)}"
+    return _finding(frames, f"not measured: a CUDA graph: {replay}, in which no step is seen", seconds, moving=moving)
+
+
+def _finding(frames: list[RankFrame], summary: str, seconds: float, *, moving: bool) -> Finding:
+    severity: Severity = "info" if moving else "warning"
+    return Finding(
+        kind="pause" if moving else "hang",
+        severity=severity,
+        summary=summary,
+        since_step=max(frame.step for frame in frames) + 1,
+        evidence={"seconds": seconds, "name": "CUDA graph"},
+        advice="ranks are compared in steps outside CUDA graphs: run some steps without the graph to measure them"
+        if moving
+        else "look at the stacks of the ranks and at the GPUs (nvidia-smi): where a graph stands is not known",
+    )
+
+
+def is_compiling(frame: RankFrame) -> bool:
+    """Whether the training thread is in a compiler that makes progress: its stack moves, or the processes compute."""
+    stall, process = frame.stall, frame.process
+    if stall is None or not stall.stacks or not any(map(_is_compiler, stall.stacks[0].frames)):
+        return False
+    computes = process is not None and (
+        (process.cpu_pct or 0.0) >= _CPU_PCT or (process.workers_cpu_pct or 0.0) >= _WORKERS_PCT
+    )
+    return stall.moves or computes
+
+
+def _is_compiler(frame: StackFrame) -> bool:
+    """Whether a line of a stack is one of a compiler at work, and not of what it has compiled."""
+    found = None if frame.own else _COMPILER.search(frame.file.replace("\\", "/"))
+    if found is None or frame.function.rpartition(".")[2] in _RUNTIME_FUNCTIONS:
+        return False
+    return found[1] == "triton" or not _RUNTIME_FILES.fullmatch(found[2])
 
 
 def find_pause(run: Run, scene: Scene) -> Finding | None:

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.cases import over
-from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import LOOKS, Sign
+from ddpmon.diagnose.contention.host import Host
+from ddpmon.diagnose.contention.symptom import LOOKS, Sign
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.freeze import freeze_detail, freeze_heat, freeze_job, freeze_nodes, freeze_ranks, freeze_run
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
+from ddpmon.report.build import build_detail, build_heat, build_job, build_nodes, build_ranks, build_run
 from ddpmon.run.model import Run
 from tests.made_frames import MadeJob, healthy_phases, node_frame, rank_frame, run_info
 
@@ -30,16 +30,16 @@ def run_of(steps: int = 40, marked: int | None = None) -> Run:
 
 def waiting_for(*findings: Finding) -> tuple[int, ...]:
     run = run_of()
-    ranks = freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
-    return freeze_job(run, ranks, np.ones(3, dtype=bool), findings).waiting_for
+    ranks = build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    return build_job(run, ranks, np.ones(3, dtype=bool), findings).waiting_for
 
 
 def test_stalls_and_failures_arrive_for_every_rank_and_in_detail() -> None:
     run = run_of()
-    ranks = freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    ranks = build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
     assert ranks.stall == (None, STALL, None)
     assert ranks.failure == (None, None, FAILURE)
-    details = [freeze_detail(run, rank) for rank in range(3)]
+    details = [build_detail(run, rank) for rank in range(3)]
     assert [detail.stall for detail in details if detail] == [None, STALL, None]
     assert [detail.failure for detail in details if detail] == [None, None, FAILURE]
 
@@ -50,7 +50,7 @@ def test_a_ranks_process_and_its_run_queue_arrive() -> None:
     for seq, wait in enumerate(waits):
         process = ProcessFigures(cpu_pct=90.0, rss_bytes=7, runqueue_pct=wait, cpus="0-3")
         run.add_rank(rank_frame(1, seq, job.columns(1, 0, 10 * seq + 10), process=process), float(seq))
-    detail, ranks = freeze_detail(run, 1), freeze_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    detail, ranks = build_detail(run, 1), build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
     assert detail is not None
     np.testing.assert_array_equal(detail.runqueue_pct, [12.5, np.nan, 40.0])
     np.testing.assert_array_equal(detail.cpu_pct, [90.0] * 3)
@@ -63,16 +63,16 @@ def test_a_ranks_process_and_its_run_queue_arrive() -> None:
 
 def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:
     run, job, nobody = Run(run_info(3)), MadeJob(healthy_phases(3, 40)), np.empty(0, np.int64)
-    assert freeze_run(run, run.ages(0.0), nobody, "", ended=None).step_age_s is None
+    assert build_run(run, run.ages(0.0), nobody, "", ended=None).step_age_s is None
     for rank, step_s in ((0, None), (1, 4.0), (2, 3.0)):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), step_s=step_s), float(rank))
-    assert freeze_run(run, run.ages(7.0), nobody, "", ended=None).step_age_s == 8.0
+    assert build_run(run, run.ages(7.0), nobody, "", ended=None).step_age_s == 8.0
 
 
 def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:
     run = run_of()
     run.add_rank(rank_frame(1, 2, MadeJob(healthy_phases(3, 41)).columns(1, 0, 41)), 1.0)
-    detail = freeze_detail(run, 1)
+    detail = build_detail(run, 1)
     assert detail is not None
     assert detail.stall is None
 
@@ -90,7 +90,7 @@ def test_nobody_waits_for_what_is_over_or_wanted() -> None:
 
 
 def test_the_heat_map_knows_warm_up_and_marked_steps() -> None:
-    heat = freeze_heat(run_of(marked=30))
+    heat = build_heat(run_of(marked=30))
     assert heat.usual is not None
     assert np.flatnonzero(~heat.usual).tolist() == [*range(20), 30]
 
@@ -101,8 +101,8 @@ def test_two_nodes_of_one_name_keep_their_ranks_apart() -> None:
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 10), host="worker", node=rank // 2), 0.0)
     for node in range(2):
         run.add_node(node_frame(node, 1, host="worker"), 0.0)
-    assert [(node.host, node.ranks) for node in freeze_nodes(run, 0.0)] == [("worker", (0, 1)), ("worker", (2, 3))]
-    assert freeze_run(run, run.ages(0.0), np.empty(0, np.int64), "", ended=None).nodes == ("worker", "worker")
+    assert [(node.host, node.ranks) for node in build_nodes(run, 0.0)] == [("worker", (0, 1)), ("worker", (2, 3))]
+    assert build_run(run, run.ages(0.0), np.empty(0, np.int64), "", ended=None).nodes == ("worker", "worker")
 
 
 def test_ranks_that_know_no_node_are_found_by_their_hosts_name() -> None:
@@ -111,4 +111,4 @@ def test_ranks_that_know_no_node_are_found_by_their_hosts_name() -> None:
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 10), host=f"host{rank % 2}", node=-1), 0.0)
     for node in range(2):
         run.add_node(node_frame(node, 1, host=f"host{node}"), 0.0)
-    assert [(node.host, node.ranks) for node in freeze_nodes(run, 0.0)] == [("host0", (0, 2)), ("host1", (1, 3))]
+    assert [(node.host, node.ranks) for node in build_nodes(run, 0.0)] == [("host0", (0, 2)), ("host1", (1, 3))]

@@ -3,21 +3,72 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from ddpmon.diagnose.clash.cpus import count, crowds, is_apart, mask_of
-from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign
-from ddpmon.diagnose.clash.view import View
-from ddpmon.diagnose.wording import clean, does, who
+import numpy as np
 
+from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.symptom import Sign, culprit
+from ddpmon.diagnose.wording import clean, cores, does, named, who
+from ddpmon.machine import Process
+from ddpmon.run.limits import TAKES_PCT
+
+_MOST = 8192
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?$")
 Crowds = tuple[tuple[int, tuple[int, ...]], ...]
 _THROTTLED_PCT = 5.0
 _WAITS_PCT, _ANY_WAITS_PCT = 5.0, 10.0
+_MORE_PCT, _CLEAR_PCT = 5.0, 10.0
+_LEAST_PCT = 5.0  # of a core, each
+Taker = tuple[Process, float]
 
 
-def cores(host: Host, view: View) -> list[Sign]:
+@lru_cache(maxsize=4096)
+def mask_of(cpus: str | None) -> int:
+    """The bits of a list of CPUs; 0 where it is unknown or makes no sense."""
+    mask = 0
+    for part in (cpus or "").split(","):
+        found = _PART.match(part.strip())
+        if found is None:
+            return 0
+        first, last = int(found[1]), min(int(found[2] or found[1]), _MOST)
+        mask |= ((1 << max(0, last - first + 1)) - 1) << first if first < _MOST else 0
+    return mask
+
+
+def count(mask: int) -> int:
+    """How many CPUs it holds."""
+    return bin(mask).count("1")
+
+
+@lru_cache(maxsize=4096)
+def crowds(lists: tuple[str | None, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Those whose CPUs overlap, together, where they are more than these: (their CPUs as one mask, their places)."""
+    groups: list[tuple[int, tuple[int, ...]]] = []
+    for place, mask in enumerate(map(mask_of, lists)):
+        if not mask:
+            continue
+        joined, apart = mask, list[tuple[int, tuple[int, ...]]]()
+        places: tuple[int, ...] = (place,)
+        for other, members in groups:
+            if other & mask:
+                joined, places = joined | other, (*members, *places)
+            else:
+                apart.append((other, members))
+        groups = [*apart, (joined, tuple(sorted(places)))]
+    return tuple((mask, places) for mask, places in groups if len(places) > count(mask))
+
+
+@lru_cache(maxsize=4096)
+def is_apart(cpus: str | None, near: str) -> bool:
+    """Whether both are known and have no CPU in common."""
+    return bool(mask_of(cpus) and mask_of(near)) and not mask_of(cpus) & mask_of(near)
+
+
+def cpu_symptoms(host: Host, view: View) -> list[Sign]:
     """All that is wrong with the CPUs, except foreign processes."""
     crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
     signs = _pinned(host, crowded) if crowded else []
@@ -172,3 +223,90 @@ def _far_from_gpu(host: Host) -> list[Sign]:
             advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",
         )
     ]
+
+
+class Strangers:
+    """Remembers who was named, since a wait that has lasted becomes a rank's own past."""
+
+    def __init__(self) -> None:
+        self._named: dict[int, set[int]] = {}
+        self._usual = np.empty(0)
+
+    def look(self, host: Host, view: View) -> list[Sign]:
+        """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
+        before = self._named.pop(host.number, set())
+        if view.held_up.isdisjoint(host.frames):
+            return []
+        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= _WAITS_PCT]
+        by_mask: dict[int, list[int]] = defaultdict(list)
+        for rank in waiting:
+            by_mask[mask_of(host.figures(rank).cpus)].append(rank)
+        signs = []
+        for mask, ranks in by_mask.items():
+            takers = _takers(host, mask) if mask else []
+            taken = sum(share for _, share in takers)
+            if taken < TAKES_PCT:
+                continue
+            enough = _would_suffice(host, mask)
+            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, enough=enough)]
+            if up:
+                self._named.setdefault(host.number, set()).update(up)
+                signs.append(_sign(host, up, takers, taken))
+        return signs
+
+    def learn(self, view: View) -> None:
+        """Update the usual wait of each rank from the last minutes."""
+        if view.figures.at_long:
+            self._usual = view.figures.usual("queue")
+
+    def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
+        waits = host.figures(rank).runqueue_pct or 0
+        usual = self._usual[rank] if rank < len(self._usual) else np.nan
+        if waits >= view.peers_wait[rank] + _MORE_PCT or waits >= usual + _MORE_PCT:  # NaN is neither
+            return True
+        return waits >= _CLEAR_PCT and enough
+
+
+def _would_suffice(host: Host, mask: int) -> bool:
+    """Whether the ranks that may run on these CPUs are known not to crowd them by themselves."""
+    together = [rank for rank in host.frames if mask_of(host.figures(rank).cpus) & mask]
+    wanted = demand(host, together)
+    return wanted is not None and wanted <= supply(host, together, mask)
+
+
+def _takers(host: Host, mask: int) -> list[Taker]:
+    """Foreign processes and what they take of these CPUs, in percent of a core, the largest first.
+
+    One that may run elsewhere, too, is expected to take its part here.
+    """
+    everywhere = (1 << min(host.frame.figures.cpu_count or 0, 8192)) - 1
+    found = []
+    for each in host.frame.figures.processes:
+        theirs = mask_of(each.cpus) or everywhere
+        if (each.cpu_pct or 0) < _LEAST_PCT or not theirs or host.is_ours(each.process):
+            continue
+        share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
+        if share >= _LEAST_PCT:
+            found.append((each.process, share))
+    return sorted(found, key=lambda taker: -taker[1])
+
+
+def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
+    processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
+    name = named(processes[0])
+    several = f" and {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
+    shown = taken if several else takers[0][1]
+    mask = mask_of(host.figures(ranks[0]).cpus)
+    verb = "take" if several else "takes"
+    takes = f"{name}{several} {verb} {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
+    ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
+    return Sign(
+        kind="cpu_contention",
+        source=("host", "processes"),
+        about=mask,
+        ranks=tuple(ranks),
+        evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},
+        summary=f"{takes} on {host.name}, where {does(ranks, 'wait')} for a CPU {max(waits):.0f} % of the time",
+        because=f"CPU contention: {takes}",
+        advice=f"stop or move pid {processes[0].pid}, or give the ranks their own cores (taskset, numactl, cpuset)",
+    )

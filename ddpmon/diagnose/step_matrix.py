@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.coverage import lost_ranks
 from ddpmon.diagnose.own_pace import OwnPaces
-from ddpmon.diagnose.ratios import work_ratios
-from ddpmon.diagnose.steps import WARM_UP
-from ddpmon.diagnose.tail import Tail
+from ddpmon.diagnose.sustained import WARM_UP, work_ratios
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import row_medians
@@ -20,6 +19,74 @@ from ddpmon.run.rings import F32, I64
 _CHUNK = 64
 JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
 Array = NDArray[Any]
+
+
+def alive(run: Run, ages: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """[world] the ranks that take part and are not lost."""
+    ranks = run.taking_part()
+    ranks[lost_ranks(run, ages)] = False
+    return ranks
+
+
+def ends_of_blocks(steps: I64, every: int, judged: int) -> I64:
+    """The places behind the first step on record of each block of `every` steps, for steps above `judged`.
+
+    Not at the multiples alone: these may all be missing, where every fifth step holds an evaluation.
+    """
+    block = steps // every
+    begins = np.diff(block, prepend=block[:1] - 1) > 0
+    found: I64 = np.flatnonzero((steps > judged) & begins) + 1
+    return found
+
+
+class NewSteps:
+    """Hands out every step once: when all ranks that are compared have a record of it."""
+
+    def __init__(self) -> None:
+        self._judged = -1
+
+    def take(self, run: Run, ranks: NDArray[np.bool_]) -> I64:
+        """Steps not handed out before, ascending, that every one of `ranks` has on record; anew after a restart."""
+        known = ranks & (run.rings.last >= 0)
+        last = run.rings.last[known]
+        if not last.size:
+            return np.empty(0, np.int64)
+        if int(last.max()) < self._judged:
+            self._judged = -1
+        steps = run.finished_after(self._judged, np.flatnonzero(known))
+        self._judged = max(self._judged, int(last.min()))
+        return steps
+
+
+class Tail:
+    """A [rows, T] table, T at most `room`, kept in one buffer of twice that width.
+
+    Args:
+        rows: how many.
+        room: the columns kept.
+        dtype: what a cell is.
+    """
+
+    def __init__(self, rows: int, room: int, dtype: Any = np.float32) -> None:
+        self._buffer: Array = np.empty((rows, 2 * room), dtype)
+        self._room = room
+        self._end = 0
+
+    def append(self, columns: Array) -> None:
+        """Add [rows, m] columns at the right; the oldest leave at the left."""
+        columns = columns[:, -self._room :]
+        width = columns.shape[1]
+        if self._end + width > self._buffer.shape[1]:
+            kept = self._buffer[:, self._end - self._room + width : self._end].copy()
+            self._buffer[:, : kept.shape[1]] = kept
+            self._end = kept.shape[1]
+        self._buffer[:, self._end : self._end + width] = columns
+        self._end += width
+
+    @property
+    def view(self) -> Array:
+        """[rows, T] the columns now; not to be written."""
+        return self._buffer[:, max(0, self._end - self._room) : self._end]
 
 
 class Ledger:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.hits import QUIET_STEPS, Hits
-from ddpmon.diagnose.ledger import Ledger
 from ddpmon.diagnose.measure import Numbers, Others, cost_of_steps
-from ddpmon.diagnose.steps import ends_of_blocks
+from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
 from ddpmon.run.model import Run
+from ddpmon.run.rings import I64
 
+QUIET_STEPS = 30
+_GAPS = 6  # over, or begun, where nothing is seen for so many times the mean gap: chance itself leaves four
+_GAPS_KEPT = 30
+STEADY = 0.6  # of the steps: that is rule A's to name
 WINDOWS = (50, 100, 200, 400)
 _EVERY = 5  # windows are judged once in five steps
 _SAVED = 0.05
@@ -32,6 +35,45 @@ _FEWEST = 6
 _DESCRIBED = 100
 _LARGE = 0.75
 _MANY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Steps (their places on record, ascending) in which one rank, or some together, held the others up."""
+
+    at: I64
+
+    @property
+    def last(self) -> int:
+        """The newest, -1 without any."""
+        return int(self.at[-1]) if self.at.size else -1
+
+    @property
+    def gap(self) -> float:
+        """The mean number of steps from one to the next."""
+        gaps = np.diff(self.at[-_GAPS_KEPT:])
+        return float(gaps.mean()) if gaps.size else 1.0
+
+    @property
+    def pause(self) -> float:
+        """After so many steps without one it is over."""
+        return max(QUIET_STEPS, _GAPS * self.gap)
+
+    @property
+    def first(self) -> int:
+        """The first of the present stretch."""
+        breaks = np.flatnonzero(np.diff(self.at) > self.pause)
+        return int(self.at[breaks[-1] + 1] if breaks.size else self.at[0])
+
+    @property
+    def steady(self) -> bool:
+        """Whether the present stretch is of nearly all steps."""
+        stretch = self.at[self.at >= self.first]
+        return len(stretch) >= STEADY * (self.last + 1 - self.first)
+
+    def fresh(self, end: int) -> bool:
+        """Whether the newest is no further behind `end` than usual."""
+        return end - self.last <= max(QUIET_STEPS, self.gap)
 
 
 class CostlyRanks:

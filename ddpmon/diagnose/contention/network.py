@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Evidence, Sign, culprit
-from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.symptom import Evidence, Sign, culprit
 from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
 from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort

@@ -6,9 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from ddpmon.diagnose.clash.host import Host
-from ddpmon.diagnose.clash.sign import Sign
-from ddpmon.diagnose.clash.view import View
+from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.symptom import Sign
 from ddpmon.diagnose.wording import clean, on_host
 from ddpmon.format import size
 from ddpmon.lately import Lately

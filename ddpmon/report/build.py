@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.steps import WARM_UP
+from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
 from ddpmon.run.recent import RECENT
@@ -31,7 +31,7 @@ from ddpmon.snapshot import (
 )
 
 
-def freeze_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
+def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has gone."""
     info = run.info
     newest, first = int(run.standing.step.max()), run.ranks[0]
@@ -60,14 +60,14 @@ def _run_state(run: Run, lost: Ints) -> RunState:
     return "stalled" if "stalled" in states else "running"
 
 
-def freeze_coverage(run: Run, ages: Floats, now: float) -> Coverage:
+def build_coverage(run: Run, ages: Floats, now: float) -> Coverage:
     """Ranks that exist, ranks heard of lately, and the age of the oldest word."""
     known = ages[~np.isnan(ages)]
     oldest = float(known.max()) if known.size else None
     return Coverage(run.info.world_size, int(run.reporting(now).sum()), oldest)
 
 
-def freeze_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
+def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     who = np.flatnonzero(alive)
@@ -106,7 +106,7 @@ def _busbw(run: Run, transfer_ms: float) -> float:
     return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
 
 
-def freeze_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
+def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
     standing = run.standing
     state = [*standing.state]
@@ -159,7 +159,7 @@ def _lateness(run: Run) -> Floats:
     return row_medians(np.max(np.where(np.isnan(waits), -np.inf, waits), axis=0) - waits)
 
 
-def freeze_heat(run: Run) -> Heat:
+def build_heat(run: Run) -> Heat:
     """Work by rank and step over the newest steps."""
     steps, work, marked = run.work_map.read()
     if steps.size and np.isnan(work[:, 0]).all():  # before this watcher's time
@@ -168,13 +168,13 @@ def freeze_heat(run: Run) -> Heat:
     return Heat(steps, work, (steps >= WARM_UP) & ~marked)
 
 
-def freeze_series(run: Run) -> Series:
+def build_series(run: Run) -> Series:
     """The run over all its steps."""
     points = run.series.points
     return Series(*(points[:, column] for column in range(points.shape[1])))
 
 
-def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
+def build_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
     """Every host that has been heard of, with its ranks."""
     views = []
     for key, (frame, heard_at) in sorted(run.nodes.items()):
@@ -193,7 +193,7 @@ def freeze_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
     return tuple(views)
 
 
-def freeze_detail(run: Run, rank: int) -> RankDetail | None:
+def build_detail(run: Run, rank: int) -> RankDetail | None:
     """One rank over its newest steps, against the median of the others."""
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:

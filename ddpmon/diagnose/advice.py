@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Others
-from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.format import ms, pct, size
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle
@@ -77,14 +77,14 @@ class Advice:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, run: Run, ledger: Ledger) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix) -> list[Finding]:
         """Look again every ten steps, once all ranks are seen and heard."""
-        steps = ledger.steps
-        if len(steps) < WINDOW or min(len(ledger.who), len(run.states)) < run.rank_count:
+        steps = matrix.steps
+        if len(steps) < WINDOW or min(len(matrix.who), len(run.states)) < run.rank_count:
             return []
         if int(steps[-1]) >= self._judged + _EVERY:
             self._judged = int(steps[-1])
-            facts = _facts(run, ledger)
+            facts = _facts(run, matrix)
             for key, rule in enumerate(RULES):
                 found = rule(facts) if facts.duration > 0 else None
                 self.cases.turn(key, self._judged, high=found is not None, low=found is None)
@@ -94,23 +94,23 @@ class Advice:
         return [case.finding for case in self.cases if case.finding is not None]
 
 
-def _facts(run: Run, ledger: Ledger) -> Facts:
-    steps = ledger.steps[-WINDOW:]
-    normal = Others(run, steps, ledger.who, ("input", "backward")).normal
+def _facts(run: Run, matrix: StepMatrix) -> Facts:
+    steps = matrix.steps[-WINDOW:]
+    normal = Others(run, steps, matrix.who, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
-    windows = run.rings.take("allreduce", steps, ledger.who)
+    windows = run.rings.take("allreduce", steps, matrix.who)
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
-        duration=middle(ledger.job("duration")[-WINDOW:]),
+        duration=middle(matrix.job("duration")[-WINDOW:]),
         input=middle(normal["input"]),
         backward=middle(normal["backward"]),
-        transfer=middle(ledger.job("transfer")[-WINDOW:]),
+        transfer=middle(matrix.job("transfer")[-WINDOW:]),
         reduction=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
         workers=max((frame.loader.workers for frame in frames if frame.loader is not None), default=-1),
-        hosts=len(ledger.hosts),
+        hosts=len(matrix.hosts),
         memory=max(map(_memory, run.gpus())),
     )
 

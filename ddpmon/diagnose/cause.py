@@ -10,7 +10,7 @@ from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.wording import on_host
 from ddpmon.format import ms
 from ddpmon.run.model import Run
@@ -98,18 +98,20 @@ class Machines:
         """The last clashes that are over."""
         return self._clashes.lifetimes.cleared
 
-    def update(self, run: Run, ledger: Ledger, found: Sequence[Finding], cleared: Sequence[Finding]) -> list[Finding]:
+    def update(
+        self, run: Run, matrix: StepMatrix, found: Sequence[Finding], cleared: Sequence[Finding]
+    ) -> list[Finding]:
         """`found`, which tells of the ranks' work, with causes; and the clashes behind it.
 
         Args:
             run: the run.
-            ledger: its steps.
+            matrix: its steps.
             found: what lasts.
             cleared: what is over, each as long as it is to be shown.
         """
         clashes = self._clashes.update(run, found)
         self._over = {_end(finding): self._over.get(_end(finding)) or self._recalled(finding) for finding in cleared}
-        weighed = weigh(run, ledger, self._clashes.figures, found)
+        weighed = weigh(run, matrix, self._clashes.figures, found)
         causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
         lasting = {(finding.kind, finding.ranks) for finding in found}
         self._causes = {key: told for key, told in self._causes.items() if key in lasting}

@@ -12,7 +12,7 @@ from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
 from ddpmon.diagnose.measure import Others, cost_of_steps
-from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
+from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.wording import who
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
@@ -40,97 +40,97 @@ class LateTogether:
         self._judged = -1
         self._who: tuple[int, ...] = ()
 
-    def update(self, run: Run, ledger: Ledger, *, explained: bool) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, *, explained: bool) -> list[Finding]:
         """Judge the steps that have come in; `explained`: somebody in particular is late."""
-        steps = ledger.steps
-        if len(ledger.who) < 4 or not len(steps):
+        steps = matrix.steps
+        if len(matrix.who) < 4 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         for end in ends.tolist():
-            found = () if explained else next(filter(None, (_group(ledger, end, size) for size in WINDOWS)), ())
+            found = () if explained else next(filter(None, (_group(matrix, end, size) for size in WINDOWS)), ())
             self._who = found or self._who
             self.cases.turn(_GROUP, int(steps[end - 1]), high=bool(found), low=False)
             if _GROUP in self.cases:
-                own = _hits(ledger, self._who, end)
+                own = _hits(matrix, self._who, end)
                 if end - 1 - own.last > own.pause:
                     self.cases.clear(_GROUP, int(steps[own.last + 1]))
         for case in self.cases:
             if case.high:
-                case.finding = _described(run, ledger, case, self._who) or case.finding
+                case.finding = _described(run, matrix, case, self._who) or case.finding
         return [case.finding for case in self.cases if case.finding is not None]
 
 
-def _group(ledger: Ledger, end: int, window: int) -> tuple[int, ...]:
+def _group(matrix: StepMatrix, end: int, window: int) -> tuple[int, ...]:
     """The ranks that are late together in the window of steps before `end`; empty if there are none."""
     if end < window:
         return ()
     part = slice(end - window, end)
-    for rows in _candidates(ledger, part):
-        if 2 <= len(rows) <= len(ledger.who) // 2 and _saved(ledger, rows, part) >= _SAVED:
-            return tuple(ledger.who[rows].tolist())
+    for rows in _candidates(matrix, part):
+        if 2 <= len(rows) <= len(matrix.who) // 2 and _saved(matrix, rows, part) >= _SAVED:
+            return tuple(matrix.who[rows].tolist())
     return ()
 
 
-def _saved(ledger: Ledger, rows: I64, part: slice) -> float:
+def _saved(matrix: StepMatrix, rows: I64, part: slice) -> float:
     """What part of its time the job would save if these rows were as late as the next; 0 where they are so too rarely.
 
     And where they are so in most steps: those are rule A's to name.
     """
-    at = _late_steps(ledger, rows, part)
+    at = _late_steps(matrix, rows, part)
     if not _FEWEST <= len(at) <= STEADY * (part.stop - part.start):
         return 0.0
-    rest = np.delete(ledger.most[:, at], rows, axis=0).max(axis=0)
-    saved = np.maximum(0, ledger.job("top")[at] - rest).sum()
-    return float(saved / max(1e-9, ledger.job("duration")[part].sum()))
+    rest = np.delete(matrix.most[:, at], rows, axis=0).max(axis=0)
+    saved = np.maximum(0, matrix.job("top")[at] - rest).sum()
+    return float(saved / max(1e-9, matrix.job("duration")[part].sum()))
 
 
-def _candidates(ledger: Ledger, part: slice) -> Iterator[I64]:
+def _candidates(matrix: StepMatrix, part: slice) -> Iterator[I64]:
     """Rows: the host that is long most often, and whoever is late in most of the long steps."""
-    if len(ledger.hosts) > 1:
-        often = (ledger.host_ratios[:, part] > 1 + _LONG).sum(axis=1)
-        yield np.flatnonzero(ledger.host_of == often.argmax())
-    top, typical = ledger.job("top")[part], ledger.job("typical")[part]
+    if len(matrix.hosts) > 1:
+        often = (matrix.host_ratios[:, part] > 1 + _LONG).sum(axis=1)
+        yield np.flatnonzero(matrix.host_of == often.argmax())
+    top, typical = matrix.job("top")[part], matrix.job("typical")[part]
     long = np.flatnonzero(top - typical > _LONG * typical)
     if len(long) >= _FEWEST:
-        late = ledger.work[:, part][:, long] - typical[long] > (top - typical)[long] / 2
+        late = matrix.work[:, part][:, long] - typical[long] > (top - typical)[long] / 2
         yield np.flatnonzero(late.mean(axis=1) >= _MOSTLY)
 
 
-def _late_steps(ledger: Ledger, rows: I64, part: slice) -> I64:
+def _late_steps(matrix: StepMatrix, rows: I64, part: slice) -> I64:
     """The places on record, within `part`, of the steps in which most of these rows are late."""
-    late = ledger.work[rows, part] > (1 + _LONG) * ledger.job("typical")[part]
+    late = matrix.work[rows, part] > (1 + _LONG) * matrix.job("typical")[part]
     found: I64 = np.flatnonzero(late.mean(axis=0) >= _MOSTLY) + (part.start or 0)
     return found
 
 
-def _hits(ledger: Ledger, ranks: Sequence[int], end: int) -> Hits:
-    rows = np.flatnonzero(np.isin(ledger.who, ranks))
-    return Hits(_late_steps(ledger, rows, slice(0, end)) if rows.size else rows)
+def _hits(matrix: StepMatrix, ranks: Sequence[int], end: int) -> Hits:
+    rows = np.flatnonzero(np.isin(matrix.who, ranks))
+    return Hits(_late_steps(matrix, rows, slice(0, end)) if rows.size else rows)
 
 
-def _described(run: Run, ledger: Ledger, case: Case, ranks: Sequence[int]) -> Finding | None:
-    rows, own = np.flatnonzero(np.isin(ledger.who, ranks)), _hits(ledger, ranks, len(ledger.steps))
-    peers = np.delete(ledger.who, rows)
+def _described(run: Run, matrix: StepMatrix, case: Case, ranks: Sequence[int]) -> Finding | None:
+    rows, own = np.flatnonzero(np.isin(matrix.who, ranks)), _hits(matrix, ranks, len(matrix.steps))
+    peers = np.delete(matrix.who, rows)
     if not own.at.size or not peers.size:
         return None
     at = own.at[own.at >= own.first][-_DESCRIBED:]
-    numbers = Others(run, ledger.steps[at], peers, own=ledger.own).compare(run, ledger.who[rows])
-    span = np.arange(len(ledger.steps)) >= int(at[0])
-    numbers["cost_pct"] = cost_of_steps(ledger, rows, rows, at, span)
+    numbers = Others(run, matrix.steps[at], peers, own=matrix.own).compare(run, matrix.who[rows])
+    span = np.arange(len(matrix.steps)) >= int(at[0])
+    numbers["cost_pct"] = cost_of_steps(matrix, rows, rows, at, span)
     numbers["hit_steps"], numbers["one_step_in"] = float(len(at)), own.gap
-    since = (int(ledger.steps[own.first]), own.first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
-    found = blame(_named(ledger, rows), case, (tuple(ranks), ""), since, f"in one step in {own.gap:.0f},", numbers)
-    hosts = tuple(dict.fromkeys(ledger.hosts[place] for place in ledger.host_of[rows].tolist()))
+    since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
+    found = blame(_named(matrix, rows), case, (tuple(ranks), ""), since, f"in one step in {own.gap:.0f},", numbers)
+    hosts = tuple(dict.fromkeys(matrix.hosts[place] for place in matrix.host_of[rows].tolist()))
     return with_command(replace(found, nodes=found.nodes and hosts), run)
 
 
-def _named(ledger: Ledger, rows: I64) -> Named:
+def _named(matrix: StepMatrix, rows: I64) -> Named:
     """A host, if they are nearly all of its ranks and no others; else the ranks."""
-    place = ledger.host_of[rows[0]]
-    own = ledger.host_of == place
-    if (ledger.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
-        name = f"{'all' if len(rows) == own.sum() else 'nearly all'} {own.sum()} ranks of {ledger.hosts[place]}"
+    place = matrix.host_of[rows[0]]
+    own = matrix.host_of == place
+    if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
+        name = f"{'all' if len(rows) == own.sum() else 'nearly all'} {own.sum()} ranks of {matrix.hosts[place]}"
         return Named("slow_node", name, "work", "are late", "them", "this host")
-    ranks = who(ledger.who[rows].tolist())
+    ranks = who(matrix.who[rows].tolist())
     return Named("intermittent_straggler", ranks, "together work", "are late together", "them", "these ranks")

@@ -1,4 +1,4 @@
-"""How much of the run is seen: ranks that do not report, steps and frames lost on the way."""
+"""How much of the run is seen: silent ranks, ranks that two processes publish, steps and frames lost on the way."""
 
 from __future__ import annotations
 

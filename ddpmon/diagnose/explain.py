@@ -14,7 +14,7 @@ from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
-from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
@@ -110,7 +110,7 @@ class Lateness:
         return not self.ranks.isdisjoint(clash.sign.ranks) and (share is not None or self.began_with(clash))
 
 
-def weigh(run: Run, ledger: Ledger, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:
+def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:
     """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
     standing = [each for each in found if each.cleared_at_step is None]
     late = {rank for each in standing if KINDS[each.kind].late for rank in each.ranks}
@@ -119,10 +119,10 @@ def weigh(run: Run, ledger: Ledger, figures: Figures, found: Sequence[Finding]) 
         whole = KINDS[finding.kind].slower
         if not whole and not (KINDS[finding.kind].late and finding.ranks):
             continue
-        ranks = ledger.who if whole else np.array(finding.ranks, np.int64)
-        excess, step = _excess(finding), median(ledger.job("duration")[-WINDOW:])
+        ranks = matrix.who if whole else np.array(finding.ranks, np.int64)
+        excess, step = _excess(finding), median(matrix.job("duration")[-WINDOW:])
         if excess > 0 and step > 0 and ranks.size:
-            others = np.setdiff1d(ledger.who, np.array([*late], np.int64))
+            others = np.setdiff1d(matrix.who, np.array([*late], np.int64))
             shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
             if not whole and finding.phase in COMPUTES:
                 shares |= _clocks(run, figures, finding, ranks, others)

@@ -1,4 +1,4 @@
-"""Ranks that ended with an exception: whose came first, and whose is only the echo of another's end."""
+"""Ranks that ended with an exception: whose came first, and which failures only follow from it."""
 
 from __future__ import annotations
 

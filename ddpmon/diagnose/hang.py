@@ -1,4 +1,4 @@
-"""Hangs: a job that has stopped, the rank that the others wait for, and where it is."""
+"""Hangs: a job that has stopped, the rank that the others wait for, where it is, and whether anything moves at all."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import numpy as np
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import cost_of_steps
-from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
+from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.format import pct
 
 WINDOW = 50  # steps
@@ -23,41 +23,41 @@ class HiddenPace:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, ledger: Ledger, named: set[int]) -> list[Finding]:
+    def update(self, matrix: StepMatrix, named: set[int]) -> list[Finding]:
         """Judge the steps that have come in; `named` are ranks that are known to be late."""
-        steps = ledger.steps
-        if ledger.own is None or len(ledger.who) < 2 or not len(steps):
+        steps = matrix.steps
+        if matrix.own is None or len(matrix.who) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
-        self.cases.keep(set(ledger.who.tolist()) - named)
+        self.cases.keep(set(matrix.who.tolist()) - named)
         for end in ends[ends >= WINDOW].tolist():
-            row, least, most = _pacer(ledger, end)
-            found = most >= _WORTH_PCT and least < _NOTHING_PCT and int(ledger.who[row]) not in named
-            for key in {*self.cases.keys, int(ledger.who[row])}:
-                high = found and key == ledger.who[row]
+            row, least, most = _pacer(matrix, end)
+            found = most >= _WORTH_PCT and least < _NOTHING_PCT and int(matrix.who[row]) not in named
+            for key in {*self.cases.keys, int(matrix.who[row])}:
+                high = found and key == matrix.who[row]
                 self.cases.turn(key, int(steps[end - 1]), high=high, low=not high)
             for case in self.cases:
                 if case.high:
-                    case.finding = _finding(ledger, case, row, most)
+                    case.finding = _finding(matrix, case, row, most)
         return [case.finding for case in self.cases if case.finding is not None]
 
 
-def _pacer(ledger: Ledger, end: int) -> tuple[int, float, float]:
+def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
     """The row of the rank that needs longest for certain, and the least and the most that fixing it may save."""
     part = np.arange(end - WINDOW, end)
-    row = int(np.median(ledger.work[:, part], axis=1).argmax())
+    row = int(np.median(matrix.work[:, part], axis=1).argmax())
     rows = np.array([row])
-    if ledger.own is not None:
-        close = ledger.own.take("close", ledger.steps[part], ledger.who[rows])
+    if matrix.own is not None:
+        close = matrix.own.take("close", matrix.steps[part], matrix.who[rows])
         if not np.nan_to_num(close).mean() >= _MOSTLY:
             return row, 0.0, 0.0
-    least, most = (cost_of_steps(ledger, rows, rows, part, part, at_most=at_most) for at_most in (False, True))
+    least, most = (cost_of_steps(matrix, rows, rows, part, part, at_most=at_most) for at_most in (False, True))
     return row, least, most
 
 
-def _finding(ledger: Ledger, case: Case, row: int, most: float) -> Finding:
-    host = ledger.hosts[ledger.host_of[row]]
+def _finding(matrix: StepMatrix, case: Case, row: int, most: float) -> Finding:
+    host = matrix.hosts[matrix.host_of[row]]
     since = case.confirmed_at if case.finding is None else case.finding.since_step
     return Finding(
         kind="straggler",

@@ -12,7 +12,7 @@ from ddpmon.diagnose.blame import Named, blame, with_command
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Numbers, Others, cost_of_steps
-from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
+from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -83,83 +83,83 @@ class CostlyRanks:
         self.cases = Cases(confirmations=1)
         self._judged = -1
 
-    def update(self, run: Run, ledger: Ledger, named: set[int]) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, named: set[int]) -> list[Finding]:
         """Judge the steps that have come in; `named` are ranks that are known to be late at every step."""
-        if len(ledger.who) < 2 or not len(ledger.steps):
+        if len(matrix.who) < 2 or not len(matrix.steps):
             return []
-        self.cases.keep(set(ledger.who.tolist()) - named)
-        steps = ledger.steps
+        self.cases.keep(set(matrix.who.tolist()) - named)
+        steps = matrix.steps
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
-        hits = _hits(ledger)
+        hits = _hits(matrix)
         for end in ends.tolist():
-            self._turn(ledger, hits, end, named)
+            self._turn(matrix, hits, end, named)
         for case in self.cases:
-            self._describe(run, ledger, case, hits, named)
+            self._describe(run, matrix, case, hits, named)
         return [case.finding for case in self.cases if case.finding is not None]
 
-    def _turn(self, ledger: Ledger, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
-        step = int(ledger.steps[end - 1])
-        rows = {row for window in WINDOWS if end >= window for row in _costliest(ledger, hits, end, window)}
-        for rank in sorted(int(ledger.who[row]) for row in rows):
-            if rank not in named and not _own_hits(ledger, hits[:end], rank).steady:
+    def _turn(self, matrix: StepMatrix, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
+        step = int(matrix.steps[end - 1])
+        rows = {row for window in WINDOWS if end >= window for row in _costliest(matrix, hits, end, window)}
+        for rank in sorted(int(matrix.who[row]) for row in rows):
+            if rank not in named and not _own_hits(matrix, hits[:end], rank).steady:
                 self.cases.turn(rank, step, high=True, low=False)
         for case in list(self.cases):
-            own = _own_hits(ledger, hits[:end], case.key)
+            own = _own_hits(matrix, hits[:end], case.key)
             if end - 1 - own.last > own.pause:
-                self.cases.clear(case.key, int(ledger.steps[own.last + 1]))
+                self.cases.clear(case.key, int(matrix.steps[own.last + 1]))
 
-    def _describe(self, run: Run, ledger: Ledger, case: Case, hits: NDArray[np.bool_], named: set[int]) -> None:
-        own = _own_hits(ledger, hits, case.key)
-        if not own.at.size or (case.finding is not None and not own.fresh(len(ledger.steps))):
+    def _describe(self, run: Run, matrix: StepMatrix, case: Case, hits: NDArray[np.bool_], named: set[int]) -> None:
+        own = _own_hits(matrix, hits, case.key)
+        if not own.at.size or (case.finding is not None and not own.fresh(len(matrix.steps))):
             return
         first = own.first
         chosen = own.at[own.at >= first][-_DESCRIBED:]
-        rows = np.flatnonzero(ledger.who == case.key)
-        suspects = np.flatnonzero(np.isin(ledger.who, [*named, *(other.key for other in self.cases)]))
-        peers = np.delete(ledger.who, suspects)
-        normal = Others(run, ledger.steps[chosen], peers if peers.size else np.delete(ledger.who, rows), own=ledger.own)
-        numbers = normal.compare(run, ledger.who[rows])
-        span = np.arange(len(ledger.steps)) >= int(chosen[0])
-        numbers["cost_pct"] = cost_of_steps(ledger, rows, suspects, chosen, span)
-        if ledger.own is not None:
-            numbers["cost_most_pct"] = cost_of_steps(ledger, rows, suspects, chosen, span, at_most=True)
+        rows = np.flatnonzero(matrix.who == case.key)
+        suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.cases)]))
+        peers = np.delete(matrix.who, suspects)
+        normal = Others(run, matrix.steps[chosen], peers if peers.size else np.delete(matrix.who, rows), own=matrix.own)
+        numbers = normal.compare(run, matrix.who[rows])
+        span = np.arange(len(matrix.steps)) >= int(chosen[0])
+        numbers["cost_pct"] = cost_of_steps(matrix, rows, suspects, chosen, span)
+        if matrix.own is not None:
+            numbers["cost_most_pct"] = cost_of_steps(matrix, rows, suspects, chosen, span, at_most=True)
         numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
-        since = (int(ledger.steps[first]), first <= own.pause and int(ledger.steps[0]) > QUIET_STEPS)
+        since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
         case.finding = with_command(_finding(case, "" if state is None else state.frame.host, since, numbers), run)
 
 
-def _hits(ledger: Ledger) -> NDArray[np.bool_]:
+def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:
     """[T] steps in which one rank works longer than every other by more than a tenth of a typical step.
 
     With two ranks the other may merely have been quick: there the slow one must also be slow by its own history.
     """
-    top, typical = ledger.job("top"), ledger.job("typical")
-    hits = top - ledger.job("second") > _HIT * typical
-    if len(ledger.who) == 2:
-        usual = np.median(ledger.work[:, -WINDOWS[-1] :], axis=1)
-        hits &= top > (1 + _HIT) * usual[ledger.top_row]
+    top, typical = matrix.job("top"), matrix.job("typical")
+    hits = top - matrix.job("second") > _HIT * typical
+    if len(matrix.who) == 2:
+        usual = np.median(matrix.work[:, -WINDOWS[-1] :], axis=1)
+        hits &= top > (1 + _HIT) * usual[matrix.top_row]
     found: NDArray[np.bool_] = hits
     return found
 
 
-def _own_hits(ledger: Ledger, hits: NDArray[np.bool_], rank: int) -> Hits:
+def _own_hits(matrix: StepMatrix, hits: NDArray[np.bool_], rank: int) -> Hits:
     """The steps in which this rank held the others up, those aside in which it was last by noise alone.
 
     `hits` may end before the record does. Where the rank is really late it is so by much the same: what is below half
     of the larger ones is noise.
     """
-    (row,) = np.flatnonzero(ledger.who == rank)
-    at = np.flatnonzero(hits & (ledger.top_row[: len(hits)] == row))
+    (row,) = np.flatnonzero(matrix.who == rank)
+    at = np.flatnonzero(hits & (matrix.top_row[: len(hits)] == row))
     if not at.size:
         return Hits(at)
-    gap = (ledger.job("top") - ledger.job("second"))[at]
+    gap = (matrix.job("top") - matrix.job("second"))[at]
     large = np.quantile(gap[-_DESCRIBED:], _LARGE)
     return Hits(at[gap >= large / 2])
 
 
-def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -> list[int]:
+def _costliest(matrix: StepMatrix, hits: NDArray[np.bool_], end: int, window: int) -> list[int]:
     """The rows whose slow steps cost at least 5 % net in the window, where it is not chance that they are their own.
 
     `saved_i = sum(max - second max where i is the max) / sum(max)`, values clipped at twice the typical step (five
@@ -167,15 +167,15 @@ def _costliest(ledger: Ledger, hits: NDArray[np.bool_], end: int, window: int) -
     at most half of all, and eight (docs/detection.md "Intermittent stragglers").
     """
     part = slice(end - window, end)
-    top, second, typical = (ledger.job(name)[part] for name in ("top", "second", "typical"))
-    top_row, hit = ledger.top_row[part], hits[part]
+    top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
+    top_row, hit = matrix.top_row[part], hits[part]
     if window > WINDOWS[0]:  # what is rare must be large
         hit = hit & (top - second > _RARE_HIT * typical)
     if hit.sum() < _FEWEST:
         return []
     limit = _CLIP.get(window, _RARE_CLIP) * np.median(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
-    n = len(ledger.who)
+    n = len(matrix.who)
     saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
     count = np.bincount(top_row[hit], minlength=n)
     least, chance = max(_FEWEST, _HIT_SHARE.get(window, _RARE_SHARE) * window), _CHANCE.get(window, _RARE_CHANCE)

@@ -19,7 +19,7 @@ from ddpmon.diagnose.load_imbalance import UnevenWork
 from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
 from ddpmon.diagnose.pauses import GcRule, find_pauses
 from ddpmon.diagnose.regression import Pace
-from ddpmon.diagnose.step_matrix import Ledger, alive
+from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.run.model import Run
 
@@ -33,7 +33,7 @@ class Judge:
         self._begin()
 
     def _begin(self) -> None:
-        self._ledger = Ledger()
+        self._ledger = StepMatrix()
         self._stragglers = Stragglers()
         self._costly = CostlyRanks()
         self._hidden = HiddenPace()
@@ -62,16 +62,16 @@ class Judge:
 
     def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         """What the durations of the steps tell."""
-        ledger = self._ledger
-        ledger.update(run, alive(run, ages))
-        found = self._stragglers.update(run, ledger, set(self._costly.cases.keys))
-        found += self._costly.update(run, ledger, self._stragglers.suspects)
-        found += self._hidden.update(ledger, {rank for each in found for rank in each.ranks})
-        found += self._together.update(run, ledger, explained=any(each.severity != "info" for each in found))
-        found += self._uneven.update(ledger, explained=bool(found))
-        found += self._pace.update(run, ledger, found)
-        found = self._machines.update(run, ledger, found, self._slow_no_more())
-        return [*found, *self._advice.update(run, ledger)]
+        matrix = self._ledger
+        matrix.update(run, alive(run, ages))
+        found = self._stragglers.update(run, matrix, set(self._costly.cases.keys))
+        found += self._costly.update(run, matrix, self._stragglers.suspects)
+        found += self._hidden.update(matrix, {rank for each in found for rank in each.ranks})
+        found += self._together.update(run, matrix, explained=any(each.severity != "info" for each in found))
+        found += self._uneven.update(matrix, explained=bool(found))
+        found += self._pace.update(run, matrix, found)
+        found = self._machines.update(run, matrix, found, self._slow_no_more())
+        return [*found, *self._advice.update(run, matrix)]
 
     def _slow_no_more(self) -> list[Finding]:
         """The lateness and slowness that is over."""

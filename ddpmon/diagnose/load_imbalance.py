@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpmon.diagnose.cases import Cases
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.step_matrix import Ledger, ends_of_blocks
+from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.format import ms, pct
 
 WINDOW = 50
@@ -22,39 +22,39 @@ class UnevenWork:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, ledger: Ledger, *, explained: bool) -> list[Finding]:
+    def update(self, matrix: StepMatrix, *, explained: bool) -> list[Finding]:
         """Judge the steps that have come in; `explained`: somebody in particular is late."""
-        steps = ledger.steps
-        if len(ledger.who) < 2 or not len(steps):
+        steps = matrix.steps
+        if len(matrix.who) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         for end in ends[ends >= WINDOW].tolist():
-            cost, own = _imbalance(ledger, end)
+            cost, own = _imbalance(matrix, end)
             high = cost >= _COST and own <= _OWN_SHARE and not explained
             calm = int(steps[end - 1 if explained else end - 1 - WINDOW // 2])
             self.cases.turn(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained, calm=calm)
             for case in self.cases:
                 if high:
                     since = case.confirmed_at if case.finding is None else case.finding.since_step
-                    case.finding = _finding(ledger, end, since, cost)
+                    case.finding = _finding(matrix, end, since, cost)
         return [case.finding for case in self.cases if case.finding is not None]
 
 
-def _imbalance(ledger: Ledger, end: int) -> tuple[float, float]:
+def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:
     """The imbalance, and the largest part of it that one rank holds beyond an equal share."""
     part = slice(end - WINDOW, end)
-    mean, top = ledger.job("mean")[part], ledger.job("top")[part]
-    n = len(ledger.who)
-    held = np.bincount(ledger.top_row[part], top - mean, n) / max(1e-9, float((top - mean).sum()))
+    mean, top = matrix.job("mean")[part], matrix.job("top")[part]
+    n = len(matrix.who)
+    held = np.bincount(matrix.top_row[part], top - mean, n) / max(1e-9, float((top - mean).sum()))
     return float(1 - np.mean(mean / np.maximum(top, 1e-9))), float((held.max() - 1 / n) / (1 - 1 / n))
 
 
-def _finding(ledger: Ledger, end: int, since: int | None, cost: float) -> Finding:
+def _finding(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Finding:
     part = slice(end - WINDOW, end)
-    gap = ledger.job("top")[part] - ledger.job("mean")[part]
-    share = np.bincount(ledger.top_row[part]).max() / WINDOW
-    cost_pct = 100 * float(gap.sum() / max(1e-9, ledger.job("duration")[part].sum()))
+    gap = matrix.job("top")[part] - matrix.job("mean")[part]
+    share = np.bincount(matrix.top_row[part]).max() / WINDOW
+    cost_pct = 100 * float(gap.sum() / max(1e-9, matrix.job("duration")[part].sum()))
     return Finding(
         kind="uneven_work",
         severity="info",

@@ -1,4 +1,4 @@
-"""Loss jumps: a loss that rises to several times what it was, and stays there for some steps."""
+"""Losses: values that are not finite, and losses that rise to several times what they were and stay there."""
 
 from __future__ import annotations
 

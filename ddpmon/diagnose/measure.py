@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.own_pace import OwnPaces
-from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.format import ms
 from ddpmon.run.medians import median, middle, middles
@@ -133,13 +133,13 @@ def cause_of(numbers: Numbers) -> str | None:
     return f"garbage collection takes {ms(numbers['gc_ms'])} of it" if collected else None
 
 
-def cost_pct(ledger: Ledger, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:
+def cost_pct(matrix: StepMatrix, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:
     """What the job would save without the lateness of `rows`, in percent of its time at the places `at` on record."""
-    return cost_of_steps(ledger, rows, suspects, at, at, at_most=at_most)
+    return cost_of_steps(matrix, rows, suspects, at, at, at_most=at_most)
 
 
 def cost_of_steps(
-    ledger: Ledger,
+    matrix: StepMatrix,
     rows: I64,
     suspects: I64,
     late: I64,
@@ -155,7 +155,7 @@ def cost_of_steps(
 
     Where work has bounds this is the least that the job would save, or, with `at_most`, the most.
     """
-    bounds = (ledger.most, ledger.work) if at_most else (ledger.work, ledger.most)
+    bounds = (matrix.most, matrix.work) if at_most else (matrix.work, matrix.most)
     work, others = (bound[:, late] for bound in bounds)
     healthy = np.delete(others, suspects, axis=0)
     peers = healthy if len(healthy) else others
@@ -164,16 +164,16 @@ def cost_of_steps(
     usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
     without = np.where((usual > 0) & (above > _HEAVY * usual), normal, work[rows] - usual).max(axis=0)
     saved = np.maximum(0, work[rows].max(axis=0) - np.maximum(healthy.max(axis=0, initial=0), without))
-    return float(min(100.0, 100 * saved.sum() / max(1e-9, ledger.job("duration")[over].sum())))
+    return float(min(100.0, 100 * saved.sum() / max(1e-9, matrix.job("duration")[over].sum())))
 
 
-def hidden_ms(ledger: Ledger, since: int, at: I64, excess_ms: float) -> float:
+def hidden_ms(matrix: StepMatrix, since: int, at: I64, excess_ms: float) -> float:
     """What of a lateness since `since` the job does not lose: the transfer that nobody could hide is shorter by it.
 
     Where communication overlaps with a backward that takes longer, more of it is hidden. Little of it may be chance: 0.
     """
-    end = int(np.searchsorted(ledger.steps, since))
-    transfer = ledger.job("transfer")
+    end = int(np.searchsorted(matrix.steps, since))
+    transfer = matrix.job("transfer")
     if end < WINDOW or not len(at):
         return 0.0
     less = float(np.median(transfer[max(0, end - _BEFORE) : end]) - np.median(transfer[at]))

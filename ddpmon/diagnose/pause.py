@@ -1,4 +1,4 @@
-"""A pause under way: everybody stands still because some rank does something else, such as a checkpoint."""
+"""A stall that is no hang: an evaluation, a checkpoint, a compilation, or steps that a CUDA graph holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses that are over: phases that the user named, and single long steps in which one rank held the others up."""
+"""Pauses that are over: phases that the user named, single long steps, and the garbage collector's."""
 
 from __future__ import annotations
 

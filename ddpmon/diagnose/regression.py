@@ -14,7 +14,7 @@ from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import Numbers, Others
-from ddpmon.diagnose.step_matrix import Ledger
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
 from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle
@@ -117,52 +117,52 @@ class Pace:
         self._judged = -1
         self._shown = self._together  # what the job was last seen to be slower by
 
-    def update(self, run: Run, ledger: Ledger, others: Sequence[Finding]) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, others: Sequence[Finding]) -> list[Finding]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
-        if len(ledger.who) < run.rank_count:
+        if len(matrix.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
         named = [finding for finding in others if KINDS[finding.kind].late and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
-        self._most_are_late = 2 * len(late) > len(ledger.who)
-        somebody, self._bounded = bool(named), ledger.own is not None
-        for place in np.flatnonzero(ledger.steps > self._judged).tolist():
-            self._turn(run, ledger, place, somebody=somebody)
-        if len(ledger.steps):
-            self._judged = max(self._judged, int(ledger.steps[-1]))
+        self._most_are_late = 2 * len(late) > len(matrix.who)
+        somebody, self._bounded = bool(named), matrix.own is not None
+        for place in np.flatnonzero(matrix.steps > self._judged).tolist():
+            self._turn(run, matrix, place, somebody=somebody)
+        if len(matrix.steps):
+            self._judged = max(self._judged, int(matrix.steps[-1]))
         for case in self.cases:
             if case.high:
-                self._describe(run, ledger, case, somebody=somebody)
+                self._describe(run, matrix, case, somebody=somebody)
         return [case.finding for case in self.cases if case.finding is not None]
 
-    def _turn(self, run: Run, ledger: Ledger, place: int, *, somebody: bool) -> None:
-        step = int(ledger.steps[place])
-        duration, typical, transfer = (float(ledger.job(name)[place]) for name in ("duration", "typical", "transfer"))
+    def _turn(self, run: Run, matrix: StepMatrix, place: int, *, somebody: bool) -> None:
+        step = int(matrix.steps[place])
+        duration, typical, transfer = (float(matrix.job(name)[place]) for name in ("duration", "typical", "transfer"))
         if self._duration.feed(step, duration):
-            self._normal = _figures(ledger, place, BASELINE) | _phases(run, ledger, place, BASELINE)
+            self._normal = _figures(matrix, place, BASELINE) | _phases(run, matrix, place, BASELINE)
         self._together.feed(step, typical + transfer)
         self._transfer.feed(step, transfer)
         slower = self._slower(somebody=somebody)
         self._shown = slower or self._shown
         if not self._normal or (slower is None and not self._transfer.high and not self.cases.keys):
             return
-        now = _figures(ledger, place, WINDOW)
+        now = _figures(matrix, place, WINDOW)
         rise = _rise(now, self._normal)
-        network = self._transfer.high and len(ledger.who) > 1 and _on_the_network(rise, now, somebody=somebody)
+        network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
-        calm = self._calm(ledger, place, _NETWORK, self._transfer) if self._transfer.low else step
+        calm = self._calm(matrix, place, _NETWORK, self._transfer) if self._transfer.low else step
         self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
-        calm = step if whole else self._calm(ledger, place, _JOB, self._shown)
+        calm = step if whole else self._calm(matrix, place, _JOB, self._shown)
         self.cases.turn(_JOB, step, high=whole, low=not whole, calm=calm)
 
-    def _calm(self, ledger: Ledger, place: int, key: int, shift: Shift) -> int:
+    def _calm(self, matrix: StepMatrix, place: int, key: int, shift: Shift) -> int:
         """The first step without it, as seen from `place`: from there on most are below the middle of the rise."""
-        steps = ledger.steps
+        steps = matrix.steps
         told = [case.finding for case in self.cases if case.key == key and case.finding is not None]
         if not told:
             return int(steps[place])
         since = int(np.searchsorted(steps, told[0].since_step or 0))
         part = slice(min(place, max(since, place + 1 - BASELINE)), place + 1)
-        values = self._history(ledger, shift)[part]
+        values = self._history(matrix, shift)[part]
         middle = (shift.normal + float(np.quantile(values, _HIGH))) / 2
         below = np.cumsum(np.where(values <= middle, 1, -1)[::-1])
         return int(steps[place - int(below.argmax())])
@@ -179,11 +179,11 @@ class Pace:
         more = max(1.0, now["samples"] / before["samples"]) if before["samples"] > 0 else 1.0
         return (before["duration"] + slower.level - slower.normal) / before["duration"] / more
 
-    def _describe(self, run: Run, ledger: Ledger, case: Case, *, somebody: bool) -> None:
-        place = len(ledger.steps) - 1
-        now = _figures(ledger, place, WINDOW) | _phases(run, ledger, place, WINDOW)
+    def _describe(self, run: Run, matrix: StepMatrix, case: Case, *, somebody: bool) -> None:
+        place = len(matrix.steps) - 1
+        now = _figures(matrix, place, WINDOW) | _phases(run, matrix, place, WINDOW)
         rise = _rise(now, self._normal)
-        several = not ledger.one_host
+        several = not matrix.one_host
         if case.key == _NETWORK:
             shift, tell = self._transfer, _slow_network
         else:
@@ -192,35 +192,35 @@ class Pace:
             half = _FLAT * (shift.level - shift.normal)
             waits = shift is self._duration and known < half <= rise["spread"]
             tell = _longer_waits if waits else _job_slower
-        since, bound = onset(ledger.steps, self._history(ledger, shift) / shift.normal)
+        since, bound = onset(matrix.steps, self._history(matrix, shift) / shift.normal)
         if bound and case.finding is not None:
             since, bound = case.finding.since_step or 0, case.finding.since_is_bound
         found = replace(tell(shift, since, rise, now, several=several), since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
-        lasted = (int(ledger.steps[place]) + 1 - since) * now["duration"]
+        lasted = (int(matrix.steps[place]) + 1 - since) * now["duration"]
         passing = lasted * (found.cost_pct or 0.0) / 100 < _PASSING_MS
         harmless = by_cores or passing
         case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
 
-    def _history(self, ledger: Ledger, shift: Shift) -> NDArray[np.float32]:
+    def _history(self, matrix: StepMatrix, shift: Shift) -> NDArray[np.float32]:
         """[T] what `shift` was fed."""
-        transfer = ledger.job("transfer")
+        transfer = matrix.job("transfer")
         together = shift is self._together
-        series = ledger.job("duration") if shift is self._duration else transfer
-        return (ledger.job("typical") + transfer if together else series).astype(np.float32)
+        series = matrix.job("duration") if shift is self._duration else transfer
+        return (matrix.job("typical") + transfer if together else series).astype(np.float32)
 
 
-def _figures(ledger: Ledger, place: int, count: int) -> Numbers:
+def _figures(matrix: StepMatrix, place: int, count: int) -> Numbers:
     """Medians of the job's figures over the `count` usable steps that end at `place`."""
     part = slice(max(0, place + 1 - count), place + 1)
-    return {name: middle(ledger.job(name)[part]) for name in _SERIES}
+    return {name: middle(matrix.job(name)[part]) for name in _SERIES}
 
 
-def _phases(run: Run, ledger: Ledger, place: int, count: int) -> Numbers:
+def _phases(run: Run, matrix: StepMatrix, place: int, count: int) -> Numbers:
     """Medians of the phases over ranks and the same steps."""
-    steps = ledger.steps[max(0, place + 1 - count) : place + 1]
-    normal = Others(run, steps, ledger.who, PHASES).normal
+    steps = matrix.steps[max(0, place + 1 - count) : place + 1]
+    normal = Others(run, steps, matrix.who, PHASES).normal
     return {phase: middle(normal[phase]) for phase in PHASES}
 
 

@@ -1,4 +1,4 @@
-"""Who stands where when a job makes no progress: the ranks' own words, sorted."""
+"""The state of every rank while no step finishes: where it stands, and what its flight recorder says."""
 
 from __future__ import annotations
 

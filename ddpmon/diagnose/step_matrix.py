@@ -1,4 +1,4 @@
-"""What the statistical verdicts rest on: the steps that can be judged, taken out of the Run once, as they come in."""
+"""The steps that can be judged, taken out of the Run once as they come in: sliding columns of every rank's steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NewSteps:
         return steps
 
 
-class Tail:
+class SlidingColumns:
     """A [rows, T] table, T at most `room`, kept in one buffer of twice that width.
 
     Args:
@@ -89,7 +89,7 @@ class Tail:
         return self._buffer[:, max(0, self._end - self._room) : self._end]
 
 
-class Ledger:
+class StepMatrix:
     """Every usable step of the ranks that are compared.
 
     A step is usable once all of them have finished it, past the warm-up, outside of evaluations and checkpoints that
@@ -114,11 +114,15 @@ class Ledger:
 
     def _begin(self, room: int) -> None:
         n, g = len(self.who), len(self.hosts)
-        self._steps = Tail(1, room, np.int64)
-        self._top_row = Tail(1, room, np.int64)
-        self._job = Tail(len(JOB), room, np.float64)
-        self._work, self._ratios, self._host_ratios = Tail(n, room), Tail(n, room), Tail(g, room)
-        self._most = self._work if self.own is None else Tail(n, room)
+        self._steps = SlidingColumns(1, room, np.int64)
+        self._top_row = SlidingColumns(1, room, np.int64)
+        self._job = SlidingColumns(len(JOB), room, np.float64)
+        self._work, self._ratios, self._host_ratios = (
+            SlidingColumns(n, room),
+            SlidingColumns(n, room),
+            SlidingColumns(g, room),
+        )
+        self._most = self._work if self.own is None else SlidingColumns(n, room)
 
     @property
     def steps(self) -> I64:

@@ -14,7 +14,7 @@ from make_findings import ROOT, pages
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 
-CARRIERS = ("Finding", "Sign", "Named")  # what takes a kind to the dashboard; the kind is its first field
+CARRIERS = ("Finding", "Symptom", "Named")  # what takes a kind to the dashboard; the kind is its first field
 
 
 def emitted(source: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ def test_every_kind_is_emitted_and_every_emitted_kind_is_in_the_table() -> None:
 
 
 def test_an_emitted_kind_is_found_however_it_is_written() -> None:
-    made = 'Finding("a", 1); Sign(kind="b"); Named("c"); replace(x, kind="d" if y else "e")'
+    made = 'Finding("a", 1); Symptom(kind="b"); Named("c"); replace(x, kind="d" if y else "e")'
     assert [*emitted(made)] == ["a", "b", "c", "d", "e"]
     assert not [*emitted('Finding(kind=z); np.argsort(w, kind="stable"); other("f")')]
 

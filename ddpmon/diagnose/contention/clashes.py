@@ -15,7 +15,7 @@ from ddpmon.diagnose.contention.memory import memory
 from ddpmon.diagnose.contention.metrics import Figures, Leak, Leaks, free_memory
 from ddpmon.diagnose.contention.network import Wires
 from ddpmon.diagnose.contention.storage import Storage
-from ddpmon.diagnose.contention.symptom import Sign
+from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.model import LOST_S, RankState, Run
@@ -66,18 +66,18 @@ class Clashes:
         return list(self.lifetimes)
 
     def _look(self, host: Host, view: View) -> None:
-        signs: list[Sign] = []
+        symptoms: list[Symptom] = []
         if host.on:
-            signs += sharing(host, view)
+            symptoms += sharing(host, view)
         if host.gpus:
-            signs += boards(host, view)
-        signs += cpu_symptoms(host, view)
-        signs += self._strangers.look(host, view)
-        signs += memory(host, view)
-        signs += self._storage.look(host, view)
-        signs += self._wires.look(host, view)
+            symptoms += boards(host, view)
+        symptoms += cpu_symptoms(host, view)
+        symptoms += self._strangers.look(host, view)
+        symptoms += memory(host, view)
+        symptoms += self._storage.look(host, view)
+        symptoms += self._wires.look(host, view)
         step = max((frame.step for frame in host.frames.values()), default=-1)
-        self.lifetimes.look(host, signs, step)
+        self.lifetimes.look(host, symptoms, step)
 
     def _is_stale(self, node: int, heard_at: float) -> bool:
         """Whether its ranks go on while nobody tells of the host."""

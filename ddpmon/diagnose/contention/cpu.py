@@ -1,4 +1,4 @@
-"""CPUs that do not suffice: too many of our own threads, too few CPUs, a quota, the wrong NUMA node."""
+"""CPU contention: too many of our own threads, too few CPUs, a quota, the wrong NUMA node, foreign processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from ddpmon.diagnose.contention.host import Host, View
-from ddpmon.diagnose.contention.symptom import Sign, culprit
+from ddpmon.diagnose.contention.symptom import Symptom, culprit
 from ddpmon.diagnose.wording import clean, cores, does, named, who
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
@@ -68,16 +68,16 @@ def is_apart(cpus: str | None, near: str) -> bool:
     return bool(mask_of(cpus) and mask_of(near)) and not mask_of(cpus) & mask_of(near)
 
 
-def cpu_symptoms(host: Host, view: View) -> list[Sign]:
+def cpu_symptoms(host: Host, view: View) -> list[Symptom]:
     """All that is wrong with the CPUs, except foreign processes."""
     crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
-    signs = _pinned(host, crowded) if crowded else []
+    symptoms = _pinned(host, crowded) if crowded else []
     if not view.held_up.isdisjoint(host.frames):
-        signs += _throttled(host)
-        signs += _oversubscribed(host)
+        symptoms += _throttled(host)
+        symptoms += _oversubscribed(host)
     if host.gpus and len(host.frame.figures.numa) > 1:
-        signs += _far_from_gpu(host)
-    return signs
+        symptoms += _far_from_gpu(host)
+    return symptoms
 
 
 def demand(host: Host, ranks: Sequence[int]) -> int | None:
@@ -114,17 +114,17 @@ def _shared(members: Mapping[str, set[int]], allowed: Mapping[str, float]) -> fl
     return math.fsum(cpus for _, cpus in parts)
 
 
-def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
+def _pinned(host: Host, crowded: Crowds) -> list[Symptom]:
     """Fewer CPUs than ranks, where the host has more."""
-    signs, everywhere, ranks = [], host.frame.figures.cpu_count or 0, host.ranks
+    symptoms, everywhere, ranks = [], host.frame.figures.cpu_count or 0, host.ranks
     for mask, places in crowded:
         here, room = [ranks[place] for place in places], count(mask)
         if room >= everywhere:
             continue
         named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
         said = f"{does(here, 'share')} {named}, although {host.name} has {everywhere}"
-        signs.append(
-            Sign(
+        symptoms.append(
+            Symptom(
                 kind="cpu_pinned",
                 about=mask,
                 ranks=tuple(here),
@@ -135,22 +135,22 @@ def _pinned(host: Host, crowded: Crowds) -> list[Sign]:
                 "numactl, taskset or the container's cpuset",
             )
         )
-    return signs
+    return symptoms
 
 
-def _throttled(host: Host) -> list[Sign]:
+def _throttled(host: Host) -> list[Symptom]:
     by_quota: dict[float | None, list[int]] = defaultdict(list)
     for rank in host.frames:
         figures = host.figures(rank)
         if (figures.throttled_pct or 0) >= _THROTTLED_PCT:
             by_quota[figures.quota_cpus].append(rank)
-    signs = []
+    symptoms = []
     for quota, ranks in by_quota.items():
         share = max(host.figures(rank).throttled_pct or 0 for rank in ranks)
         limit = f"a limit of {quota:.3g} CPUs" if quota else "the limit of its cgroup"
         said = f"{limit} throttles {'it' if len(ranks) == 1 else 'them'} for {min(share, 100):.0f} % of the time"
-        signs.append(
-            Sign(
+        symptoms.append(
+            Symptom(
                 kind="cpu_throttled",
                 about=quota,
                 ranks=tuple(ranks),
@@ -160,15 +160,15 @@ def _throttled(host: Host) -> list[Sign]:
                 advice="raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers",
             )
         )
-    return signs
+    return symptoms
 
 
-def _oversubscribed(host: Host) -> list[Sign]:
+def _oversubscribed(host: Host) -> list[Symptom]:
     """More threads and processes than CPUs, group by group of equal affinity, where they do wait."""
     groups: dict[int, list[int]] = defaultdict(list)
     for rank, figures in host.processes.items():
         groups[mask_of(figures.cpus)].append(rank)
-    signs = []
+    symptoms = []
     for mask, ranks in groups.items():
         wanted, usable = demand(host, ranks), supply(host, ranks, mask)
         waiting = [rank for rank in ranks if _waits(host, rank)]
@@ -178,8 +178,8 @@ def _oversubscribed(host: Host) -> list[Sign]:
         load = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
         below = f"{wanted - threads} {'DataLoader workers' if load else 'child processes'}"
         said = f"{threads} compute threads and {below} on {usable:.3g} usable CPUs"
-        signs.append(
-            Sign(
+        symptoms.append(
+            Symptom(
                 kind="cpu_oversubscribed",
                 about=mask,
                 ranks=tuple(ranks),
@@ -189,7 +189,7 @@ def _oversubscribed(host: Host) -> list[Sign]:
                 advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
             )
         )
-    return signs
+    return symptoms
 
 
 def _waits(host: Host, rank: int) -> bool:
@@ -197,7 +197,7 @@ def _waits(host: Host, rank: int) -> bool:
     return (figures.runqueue_pct or 0) >= _WAITS_PCT or (figures.runqueue_all_pct or 0) >= _ANY_WAITS_PCT
 
 
-def _far_from_gpu(host: Host) -> list[Sign]:
+def _far_from_gpu(host: Host) -> list[Symptom]:
     """Ranks that may only run on another NUMA node than their GPU's."""
     nodes, on, processes, far = host.frame.figures.numa, host.on, host.processes, {}
     for gpu in host.gpus:
@@ -212,7 +212,7 @@ def _far_from_gpu(host: Host) -> list[Sign]:
     cpus = clean(host.figures(ranks[0]).cpus or "", 40)
     theirs = "its GPU is" if len(ranks) == 1 else "their GPUs are"
     return [
-        Sign(
+        Symptom(
             kind="numa_misaffinity",
             about=None,
             ranks=tuple(ranks),
@@ -232,7 +232,7 @@ class Strangers:
         self._named: dict[int, set[int]] = {}
         self._usual = np.empty(0)
 
-    def look(self, host: Host, view: View) -> list[Sign]:
+    def look(self, host: Host, view: View) -> list[Symptom]:
         """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
         before = self._named.pop(host.number, set())
         if view.held_up.isdisjoint(host.frames):
@@ -241,7 +241,7 @@ class Strangers:
         by_mask: dict[int, list[int]] = defaultdict(list)
         for rank in waiting:
             by_mask[mask_of(host.figures(rank).cpus)].append(rank)
-        signs = []
+        symptoms = []
         for mask, ranks in by_mask.items():
             takers = _takers(host, mask) if mask else []
             taken = sum(share for _, share in takers)
@@ -251,8 +251,8 @@ class Strangers:
             up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, enough=enough)]
             if up:
                 self._named.setdefault(host.number, set()).update(up)
-                signs.append(_sign(host, up, takers, taken))
-        return signs
+                symptoms.append(_symptom(host, up, takers, taken))
+        return symptoms
 
     def learn(self, view: View) -> None:
         """Update the usual wait of each rank from the last minutes."""
@@ -291,7 +291,7 @@ def _takers(host: Host, mask: int) -> list[Taker]:
     return sorted(found, key=lambda taker: -taker[1])
 
 
-def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Sign:
+def _symptom(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Symptom:
     processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
     name = named(processes[0])
     several = f" and {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
@@ -300,7 +300,7 @@ def _sign(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Si
     verb = "take" if several else "takes"
     takes = f"{name}{several} {verb} {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
     ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
-    return Sign(
+    return Symptom(
         kind="cpu_contention",
         source=("host", "processes"),
         about=mask,

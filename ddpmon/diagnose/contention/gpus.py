@@ -1,4 +1,4 @@
-"""GPUs that somebody else uses: foreign processes, other ranks, leftovers of an earlier run."""
+"""GPUs in trouble: foreign processes, other ranks, leftovers, low clocks, errors, slow links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpmon.diagnose.contention.host import Host, View, is_loaded
-from ddpmon.diagnose.contention.symptom import LOOKS, Evidence, Sign, culprit, labels
+from ddpmon.diagnose.contention.symptom import LOOKS, Evidence, Symptom, culprit, labels
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.wording import clean, does, is_host_name, on_host, who
 from ddpmon.format import size
@@ -24,23 +24,23 @@ _REMAP = 63
 _AT_WORK_PCT, _BUSY_PCT, _LONG_LOOKS = 20.0, 80.0, 10
 
 
-def sharing(host: Host, _view: View) -> list[Sign]:
+def sharing(host: Host, _view: View) -> list[Symptom]:
     """Foreign processes on the ranks' GPUs, and ranks on each other's."""
-    signs, pids = list[Sign](), host.pids
+    symptoms, pids = list[Symptom](), host.pids
     foreign: dict[object, list[On]] = defaultdict(list)
     for gpu in host.gpus:
         ranks, processes = host.on[gpu.uuid], gpu.processes
         if processes and len(processes) == len(ranks) == 1 and pids.get(processes[0].process.pid) == ranks[0]:
             continue
         if is_hidden(gpu, ranks, pids):
-            signs += _hidden(host, gpu, ranks)
+            symptoms += _hidden(host, gpu, ranks)
         elif not {pids.get(each.process.pid) for each in processes or ()}.issubset(ranks):
-            signs += _visitors(host, gpu)
+            symptoms += _visitors(host, gpu)
             for each in processes or ():
                 if each.process.pid not in host.pids and is_at_work(each) and not host.is_ours(each.process):
                     foreign[_who_runs(each)].append((gpu, each))
-    signs += [_strangers(host, key, found) for key, found in foreign.items()]
-    return signs + _doubled(host) if len(host.on) < len(host.frames) else signs
+    symptoms += [_strangers(host, key, found) for key, found in foreign.items()]
+    return symptoms + _doubled(host) if len(host.on) < len(host.frames) else symptoms
 
 
 def _who_runs(each: GpuProcess) -> object:
@@ -60,7 +60,7 @@ def _job(process: Process) -> tuple[str | None, str] | None:
     return (process.user, process.command) if named and process.command else None
 
 
-def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
+def _strangers(host: Host, key: object, found: Sequence[On]) -> Symptom:
     ranks = tuple(sorted({rank for gpu, _ in found for rank in host.on[gpu.uuid]}))
     processes = list({each.process.pid: each.process for _, each in found}.values())
     memory = sum(each.memory or 0 for _, each in found)
@@ -68,7 +68,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
     evidence = {**culprit(processes), "memory_bytes": memory, "gpus": len({gpu.uuid for gpu, _ in found})}
     held, name = size(memory), labels(processes)
     if all(_left_behind(host, each) for _, each in found):
-        return Sign(
+        return Symptom(
             kind="gpu_leftover",
             about=key,
             ranks=ranks,
@@ -85,7 +85,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Sign:
     s = "" if len(processes) > 1 else "s"
     uses = f"use{s} {max(shares):.0f} % of" if shares and max(shares) >= SM_PCT else f"hold{s} {held} on"
     several = "another training uses the same GPUs: " if len({gpu.uuid for gpu, _ in found}) > 1 else ""
-    return Sign(
+    return Symptom(
         kind="gpu_shared",
         about=key,
         ranks=ranks,
@@ -119,14 +119,14 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
     return process.started_at is not None and bool(starts) and process.started_at < min(starts)
 
 
-def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
+def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Symptom]:
     """Memory that is not ours, where the processes cannot be told apart."""
     foreign, used = foreign_memory(gpu, [host.figures(rank) for rank in ranks]), gpu.memory_used
     if foreign is None or used is None or not is_crowded(gpu, foreign):
         return []
     said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) do not belong to this run"
     return [
-        Sign(
+        Symptom(
             kind="gpu_shared",
             about=("memory", gpu.uuid),
             source=("gpu", gpu.uuid),
@@ -140,13 +140,13 @@ def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Sign]:
     ]
 
 
-def _doubled(host: Host) -> list[Sign]:
-    signs = []
+def _doubled(host: Host) -> list[Symptom]:
+    symptoms = []
     boards = {gpu.board for gpu in host.frame.gpus if gpu.board}  # a rank on a MIG instance may name the whole board
     for uuid, ranks in host.on.items():
         if len(ranks) > 1 and uuid not in boards:
-            signs.append(
-                Sign(
+            symptoms.append(
+                Symptom(
                     kind="gpu_doubled",
                     about=uuid,
                     ranks=tuple(ranks),
@@ -156,10 +156,10 @@ def _doubled(host: Host) -> list[Sign]:
                     advice="give every rank its own GPU: call torch.cuda.set_device(local_rank) before anything else",
                 )
             )
-    return signs
+    return symptoms
 
 
-def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
+def _visitors(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """Ranks with a context on another rank's GPU."""
     owners = host.on[gpu.uuid]
     inside = [each for each in gpu.processes or () if host.pids.get(each.process.pid, owners[0]) not in owners]
@@ -169,7 +169,7 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
     held = sum(each.memory or 0 for each in inside)
     said = f"{does(visitors, 'hold')} a context ({size(held)}) on the GPU of {who(owners)}"
     return [
-        Sign(
+        Symptom(
             kind="gpu_doubled",
             about=("context", gpu.uuid),
             source=("gpu", gpu.uuid),
@@ -183,21 +183,21 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Sign]:
     ]
 
 
-def boards(host: Host, view: View) -> list[Sign]:
+def boards(host: Host, view: View) -> list[Symptom]:
     """All that is wrong with the GPUs of the host's ranks."""
-    signs: list[Sign] = []
+    symptoms: list[Symptom] = []
     for gpu in host.gpus:
         if gpu.clock_reasons and not _LOWERED.isdisjoint(gpu.clock_reasons):
-            signs += _throttled(host, gpu, view)
+            symptoms += _throttled(host, gpu, view)
         if gpu.pcie_width != gpu.pcie_width_max or gpu.pcie_generation != gpu.pcie_generation_max:
-            signs += _narrow(host, gpu)
+            symptoms += _narrow(host, gpu)
     for gpu in host.frame.gpus:
         if gpu.xids or gpu.ecc_uncorrected or gpu.remapped_rows or gpu.retired_pages:
-            signs += _errors(host, gpu)
-    return signs
+            symptoms += _errors(host, gpu)
+    return symptoms
 
 
-def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
+def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Symptom]:
     """Clocks held down, where they are below the peers', or a hardware reason meets a rank that computes late.
 
     A power cap at full load, with clocks like everybody's, is how a GPU works.
@@ -211,7 +211,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Sign]:
     said = ", ".join(reason for reason in reasons if reason in _LOWERED)
     against = f"{clock:,.0f} MHz where its peers run at {peers:,.0f} MHz" if below else "while its rank is late"
     return [
-        Sign(
+        Symptom(
             kind="gpu_throttled",
             source=("gpu", gpu.uuid),
             about=gpu.uuid,
@@ -248,7 +248,7 @@ def _state(gpu: GpuFigures, reasons: str, peers: float | None) -> Evidence:
     return {"reasons": reasons, **{name: value for name, value in figures.items() if value is not None}}
 
 
-def _errors(host: Host, gpu: GpuFigures) -> list[Sign]:
+def _errors(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """Errors since the start, on a rank's GPU or the board that its MIG instance is part of."""
     instances = [other.uuid for other in host.gpus if other.board == gpu.uuid]
     ranks = list(dict.fromkeys(rank for uuid in (gpu.uuid, *instances) for rank in host.on.get(uuid, ())))
@@ -258,7 +258,7 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Sign]:
     xids = set(gpu.xids or ())
     ends = bool(xids & _ENDS_A_PROCESS) or (_REMAP in xids and bool(gpu.remapped_rows))
     return [
-        Sign(
+        Symptom(
             kind="gpu_errors",
             about=gpu.uuid,
             ranks=tuple(ranks),
@@ -288,7 +288,7 @@ def _counts(gpu: GpuFigures) -> tuple[Sequence[str], Evidence]:
     return said, {"xids": xids, **evidence} if xids else evidence
 
 
-def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
+def _narrow(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """A link narrower than it could be, or, under load for long, of a lower generation: at idle that saves power."""
     width, widest = gpu.pcie_width, gpu.pcie_width_max
     generation, best = gpu.pcie_generation, gpu.pcie_generation_max
@@ -302,7 +302,7 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Sign]:
     ranks = host.on[gpu.uuid]
     figures = {"width": width, "width_max": widest, "generation": generation, "generation_max": best}
     return [
-        Sign(
+        Symptom(
             kind="pcie_degraded",
             about=(about, gpu.uuid),
             ranks=tuple(ranks),

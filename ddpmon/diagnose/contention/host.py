@@ -1,4 +1,4 @@
-"""One host: its newest frame, and the ranks on it."""
+"""One host as the contention rules see it: its newest frame, the ranks on it, and what the whole run is like."""
 
 from __future__ import annotations
 

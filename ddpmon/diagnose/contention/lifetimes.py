@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.diagnose.cases import over
 from ddpmon.diagnose.contention.host import Host
-from ddpmon.diagnose.contention.symptom import LOOKS, Sign
+from ddpmon.diagnose.contention.symptom import LOOKS, Symptom
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName
 
@@ -20,7 +20,7 @@ class Clash:
     """One clash, from its first sign on.
 
     Attributes:
-        sign: what the last frame that showed it had to say.
+        symptom: what the last frame that showed it had to say.
         host: where.
         since: the step of its ranks then, None before their first. again: that of its last return, if it was gone.
         gone: the first step without it, while it is not shown.
@@ -30,7 +30,7 @@ class Clash:
         reading: the newest. seen: whether it has shown the clash. without: how many before it in a row had not.
     """
 
-    sign: Sign
+    symptom: Symptom
     host: str
     since: int | None
     bound: bool
@@ -44,14 +44,14 @@ class Clash:
     without: int = 0
     confirmed: bool = False
 
-    def take(self, sign: Sign | None, reading: int | None, step: int) -> None:
+    def take(self, symptom: Symptom | None, reading: int | None, step: int) -> None:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
         begins = reading is None or reading != self.reading
         if sign is not None:
             self.again = step if self.without >= LOOKS else self.again
             self.shown += begins or not self.seen
-            self.sign, self.seen, self.missed, self.without = sign, True, 0, 0
-            self.confirmed |= self.shown >= sign.looks
+            self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
+            self.confirmed |= self.shown >= symptom.looks
         else:
             self.gone = self.gone if self.missed else step
             self.missed += 1
@@ -64,31 +64,31 @@ class Clash:
         """Whether enough has been read without it."""
         return self.without > 0 if not self.confirmed else self.without >= LOOKS and self.missed >= CLEAR_LOOKS
 
-    def lapses(self, sign: Sign, reading: int | None) -> bool:
+    def lapses(self, symptom: Symptom, reading: int | None) -> bool:
         """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
         if self.confirmed:
-            return self.without >= LOOKS and _culprits(self.sign).isdisjoint(_culprits(sign))
+            return self.without >= LOOKS and _culprits(self.symptom).isdisjoint(_culprits(symptom))
         return not self.seen and reading != self.reading
 
     def finding(self) -> Finding:
         """The clash by itself, as bad as the threat that it is."""
         sign = self.sign
         return Finding(
-            kind=sign.kind,
-            severity=sign.threat,
-            summary=sign.summary,
-            ranks=sign.ranks,
+            kind=symptom.kind,
+            severity=symptom.threat,
+            summary=symptom.summary,
+            ranks=symptom.ranks,
             nodes=(self.host,),
             since_step=self.since,
             since_is_bound=self.bound and self.since is not None,
-            evidence=sign.evidence,
-            advice=sign.advice,
+            evidence=symptom.evidence,
+            advice=symptom.advice,
         )
 
 
-def _culprits(sign: Sign) -> set[str]:
+def _culprits(symptom: Symptom) -> set[str]:
     """The processes whose doing it is, as far as it names any."""
-    return {*str(sign.evidence.get("pids", sign.evidence.get("pid", ""))).split(", ")}
+    return {*str(symptom.evidence.get("pids", symptom.evidence.get("pid", ""))).split(", ")}
 
 
 class Lifetimes:
@@ -106,24 +106,24 @@ class Lifetimes:
     def __iter__(self) -> Iterator[Clash]:
         return iter([clash for known in self._hosts.values() for clash in known.values() if clash.confirmed])
 
-    def look(self, host: Host, signs: Sequence[Sign], step: int) -> None:
+    def look(self, host: Host, symptoms: Sequence[Symptom], step: int) -> None:
         """Take in what one frame of a host shows, whose ranks have finished `step`."""
         node = host.number
         first = node not in self._looked
         self._looked.add(node)
-        if not signs and node not in self._hosts:
+        if not symptoms and node not in self._hosts:
             return
         known = self._hosts.setdefault(node, {})
-        shown = {(sign.kind, sign.about): sign for sign in signs}
+        shown = {(symptom.kind, symptom.about): sign for sign in symptoms}
         for key, sign in shown.items():
-            clash, reading = known.get(key), host.reading(sign.source)
-            if clash is None or clash.lapses(sign, reading):
+            clash, reading = known.get(key), host.reading(symptom.source)
+            if clash is None or clash.lapses(symptom, reading):
                 self._end(clash)
-                clash = known[key] = Clash(sign, host.name, step if step >= 0 else None, first)
-            clash.take(sign, reading, step)
+                clash = known[key] = Clash(symptom, host.name, step if step >= 0 else None, first)
+            clash.take(symptom, reading, step)
         for key in [key for key in known if key not in shown]:
             clash = known[key]
-            clash.take(None, host.reading(clash.sign.source), step)
+            clash.take(None, host.reading(clash.symptom.source), step)
             if clash.is_over():
                 self._end(known.pop(key))
         if not known:

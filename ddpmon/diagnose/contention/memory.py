@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpmon.diagnose.contention.host import Host, View
-from ddpmon.diagnose.contention.symptom import Evidence, Sign, culprit
+from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.finding import Severity
 from ddpmon.diagnose.wording import named, who
 from ddpmon.format import age, size
@@ -19,19 +19,19 @@ _DOCKER = 64 << 20
 _ADVICE = "use fewer DataLoader workers, smaller caches or a larger limit; then find out what grows"
 
 
-def memory(host: Host, view: View) -> list[Sign]:
+def memory(host: Host, view: View) -> list[Symptom]:
     """All of it."""
     if not host.frames:
         return []
-    signs = _of_host(host)
+    symptoms = _of_host(host)
     if not view.tight.isdisjoint(host.frames):
-        signs += _of_cgroups(host)
+        symptoms += _of_cgroups(host)
     if view.leaks:
-        signs += _growing(host, view)
+        symptoms += _growing(host, view)
     for disk in host.frame.figures.disks:
         if disk.path == SHM:
-            signs += _shared(host, disk)
-    return signs
+            symptoms += _shared(host, disk)
+    return symptoms
 
 
 def _near(used: int | None, total: int | None) -> Severity | None:
@@ -41,7 +41,7 @@ def _near(used: int | None, total: int | None) -> Severity | None:
     return "critical" if used >= _BRIM * total else "warning"
 
 
-def _of_host(host: Host) -> list[Sign]:
+def _of_host(host: Host) -> list[Symptom]:
     figures = host.frame.figures
     threat, said, evidence = _near(figures.memory_used, figures.memory_total), [], dict[str, float | int | str]()
     if threat and figures.memory_used and figures.memory_total:
@@ -58,7 +58,7 @@ def _of_host(host: Host) -> list[Sign]:
     words, greedy = " and ".join(said), _greediest(host)
     whose = f"; {named(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
     return [
-        Sign(
+        Symptom(
             kind="memory_pressure",
             about="host",
             source=("host", "host"),
@@ -81,7 +81,7 @@ def _greediest(host: Host) -> HostProcess | None:
     return found
 
 
-def _of_cgroups(host: Host) -> list[Sign]:
+def _of_cgroups(host: Host) -> list[Symptom]:
     groups: dict[int, list[int]] = defaultdict(list)
     for rank in host.frames:
         figures = host.figures(rank)
@@ -90,7 +90,7 @@ def _of_cgroups(host: Host) -> list[Sign]:
     return [_cgroup(host, limit, ranks) for limit, ranks in groups.items()]
 
 
-def _cgroup(host: Host, limit: int, ranks: list[int]) -> Sign:
+def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
     used = max(host.figures(rank).memory_used or 0 for rank in ranks)
     kills = max(host.figures(rank).oom_kills or 0 for rank in ranks)
     near = _near(used, limit)
@@ -98,7 +98,7 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Sign:
     said += [f"{kills:,} process{'es were' if kills > 1 else ' was'} killed for lack of memory"] if kills else []
     evidence: Evidence = {"memory_used": used, "memory_limit": limit, "oom_kills": kills}
     words = " and ".join(said)
-    return Sign(
+    return Symptom(
         kind="memory_pressure",
         about=("cgroup", limit),
         ranks=tuple(ranks),
@@ -111,15 +111,15 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Sign:
     )
 
 
-def _growing(host: Host, view: View) -> list[Sign]:
-    signs = []
+def _growing(host: Host, view: View) -> list[Symptom]:
+    symptoms = []
     for rank in host.frames:
         leak = view.leaks.get(rank)
         if leak is None:
             continue
         said = f"grows by {size(leak.bytes_s)}/s, so the memory is full in {age(leak.left_s)}"
-        signs.append(
-            Sign(
+        symptoms.append(
+            Symptom(
                 kind="memory_pressure",
                 about=("growth", rank),
                 ranks=(rank,),
@@ -136,10 +136,10 @@ def _growing(host: Host, view: View) -> list[Sign]:
                 advice="find out what this rank keeps: losses with their graphs, caches, copies in DataLoader workers",
             )
         )
-    return signs
+    return symptoms
 
 
-def _shared(host: Host, disk: Disk) -> list[Sign]:
+def _shared(host: Host, disk: Disk) -> list[Symptom]:
     """Shared memory nearly full; or as small as Docker makes it, with DataLoader workers that pass batches in it."""
     if not disk.total or disk.free is None:
         return []
@@ -154,7 +154,7 @@ def _shared(host: Host, disk: Disk) -> list[Sign]:
     who_may = "DataLoader workers" if all(told for _, told in loading) else "child processes of its ranks may"
     with_workers = f", and {workers} {who_may} pass batches through it" if workers else ""
     return [
-        Sign(
+        Symptom(
             kind="shm_low",
             source=("disk", disk.path),
             about=None,

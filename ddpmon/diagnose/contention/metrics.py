@@ -1,4 +1,4 @@
-"""Every rank's figures of its process over time: the last seconds whole, the last minutes thinned."""
+"""Every rank's process metrics over time, the last seconds whole and the last minutes thinned; memory that leaks."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from ddpmon.diagnose.contention.host import Host, View
-from ddpmon.diagnose.contention.symptom import Evidence, Sign, culprit
+from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
 from ddpmon.lately import Lately
 from ddpmon.machine import Nic, TakenPort
@@ -27,22 +27,22 @@ class Wires:
     def __init__(self) -> None:
         self._past: dict[int, Lately[deque[Counts]]] = {}
 
-    def look(self, host: Host, view: View) -> list[Sign]:
+    def look(self, host: Host, view: View) -> list[Symptom]:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
         figures = host.frame.figures
-        signs: list[Sign] = []
+        symptoms: list[Symptom] = []
         if not host.frames:
-            return signs
+            return symptoms
         for nic in figures.nics:
             if nic.name != "lo":
-                signs += self._losing(host, nic)
+                symptoms += self._losing(host, nic)
         if (figures.retransmits_per_1000 or 0) >= RETRANSMITS:
-            signs += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
+            symptoms += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
         for port in figures.ports:
-            signs += _taken(host, port)
-        return signs
+            symptoms += _taken(host, port)
+        return symptoms
 
-    def _losing(self, host: Host, nic: Nic) -> list[Sign]:
+    def _losing(self, host: Host, nic: Nic) -> list[Symptom]:
         names = self._past.get(host.number)
         if names is None:
             names = self._past[host.number] = Lately(lambda: deque(maxlen=_SECONDS), _NAMES)
@@ -54,7 +54,9 @@ class Wires:
         if not _grows(past, 0) and (drops < _DROPS or not _grows(past, 1)):
             return []
         said = f"{clean(nic.name, 30)} of {host.name} had {max(errors, 0):,} errors and {max(drops, 0):,} drops"
-        return [_sign(host, nic.name, f"{said} within its last {len(past)} frames", {"errors": errors, "drops": drops})]
+        return [
+            _symptom(host, nic.name, f"{said} within its last {len(past)} frames", {"errors": errors, "drops": drops})
+        ]
 
 
 def _grows(past: deque[Counts], which: int) -> bool:
@@ -62,7 +64,7 @@ def _grows(past: deque[Counts], which: int) -> bool:
     return sum(now[which] > before[which] for before, now in pairwise(past)) >= _BURSTS
 
 
-def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
+def _sent_again(host: Host, rate: float, run: Run) -> list[Symptom]:
     """Far more than the other hosts do; for a single host the usual is unknown, and its ranks need no network."""
     others = [
         frame.figures.retransmits_per_1000
@@ -73,13 +75,13 @@ def _sent_again(host: Host, rate: float, run: Run) -> list[Sign]:
         return []
     usual = float(np.median(others))
     said = f"{host.name} retransmits {rate / 10:.1f} % of its TCP segments, the other hosts {usual / 10:.1f} %"
-    return [_sign(host, None, said, {"retransmits_per_1000": rate, "others_per_1000": usual})]
+    return [_symptom(host, None, said, {"retransmits_per_1000": rate, "others_per_1000": usual})]
 
 
-def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
+def _symptom(host: Host, about: str | None, said: str, evidence: Evidence) -> Symptom:
     known = about is not None and is_device_name(about)
     counters = f": {on_host(host.frame.host, f'ethtool -S {about}')}" if known else ""
-    return Sign(
+    return Symptom(
         kind="nic_errors",
         about=about,
         ranks=host.ranks,
@@ -90,7 +92,7 @@ def _sign(host: Host, about: str | None, said: str, evidence: Evidence) -> Sign:
     )
 
 
-def _taken(host: Host, port: TakenPort) -> list[Sign]:
+def _taken(host: Host, port: TakenPort) -> list[Symptom]:
     """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
@@ -99,7 +101,7 @@ def _taken(host: Host, port: TakenPort) -> list[Sign]:
     wanted = clean(port.wanted_for, 60)
     evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
     return [
-        Sign(
+        Symptom(
             kind="port_clash",
             about=port.port,
             ranks=host.ranks[:1],

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from ddpmon.diagnose.contention.host import Host, View
-from ddpmon.diagnose.contention.symptom import Sign
+from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.wording import clean, on_host
 from ddpmon.format import size
 from ddpmon.lately import Lately
@@ -43,7 +43,7 @@ class Storage:
         self._batches: dict[int, int] = {}
         self._read_once: set[int] = set()
 
-    def look(self, host: Host, view: View) -> list[Sign]:
+    def look(self, host: Host, view: View) -> list[Symptom]:
         """Low disks, and slow ones where a phase that reads or writes is late."""
         disks = [disk for disk in host.frame.figures.disks if disk.path != SHM]
         if not disks or not host.frames:
@@ -51,14 +51,14 @@ class Storage:
         self._follow(host)
         late = {view.slower, *(view.late.get(rank) for rank in host.frames)} if view.late else {view.slower}
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
-        signs: list[Sign] = []
+        symptoms: list[Symptom] = []
         for disk in disks:
             past = self._past_of(host, disk)
             fills = disk.free is not None and past.fills(disk.free)
             if disk.free is not None and is_low(disk) and (fills or not is_only_read(disk)):
-                signs.append(_low(host, disk, disk.free))
-            signs += self._slow(host, disk, past, matters=matters)
-        return signs
+                symptoms.append(_low(host, disk, disk.free))
+            symptoms += self._slow(host, disk, past, matters=matters)
+        return symptoms
 
     def _past_of(self, host: Host, disk: Disk) -> Past:
         paths = self._past.get(host.number)
@@ -75,7 +75,7 @@ class Storage:
             self._read_once.add(host.number)
         self._batches[host.number] = loader.batches
 
-    def _slow(self, host: Host, disk: Disk, past: Past, *, matters: bool) -> list[Sign]:
+    def _slow(self, host: Host, disk: Disk, past: Past, *, matters: bool) -> list[Symptom]:
         wait = max(disk.read_wait_ms or 0.0, disk.write_wait_ms or 0.0)
         if not matters:  # what is slow while it matters is not the usual
             if wait > 0 and (disk.reads is None or disk.reads != past.reads):
@@ -95,12 +95,12 @@ class Storage:
         return wait >= _TIMES * usual if usual is not None else not first
 
 
-def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
+def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
     path = clean(disk.path, 60)
     said = f"requests to {path} wait {wait:.0f} ms, and its disk is {min(disk.busy_pct or 0, 100):.0f} % busy"
     if (disk.busy_pct or 0) < _BUSY_PCT:
         said = f"tasks wait for disks {stalled:.0f} % of the time"
-    return Sign(
+    return Symptom(
         kind="disk_slow",
         source=("disk", disk.path),
         about=disk.path,
@@ -113,11 +113,11 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Sign:
     )
 
 
-def _low(host: Host, disk: Disk, free: int) -> Sign:
+def _low(host: Host, disk: Disk, free: int) -> Symptom:
     """One that the run writes to is nearly full."""
     uses = ", ".join(clean(use, 30) for use in disk.uses)
     said = f"{size(free)} of {size(disk.total or 0)} are free on {clean(disk.path, 60)}"
-    return Sign(
+    return Symptom(
         kind="disk_low",
         source=("disk", disk.path),
         about=disk.path,

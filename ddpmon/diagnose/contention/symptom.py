@@ -16,7 +16,7 @@ Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "proc
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Symptom:
     """One clash as one frame of a host shows it.
 
     Attributes:

@@ -158,7 +158,7 @@ def _collected(finding: Finding) -> float:
 
 def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cause | None:
     """The clash as a cause: where its figures carry it, or it is only there on these ranks and began with them."""
-    sign, share = clash.sign, lateness.share_of(clash)
+    sign, share = clash.symptom, lateness.share_of(clash)
     if not lateness.meets(clash, _alike(clash, clashes)):
         return None
     if share is None and not lateness.ranks.issuperset(sign.ranks):
@@ -169,16 +169,16 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
 
 
 def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
-    return [other for other in clashes if other.sign.kind == clash.sign.kind]
+    return [other for other in clashes if other.symptom.kind == clash.symptom.kind]
 
 
 def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Clash]) -> list[Cause]:
     """What the ranks' own figures carry though no clash is known that would explain it."""
     causes = []
     host = next(iter(lateness.finding.nodes), "")
-    held_down = [clash for clash in clashes if clash.sign.kind == "gpu_throttled"]
+    held_down = [clash for clash in clashes if clash.symptom.kind == "gpu_throttled"]
     followed = any(
-        not lateness.ranks.isdisjoint(clash.sign.ranks) and not lateness.precedes(clash) for clash in held_down
+        not lateness.ranks.isdisjoint(clash.symptom.ranks) and not lateness.precedes(clash) for clash in held_down
     )
     named = max((cause.share or 0.0 for cause in known), default=0.0)
     for order, (measure, (because, advice, command)) in enumerate(_ALONE.items()):
@@ -213,7 +213,7 @@ def _evidence(cause: Cause) -> dict[str, float | int | str]:
 
 def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Finding:
     """The clash as a finding: as bad as the threat that it is, or as the lateness that it may explain."""
-    severity: Severity = clash.sign.threat
+    severity: Severity = clash.symptom.threat
     alike = _alike(clash, clashes)
     for lateness in weighed:
         worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)

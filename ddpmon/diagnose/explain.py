@@ -49,17 +49,17 @@ class Lateness:
 
     def share_of(self, clash: Clash) -> float | None:
         """How much of the excess the clash carries by its figures; None where these do not tell."""
-        measured = clash.sign.evidence.get("sm_pct") if clash.sign.kind == "gpu_shared" else None
+        measured = clash.symptom.evidence.get("sm_pct") if clash.symptom.kind == "gpu_shared" else None
         if isinstance(measured, float | int):
             return measured / 100 * self.step_ms / self.excess_ms
-        return self.shares.get(KINDS[clash.sign.kind].measure)
+        return self.shares.get(KINDS[clash.symptom.kind].measure)
 
     def suits(self, clash: Clash) -> bool:
         """Whether the clash can act on the phase that is late."""
-        phases = KINDS[clash.sign.kind].acts_on
+        phases = KINDS[clash.symptom.kind].acts_on
         if self.finding.kind == "slow_network":
-            return clash.sign.kind == "nic_errors"
-        if _is_paced_by_its_host(self.finding) and clash.sign.kind.startswith("gpu_"):
+            return clash.symptom.kind == "nic_errors"
+        if _is_paced_by_its_host(self.finding) and clash.symptom.kind.startswith("gpu_"):
             return False
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
@@ -84,7 +84,7 @@ class Lateness:
         since, began = self.finding.since_step, clash.since
         if clash.bound or since is None or began is None:
             return True
-        capped = clash.sign.evidence.get("reasons") == POWER_CAP
+        capped = clash.symptom.evidence.get("reasons") == POWER_CAP
         return began < since if capped else began <= since + self._after
 
     @property
@@ -99,15 +99,15 @@ class Lateness:
             clash: one of them.
             spread: all of its kind: what slows the whole job must act on half of it or more.
         """
-        if not self.suits(clash) or (clash.sign.kind == "gpu_throttled" and not self.precedes(clash)):
+        if not self.suits(clash) or (clash.symptom.kind == "gpu_throttled" and not self.precedes(clash)):
             return False
         share = self.share_of(clash)
         if share is not None and share < SOME:
             return False
         if self.whole:
-            met = {rank for other in spread for rank in other.sign.ranks}
+            met = {rank for other in spread for rank in other.symptom.ranks}
             return self.began_with(clash) and 2 * len(met & self.ranks) >= len(self.ranks)
-        return not self.ranks.isdisjoint(clash.sign.ranks) and (share is not None or self.began_with(clash))
+        return not self.ranks.isdisjoint(clash.symptom.ranks) and (share is not None or self.began_with(clash))
 
 
 def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:

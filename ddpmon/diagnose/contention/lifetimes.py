@@ -17,7 +17,7 @@ _REMEMBERED = 10
 
 @dataclass(slots=True)
 class Clash:
-    """One clash, from its first sign on.
+    """One clash, from its first symptom on.
 
     Attributes:
         symptom: what the last frame that showed it had to say.
@@ -47,7 +47,7 @@ class Clash:
     def take(self, symptom: Symptom | None, reading: int | None, step: int) -> None:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
         begins = reading is None or reading != self.reading
-        if sign is not None:
+        if symptom is not None:
             self.again = step if self.without >= LOOKS else self.again
             self.shown += begins or not self.seen
             self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
@@ -72,7 +72,7 @@ class Clash:
 
     def finding(self) -> Finding:
         """The clash by itself, as bad as the threat that it is."""
-        sign = self.sign
+        symptom = self.symptom
         return Finding(
             kind=symptom.kind,
             severity=symptom.threat,
@@ -114,8 +114,8 @@ class Lifetimes:
         if not symptoms and node not in self._hosts:
             return
         known = self._hosts.setdefault(node, {})
-        shown = {(symptom.kind, symptom.about): sign for sign in symptoms}
-        for key, sign in shown.items():
+        shown = {(symptom.kind, symptom.about): symptom for symptom in symptoms}
+        for key, symptom in shown.items():
             clash, reading = known.get(key), host.reading(symptom.source)
             if clash is None or clash.lapses(symptom, reading):
                 self._end(clash)

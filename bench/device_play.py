@@ -12,10 +12,10 @@ from device_job import Trace
 from ddpmon.diagnose.judge import Judge
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import HostTimes, StepRow, resolve
-from ddpmon.probe.replay import Replay
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.model import Run
 from ddpmon.schema import RankFrame, RunInfo, decode, encode
 
@@ -53,8 +53,8 @@ class _DeviceClock(CpuClock):
 def rows_of(trace: Trace, seed: int, rank: int) -> list[StepRow]:
     """What the publisher makes of one rank's marks."""
     clock = _DeviceClock()
-    recorder = Recorder(clock, LossReader(on_cpu=True), _fail)
-    replay, times, rows = Replay(recorder), HostTimes(clock), []
+    recorder = EventLog(clock, LossReader(on_cpu=True), _fail)
+    replay, times, rows = StepAssembler(recorder), HostTimes(clock), []
     host = {name: values[:, seed, rank].tolist() for name, values in trace.host.items()}
     device = {name: values[:, seed, rank].tolist() for name, values in trace.device.items()}
     for step in range(trace.job.steps):
@@ -69,7 +69,7 @@ def rows_of(trace: Trace, seed: int, rank: int) -> list[StepRow]:
 _DEVICE = ("forward", "forwarded", "ready", "synced", "optimizer", "optimized")
 
 
-def _put_step(recorder: Recorder, step: int, mark: dict[str, _Mark], host: dict[str, list[float]]) -> None:
+def _put_step(recorder: EventLog, step: int, mark: dict[str, _Mark], host: dict[str, list[float]]) -> None:
     put, began, ended = recorder.put, int(host["load"][step] * _NS), int(host["loaded"][step] * _NS)
     put("load", began, _Mark(host["load"][0], host["load"][0]) if step == 0 else None)
     put("loaded", ended, ended - began, None)

@@ -27,8 +27,8 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.run.model import Run
 from ddpmon.schema import NodeFrame, RankFrame
-from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import Scenario
 
 _START = 64  # steps of the made-up job that are its warm-up

@@ -205,7 +205,7 @@ def doctor(
 
     Exit codes: 0 no problem, 1 warnings (0 under a launcher), 2 the run would fail, 4 the output cannot be written.
     """
-    from ddpmon.commands.doctor import doctor as command
+    from ddpmon.commands.doctor_command import doctor as command
 
     leave(command(nproc, port, as_json))
 

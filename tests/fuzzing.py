@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
-from ddpmon.simulate.frames import Frames
-from ddpmon.simulate.host import run_info
 from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
+from ddpmon.simulate.simulated_host import run_info
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks

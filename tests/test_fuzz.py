@@ -14,8 +14,8 @@ from ddpmon.tui.draw.header import figures_line, header_line, verdict_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import TableView, table_lines
-from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import make_look
 from ddpmon.watcher.observer import Observer
 from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ddpmon.checkup.facts import Check, Facts, Level
-from ddpmon.checkup.gpus import check_gpus
-from ddpmon.checkup.host import check_alike, check_host, check_network
+from ddpmon.checkup.gpu_checks import check_gpus
+from ddpmon.checkup.host_checks import check_alike, check_host, check_network
 
 SCHEMA_VERSION = 1
 LEVELS: tuple[Level, ...] = ("ok", "warning", "failure")  # the exit code is the worst one's place here

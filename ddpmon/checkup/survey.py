@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from ddpmon.checkup.facts import Facts, Interface
 from ddpmon.checkup.gather import DEFAULT_PORT, Place
-from ddpmon.checkup.host import RENDEZVOUS, STORE
+from ddpmon.checkup.host_checks import RENDEZVOUS, STORE
 from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Sample, Sampler

@@ -11,7 +11,7 @@ from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.status_json import Object, finding_object
 from ddpmon.diagnose.finding import Finding, Severity, at_or_above
 from ddpmon.format import json_line
-from ddpmon.table.lines import TableError
+from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
 
 SCHEMA_VERSION = 1

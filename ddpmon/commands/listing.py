@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
-from ddpmon.commands.look import look_once
+from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id

@@ -40,10 +40,10 @@ def simulate(store: str | None, *, ranks: int, hosts: int | None, processes: int
 
 
 def _publish(plan: Plan, target: Target | None) -> int:
-    from ddpmon.simulate import host
+    from ddpmon.simulate import simulated_host
 
     signal.signal(signal.SIGTERM, _interrupt)
-    with host.simulate(plan, target) as simulation:
+    with simulated_host.simulate(plan, target) as simulation:
         print(
             f"simulating {_count(plan.ranks, 'rank')} on {_count(plan.nodes, 'host')} (scenario {plan.scenario}); "
             f"to watch: ddpmon watch {shlex.quote(simulation.url)}",

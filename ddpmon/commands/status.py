@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.commands.console import FOUND, NO_RUN, OK, USAGE, complain
-from ddpmon.commands.look import look_once
+from ddpmon.commands.read_once import look_once
 from ddpmon.commands.status_json import status_object
 from ddpmon.commands.target import reached
 from ddpmon.diagnose.finding import Severity, at_or_above

@@ -12,7 +12,7 @@ import msgspec
 from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
 from ddpmon.parts import Failure, Stall
-from ddpmon.report.hosts import ours_of
+from ddpmon.report.host_gpus import ours_of
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.schema import PHASES

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.contention.gpus import POWER_CAP
-from ddpmon.diagnose.contention.host import is_loaded
+from ddpmon.diagnose.contention.gpu_health import POWER_CAP
+from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
 from ddpmon.diagnose.finding import Finding

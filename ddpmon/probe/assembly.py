@@ -25,16 +25,16 @@ import ddpmon
 from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
-from ddpmon.probe.draft import Draft
 from ddpmon.probe.engine import EngineUplink, engine
+from ddpmon.probe.event_log import EventLog, hook_collector
 from ddpmon.probe.failure import hook_exceptions
+from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
+from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.machine import Machine
 from ddpmon.probe.publisher import Publisher
-from ddpmon.probe.step import Recorder, hook_collector
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo
 
@@ -90,9 +90,9 @@ class Assembly:
 
     me: Identity
     ddp: DistributedDataParallel
-    recorder: Recorder
+    recorder: EventLog
     publisher: Publisher
-    draft: Draft
+    draft: FrameBuilder
     buckets: bool
     hooks: list[Undo]
     undo: list[Undo]
@@ -159,7 +159,7 @@ def assemble(
     clock: Clock = CpuClock() if on_cpu else CudaClock(me.device)
     hooks: list[Undo] = []
     undo: list[Undo] = []
-    recorder = Recorder(clock, LossReader(on_cpu=on_cpu), on_error)
+    recorder = EventLog(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
         reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
         undo += hook_loader(recorder)
@@ -169,7 +169,7 @@ def assemble(
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
         machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
-        draft = Draft(me, recorder, reducer_log, machine, lambda: uplink.run)
+        draft = FrameBuilder(me, recorder, reducer_log, machine, lambda: uplink.run)
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
         publisher = Publisher(draft, uplink)
@@ -190,7 +190,7 @@ def _import_early() -> None:
 
 
 def _watch(
-    recorder: Recorder,
+    recorder: EventLog,
     model: torch.nn.Module,
     ddp: DistributedDataParallel,
     optimizer: torch.optim.Optimizer | None,
@@ -212,7 +212,7 @@ def _watch(
     return reducer_log, timer is not None, notes
 
 
-def _time_buckets(recorder: Recorder, ddp: DistributedDataParallel) -> tuple[BucketTimer | None, list[str]]:
+def _time_buckets(recorder: EventLog, ddp: DistributedDataParallel) -> tuple[BucketTimer | None, list[str]]:
     try:
         return BucketTimer.of(recorder, ddp), []
     except RuntimeError as error:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import Settings, wire_text
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.event_log import EventLog
 
 Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
 _DEFAULT_RATE = 100  # kDDPRuntimeLoggingSampleRate
@@ -35,8 +35,8 @@ class BucketTimer:
             to the last bit; it is left as it was.
     """
 
-    def __init__(self, recorder: Recorder, ddp: DistributedDataParallel) -> None:
-        self._recorder: Recorder | None = recorder
+    def __init__(self, recorder: EventLog, ddp: DistributedDataParallel) -> None:
+        self._recorder: EventLog | None = recorder
         self._ddp = ddp
         self._inner: tuple[Hook, Any] | None = None
         self._scale = _Scale(ddp)
@@ -55,7 +55,7 @@ class BucketTimer:
         ddp.register_comm_hook = self._take_hook  # type: ignore[method-assign]
 
     @staticmethod
-    def of(recorder: Recorder, ddp: DistributedDataParallel) -> BucketTimer:
+    def of(recorder: EventLog, ddp: DistributedDataParallel) -> BucketTimer:
         """The timer of `ddp`: the one that an earlier attach left in its only hook, or a new one.
 
         Raises:
@@ -153,14 +153,14 @@ def _first(future: Any) -> torch.Tensor:
     return tensor
 
 
-def _launch(recorder: Recorder, bucket: Any) -> list[Any]:
+def _launch(recorder: EventLog, bucket: Any) -> list[Any]:
     buffer = bucket.buffer()
     entry = [bucket.index(), buffer.numel() * buffer.element_size(), recorder.clock.mark(), None]
     recorder.put("bucket", entry)
     return entry
 
 
-def _timed(recorder: Recorder, entry: list[Any], future: Any) -> Any:
+def _timed(recorder: EventLog, entry: list[Any], future: Any) -> Any:
     def done(finished: Any) -> Any:
         entry[3] = recorder.charge(recorder.clock.mark)
         return finished.value()

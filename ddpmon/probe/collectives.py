@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.probe.clock import CpuClock
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.event_log import EventLog
 
 # `_broadcast_coalesced` is how DDP spreads buffers (batch norm) at the start of forward.
 NAMES = (
@@ -52,7 +52,7 @@ NAMES = (
 )
 
 
-def hook_collectives(recorder: Recorder) -> list[Callable[[], None]]:
+def hook_collectives(recorder: EventLog) -> list[Callable[[], None]]:
     """Wrap the functions as attributes of torch.distributed, and `Work.wait`; returns what puts them back."""
     undo: list[Callable[[], None]] = []
     busy = threading.local()
@@ -77,7 +77,7 @@ def _restore(name: str, wrapped: Any, original: Any) -> None:
         setattr(dist, name, original)
 
 
-def _hook_wait(recorder: Recorder, busy: threading.local) -> Callable[[], None]:
+def _hook_wait(recorder: EventLog, busy: threading.local) -> Callable[[], None]:
     work: Any = torch._C._distributed_c10d.Work
     original = vars(work)["wait"]
     wrapped = _timed(recorder, original, busy, waits=True)
@@ -101,7 +101,7 @@ class Ration:
     _SHARE = 0.01  # of a step
     _ALWAYS = 8  # a step
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventLog) -> None:
         self._recorder = recorder
         self._step = recorder.last_step
         self._since_ns = perf_counter_ns()
@@ -125,7 +125,7 @@ class Ration:
 
 
 def _timed(
-    recorder: Recorder,
+    recorder: EventLog,
     original: Callable[..., Any],
     busy: threading.local,
     *,
@@ -155,10 +155,10 @@ def _timed(
     return collective
 
 
-def _is_ours(recorder: Recorder) -> bool:
+def _is_ours(recorder: EventLog) -> bool:
     """The training thread, or the autograd engine's while it runs a backward."""
     return threading.get_ident() == recorder.thread or torch._C._current_graph_task_id() >= 0
 
 
-def _ends(recorder: Recorder, stands_for: int) -> None:
+def _ends(recorder: EventLog, stands_for: int) -> None:
     recorder.put("barriered", recorder.clock.mark(), stands_for)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ddpmon.parts import NO_ANSWER
 from ddpmon.probe.clock import Clock, CpuClock, DeviceError
 from ddpmon.probe.record import Taken
-from ddpmon.probe.replay import Replay
+from ddpmon.probe.step_assembler import StepAssembler
 
 QUIET_S = 2.0  # without a step that could be read: a call into the driver may block from now on
 _WAIT_S = 0.5  # for an answer, which takes microseconds from a driver that answers at all
@@ -77,7 +77,7 @@ class DeviceWatch:
         error: why the device cannot go on, `NO_ANSWER` if the driver does not come back, "" otherwise.
     """
 
-    def __init__(self, clock: Clock, replay: Replay) -> None:
+    def __init__(self, clock: Clock, replay: StepAssembler) -> None:
         self._clock = clock
         self._replay = replay
         self._aside = Aside(clock.read_aside)

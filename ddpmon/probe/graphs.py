@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ddpmon.probe.clock import CpuClock
-from ddpmon.probe.replay import Replay
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.step_assembler import StepAssembler
 
 _ALONE_S = 10.0  # replays that go on for so long without a mark are not parts of a step, whose marks lie around them
 
 
-def hook_graphs(recorder: Recorder) -> list[Callable[[], None]]:
+def hook_graphs(recorder: EventLog) -> list[Callable[[], None]]:
     """Note when `torch.cuda.CUDAGraph.replay` is called last; returns what undoes it. Nothing on a host's clock."""
     if recorder.clock.name == CpuClock.name:
         return []
@@ -39,7 +39,7 @@ def hook_graphs(recorder: Recorder) -> list[Callable[[], None]]:
 class GraphWatch:
     """Tells whether the steps of this rank are in a CUDA graph."""
 
-    def __init__(self, recorder: Recorder, replay: Replay) -> None:
+    def __init__(self, recorder: EventLog, replay: StepAssembler) -> None:
         self._recorder = recorder
         self._replay = replay
         self._marked_ns = self._first_ns = 0  # the last mark, and the first replay seen after it

@@ -1,4 +1,4 @@
-"""Hooks on the DDP module, the optimizer and the DataLoader: they leave marks with the Recorder, and nothing else."""
+"""Hooks on the DDP module, the optimizer and the DataLoader: they leave marks with the EventLog, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ddpmon.probe.step import Recorder
-from ddpmon.probe.trigger import Trigger
+from ddpmon.probe.backward_detector import BackwardDetector
+from ddpmon.probe.event_log import EventLog
 
 Undo = Callable[[], None]
 
 
-def hook_module(recorder: Recorder, module: torch.nn.Module, ddp: DistributedDataParallel) -> list[Undo]:
+def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: DistributedDataParallel) -> list[Undo]:
     """Time the forward of `module` (the DDP module, or its compiled wrapper) and the backwards that follow."""
-    trigger = Trigger(recorder, module, ddp)
+    trigger = BackwardDetector(recorder, module, ddp)
     if module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
         return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
@@ -29,7 +29,7 @@ def hook_module(recorder: Recorder, module: torch.nn.Module, ddp: DistributedDat
     return [trigger.stop, *(handle.remove for handle in handles)]
 
 
-def _wrap_forward(recorder: Recorder, ddp: DistributedDataParallel, trigger: Trigger) -> Undo:
+def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: BackwardDetector) -> Undo:
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward
@@ -77,9 +77,9 @@ class ForwardHooks:
 
     def __init__(
         self,
-        recorder: Recorder | None = None,
+        recorder: EventLog | None = None,
         ddp: DistributedDataParallel | None = None,
-        trigger: Trigger | None = None,
+        trigger: BackwardDetector | None = None,
     ) -> None:
         self._recorder = recorder
         self._ddp = ddp
@@ -107,7 +107,7 @@ class ForwardHooks:
         return ForwardHooks, ()
 
 
-def hook_optimizer(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> list[Undo]:
+def hook_optimizer(recorder: EventLog, optimizer: torch.optim.Optimizer | None) -> list[Undo]:
     """Time `optimizer.step`, of every optimizer where none is given; a step inside a step counts once."""
     timer = _OptimizerTimer(recorder)
     if optimizer is not None:
@@ -129,7 +129,7 @@ class _OptimizerTimer:
 
     __slots__ = ("_mark", "_put", "_recorder", "busy", "silent")
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventLog) -> None:
         self.silent = False
         self.busy = False
         self._recorder = recorder
@@ -165,7 +165,7 @@ class _OptimizerTimer:
         self.busy = False
 
 
-def hook_loader(recorder: Recorder) -> list[Undo]:
+def hook_loader(recorder: EventLog) -> list[Undo]:
     """Time `__next__` of every DataLoader iterator on the training thread."""
     original = _BaseDataLoaderIter.__next__
 
@@ -191,7 +191,7 @@ def hook_loader(recorder: Recorder) -> list[Undo]:
     return [undo]
 
 
-def _load_begins(recorder: Recorder) -> int:
+def _load_begins(recorder: EventLog) -> int:
     began = perf_counter_ns()
     try:
         recorder.log.append(("load", began, None if recorder.last_step >= 0 else recorder.clock.mark()))
@@ -202,7 +202,7 @@ def _load_begins(recorder: Recorder) -> int:
     return began
 
 
-def _load_ends(recorder: Recorder, began: int, iterator: Any, ended: bool) -> None:
+def _load_ends(recorder: EventLog, began: int, iterator: Any, ended: bool) -> None:
     now = perf_counter_ns()
     try:
         loader = (getattr(iterator, "_num_workers", 0), getattr(iterator, "_num_yielded", 0), ended)

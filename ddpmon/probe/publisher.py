@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from time import monotonic
 
-from ddpmon.probe.draft import Draft
 from ddpmon.probe.failure import unheard_s
+from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.uplink import Uplink, say
 from ddpmon.store.base import StoreUnavailable
 
@@ -31,7 +31,7 @@ class Publisher(threading.Thread):
         leaving: set when the process ends: nothing is waited for any longer.
     """
 
-    def __init__(self, draft: Draft, uplink: Uplink) -> None:
+    def __init__(self, draft: FrameBuilder, uplink: Uplink) -> None:
         super().__init__(name=PUBLISHER, daemon=True)
         self._draft = draft
         self._uplink = uplink

@@ -17,9 +17,9 @@ import torch
 from ddpmon.parts import Flight, Stack, Stall, wire_text
 from ddpmon.probe import stacks
 from ddpmon.probe.device import DeviceWatch
+from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.stacks import FlightRecorder
-from ddpmon.probe.step import Recorder
 from ddpmon.sensors.reading import read_file, read_table
 
 _BURST, _BURST_EVERY_S = 10, 0.01  # positions a turn
@@ -155,7 +155,7 @@ class Watchdog:
         notes: takes a sentence if something could not be captured, once each.
     """
 
-    def __init__(self, recorder: Recorder, notes: list[str], device: DeviceWatch, graphs: GraphWatch) -> None:
+    def __init__(self, recorder: EventLog, notes: list[str], device: DeviceWatch, graphs: GraphWatch) -> None:
         self.notes = notes
         self._recorder = recorder
         self._device = device

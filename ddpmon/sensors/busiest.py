@@ -7,7 +7,7 @@ from time import monotonic, thread_time
 
 from ddpmon.machine import HostProcess
 from ddpmon.parts import wire_text
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.reading import NotYet, read_file
 
 _EVERY_S = 2.0

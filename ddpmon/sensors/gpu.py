@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ddpmon.machine import GpuFigures
 from ddpmon.sensors.gpu_board import SLOW_READS, Board
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.nvml import Nvml, Unread, XidWatch
 
 _MOST = 64

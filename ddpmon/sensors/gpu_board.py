@@ -9,7 +9,7 @@ from typing import Any
 
 from ddpmon.machine import CLOCK_REASONS, GpuFigures
 from ddpmon.sensors.gpu_processes import GpuProcesses
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.nvml import INVALID_ARGUMENT, LOST, NOT_SUPPORTED, Nvml, Unread
 from ddpmon.sensors.reading import Since
 

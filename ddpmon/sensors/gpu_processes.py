@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ddpmon.machine import GpuProcess
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.nvml import LOST, NOT_FOUND, Nvml, Unread
 
 Kind = Literal["compute", "graphics", "mps"]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from time import monotonic, thread_time
 
 from ddpmon.machine import TakenPort
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.reading import read_file
 
 _LOOK_EVERY_S, _LONGEST_S = 10.0, 300.0

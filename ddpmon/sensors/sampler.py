@@ -17,7 +17,7 @@ from ddpmon.sensors.busiest import BusiestProcesses, only_ours
 from ddpmon.sensors.disks import FolderSensor
 from ddpmon.sensors.gpu import GpuSensor, bounded
 from ddpmon.sensors.host import HostSensor
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.ports import PortSensor
 from ddpmon.sensors.reading import Readings, reason
 

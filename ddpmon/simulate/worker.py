@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from ddpmon.schema import encode
-from ddpmon.simulate.frames import Frames
 from ddpmon.simulate.opening import name_run, open_store
 from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
 from ddpmon.store.connect import Target

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.table.columns import COLUMNS, NODE, Array, Column, numbers
-from ddpmon.table.lines import Heading, Lines, TableError, listed, read_heading, split_line
+from ddpmon.table.csv_lines import Heading, Lines, TableError, listed, read_heading, split_line
+from ddpmon.table.fields import COLUMNS, NODE, Array, Column, numbers
 
 NAMED = 5
 _CELL = 40

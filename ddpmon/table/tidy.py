@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.run.rings import believable
-from ddpmon.table.columns import COLUMNS, Array
-from ddpmon.table.lines import TableError, listed
+from ddpmon.table.csv_lines import TableError, listed
+from ddpmon.table.fields import COLUMNS, Array
 from ddpmon.table.read import Table
 
 _DISAGREE = 0.05

@@ -11,12 +11,12 @@ import numpy as np
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.sustained import ENOUGH, WARM_UP, WINDOW
 from ddpmon.run.rings import capacity_for
-from ddpmon.table.columns import Array
+from ddpmon.table.fields import Array
 from ddpmon.table.history import History
-from ddpmon.table.marks import read_marks, steps_of_marks
 from ddpmon.table.read import read_table
 from ddpmon.table.replay import STEPS_A_TICK, replay, tick_of
 from ddpmon.table.tidy import Records, ranks_listed, tidy
+from ddpmon.table.trace_marks import read_marks, steps_of_marks
 
 _NAMED = 3
 

@@ -17,7 +17,6 @@ from textual.timer import Timer
 
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.look import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import View
@@ -25,6 +24,7 @@ from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
+from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.widgets.rows import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ddpmon.format import age, count
 from ddpmon.snapshot import Link, Snapshot
-from ddpmon.tui.look import Look
+from ddpmon.tui.theme import Look
 
 NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, taken_monotonic=0.0)
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.checkup.facts import Facts, Interface
-from ddpmon.checkup.host import RENDEZVOUS, STORE
+from ddpmon.checkup.host_checks import RENDEZVOUS, STORE
 from ddpmon.checkup.report import as_lines, as_object, examine, worst
 from ddpmon.diagnose.contention.cpu import count, mask_of
 from ddpmon.format import json_line

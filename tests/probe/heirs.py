@@ -13,9 +13,9 @@ import time
 
 import torch
 
-from ddpmon.probe import machine as probe_machine
+from ddpmon.probe import host_sampler as probe_machine
+from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.machine import Machine
 from ddpmon.store.discovery import Turn
 
 

@@ -29,7 +29,7 @@ from ddpmon.probe import publisher
 from ddpmon.probe.assembly import Assembly
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.record import StepRecord
-from ddpmon.probe.replay import MAX_SPANS
+from ddpmon.probe.step_assembler import MAX_SPANS
 from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import discover
 from tests.probe.probe_stage import STEPS, WIDTH, batch, note, perform, scene, toy, train, watched

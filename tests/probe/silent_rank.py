@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from ddpmon.parts import Stall
-from ddpmon.probe import clock, device, draft, graphs, replay, step, watchdog
+from ddpmon.probe import clock, device, event_log, frame_builder, graphs, step_assembler, watchdog
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
-from ddpmon.probe.draft import Draft
+from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.schema import RankFrame
 from tests.probe.stand_in_cuda import Device, stand_in, stand_in_driver
@@ -26,9 +26,9 @@ class Hours:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for module in (watchdog, draft, device):
+        for module in (watchdog, frame_builder, device):
             patch.setattr(module, "monotonic", lambda: self.now)
-        for each in (clock, draft, graphs, replay, step):
+        for each in (clock, frame_builder, graphs, step_assembler, event_log):
             patch.setattr(each, "perf_counter_ns", lambda: int(self.now * 1e9))
         patch.setattr(device, "_WAIT_S", 60.0)  # a busy machine may be late to run the thread that asks
         patch.setattr(CpuClock, "mark", staticmethod(lambda: int(self.now * 1e9)))
@@ -54,7 +54,7 @@ class Rank:
         self.clock: Clock = CpuClock() if on_cpu else CudaClock(torch.device("cuda", 0))
         self.log = recorder_of(self.clock, on_cpu=on_cpu)
         self.undo = hook_graphs(self.log)
-        self.draft: Draft = draft_of(self.log)
+        self.draft: FrameBuilder = draft_of(self.log)
         self.steps = 0
         self.train(WARM)
 
@@ -85,6 +85,6 @@ class Rank:
         return found
 
     def replay(self) -> Any:
-        """Replay a CUDA graph."""
+        """StepAssembler a CUDA graph."""
         graph: Any = torch.cuda.CUDAGraph()
         return graph.replay()

@@ -14,7 +14,7 @@ import torch
 from ddpmon.probe.clock import CudaClock
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import resolve
-from ddpmon.probe.replay import Replay
+from ddpmon.probe.step_assembler import StepAssembler
 from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
 from tests.probe.test_device_marks import SAMPLES, CountingClock, recorder_of, take_step
 
@@ -22,7 +22,7 @@ from tests.probe.test_device_marks import SAMPLES, CountingClock, recorder_of, t
 def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     device, clock = stand_in(monkeypatch), CountingClock()
     log = recorder_of(clock, on_cpu=False)
-    replay = Replay(log)
+    replay = StepAssembler(log)
     take_step(log, 0)
     for count in (3.0, 5.0):
         log.logged(on_device(0.5), on_device(count))

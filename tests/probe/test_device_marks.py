@@ -17,13 +17,13 @@ from ddpmon.probe import collectives
 from ddpmon.probe.buckets import ReducerLog
 from ddpmon.probe.clock import Clock
 from ddpmon.probe.collectives import hook_collectives
-from ddpmon.probe.draft import Draft
+from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.frame_builder import FrameBuilder
+from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import resolve
-from ddpmon.probe.replay import MAX_SPANS, Replay
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.step_assembler import MAX_SPANS, StepAssembler
 from ddpmon.schema import HOST_COLUMNS
 
 SAMPLES = 11  # the place of the column in `schema.STEP_COLUMNS`
@@ -75,14 +75,14 @@ class CountingClock:
         self.out -= len(marks)
 
 
-def recorder_of(clock: Clock, *, on_cpu: bool = True) -> Recorder:
+def recorder_of(clock: Clock, *, on_cpu: bool = True) -> EventLog:
     def fail(error: Exception) -> None:
         raise error
 
-    return Recorder(clock, LossReader(on_cpu=on_cpu), fail)
+    return EventLog(clock, LossReader(on_cpu=on_cpu), fail)
 
 
-def take_step(log: Recorder, number: int, within: Callable[[Recorder], None] = lambda _log: None) -> None:
+def take_step(log: EventLog, number: int, within: Callable[[EventLog], None] = lambda _log: None) -> None:
     """One step as the hooks leave it, with something in the middle."""
     log.put("load", 0, log.clock.mark() if number == 0 else None)
     log.put("loaded", 1, 1, None)
@@ -96,7 +96,7 @@ def take_step(log: Recorder, number: int, within: Callable[[Recorder], None] = l
     log.mark_as("optimized")
 
 
-def read(replay: Replay, clock: Clock) -> list[tuple[float, ...]]:
+def read(replay: StepAssembler, clock: Clock) -> list[tuple[float, ...]]:
     """Make rows of what there is, as the publisher does."""
     replay.drain()
     rows = []
@@ -107,18 +107,18 @@ def read(replay: Replay, clock: Clock) -> list[tuple[float, ...]]:
     return rows
 
 
-def collective(log: Recorder) -> None:
+def collective(log: EventLog) -> None:
     log.mark_as("barrier")
     log.put("barriered", log.clock.mark(), 1)
 
 
-def asynchronous(log: Recorder) -> None:
+def asynchronous(log: EventLog) -> None:
     for _ in range(20):
         log.mark_as("barrier")
         log.put("barriered", log.clock.mark(), 0)
 
 
-def evaluating(log: Recorder) -> None:
+def evaluating(log: EventLog) -> None:
     log.pause("eval")
     collective(log)
     log.mark_as("optimizer")
@@ -126,14 +126,14 @@ def evaluating(log: Recorder) -> None:
     log.resume()
 
 
-def accumulating(log: Recorder) -> None:
+def accumulating(log: EventLog) -> None:
     for _ in range(3):
         log.mark_as("forwarded")
         log.mark_as("computed")
         log.mark_as("forward")
 
 
-def abandoned(log: Recorder) -> None:
+def abandoned(log: EventLog) -> None:
     """A forward without a backward, an optimizer's step that raised, a collective that did."""
     log.mark_as("forwarded")
     log.mark_as("forward")
@@ -141,11 +141,11 @@ def abandoned(log: Recorder) -> None:
     log.mark_as("barrier")
 
 
-def with_buckets(log: Recorder) -> None:
+def with_buckets(log: EventLog) -> None:
     log.put("bucket", [0, 8, log.clock.mark(), log.clock.mark()])
 
 
-def unreadable(log: Recorder) -> None:
+def unreadable(log: EventLog) -> None:
     if log.last_step % 3 == 0:
         log.put("forward")
 
@@ -153,10 +153,10 @@ def unreadable(log: Recorder) -> None:
 @pytest.mark.parametrize(
     "within", [collective, asynchronous, evaluating, accumulating, abandoned, with_buckets, unreadable]
 )
-def test_every_mark_goes_back_to_its_clock_once_and_not_too_early(within: Callable[[Recorder], None]) -> None:
+def test_every_mark_goes_back_to_its_clock_once_and_not_too_early(within: Callable[[EventLog], None]) -> None:
     clock = CountingClock()
     log = recorder_of(clock)
-    replay, out = Replay(log), []
+    replay, out = StepAssembler(log), []
     for number in range(60):
         take_step(log, number, within)
         read(replay, clock)
@@ -165,17 +165,17 @@ def test_every_mark_goes_back_to_its_clock_once_and_not_too_early(within: Callab
     assert max(out[30:]) == max(out[10:30]), "no more are out than a few steps hold"
 
 
-def draft_of(log: Recorder) -> Draft:
+def draft_of(log: EventLog) -> FrameBuilder:
     me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cpu"), None, "gloo")
     ddp: Any = SimpleNamespace(parameters=list)
     reducer_log = ReducerLog(ddp, lambda _ms: None, on_cpu=False)
-    return Draft(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run")
+    return FrameBuilder(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run")
 
 
 @pytest.mark.parametrize(
     "within", [collective, asynchronous, evaluating, accumulating, abandoned, with_buckets, unreadable]
 )
-def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: Callable[[Recorder], None]) -> None:
+def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: Callable[[EventLog], None]) -> None:
     clock = CountingClock()
     log = recorder_of(clock)
     draft = draft_of(log)
@@ -191,7 +191,7 @@ def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: 
 def test_marks_of_steps_that_nobody_reads_in_time_go_back_too() -> None:
     clock = CountingClock()
     log = recorder_of(clock)
-    replay = Replay(log)
+    replay = StepAssembler(log)
     for number in range(6000):
         take_step(log, number)
         replay.drain()
@@ -203,7 +203,7 @@ def test_marks_of_steps_that_nobody_reads_in_time_go_back_too() -> None:
     assert clock.out == before
 
 
-def wrapped(patch: pytest.MonkeyPatch, log: Recorder, *names: str, does: Callable[..., None] = lambda *_: None) -> None:
+def wrapped(patch: pytest.MonkeyPatch, log: EventLog, *names: str, does: Callable[..., None] = lambda *_: None) -> None:
     """Collectives that only do this, hooked; asynchronous ones return something to wait for."""
 
     def collective(*words: Any, async_op: bool = False) -> object:
@@ -270,12 +270,12 @@ def many_collectives(patch: pytest.MonkeyPatch, clock: PassingClock, *, longest:
     log = recorder_of(clock)
     wrapped(patch, log, "all_gather", does=take)
 
-    def normalise(_log: Recorder) -> None:
+    def normalise(_log: EventLog) -> None:
         gather: Callable[..., object] = dist.all_gather
         for number in range(96):
             gather([], longest if number == 50 else 1)
 
-    replay = Replay(log)
+    replay = StepAssembler(log)
     for number in range(40):
         take_step(log, number, normalise if inside else lambda _log: None)
         if not inside:
@@ -307,7 +307,7 @@ def test_one_long_collective_among_many_that_are_not_marked_is_not_longer_than_i
 def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:
     clock = CountingClock()
     log = recorder_of(clock)
-    replay = Replay(log)
+    replay = StepAssembler(log)
     for _ in range(7 * MAX_SPANS):
         collective(log)
     replay.drain()
@@ -321,9 +321,9 @@ def test_a_step_without_end_keeps_a_bounded_number_of_marks() -> None:
 def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
     clock = CountingClock()
     log = recorder_of(clock)
-    replay = Replay(log)
+    replay = StepAssembler(log)
 
-    def unreadable_with_buckets(log: Recorder) -> None:
+    def unreadable_with_buckets(log: EventLog) -> None:
         log.put("forward")
         for _ in range(MAX_SPANS):
             with_buckets(log)

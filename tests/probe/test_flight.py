@@ -57,7 +57,7 @@ def test_no_value_in_a_dump_is_trusted(key: str, bad: Any) -> None:
     summarise({"entries": [entry(1, "started") | {key: bad}], "pg_status": {"0": bad, "x": {key: bad}}})
 
 
-class Recorder:
+class EventLog:
     """Torch's recorder, as one process group fills it; notes whether its entries were asked for."""
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    recorder = Recorder()
+def recorder(monkeypatch: pytest.MonkeyPatch) -> EventLog:
+    recorder = EventLog()
     stand_in = SimpleNamespace(_dump_fr_trace=recorder.dump)
     monkeypatch.setattr(torch._C, "_distributed_c10d", stand_in)
     return recorder
 
 
-def test_the_entries_are_read_once_a_stall(recorder: Recorder) -> None:
+def test_the_entries_are_read_once_a_stall(recorder: EventLog) -> None:
     flights = FlightRecorder()
     found = [flights.look() for _ in range(4)]
     assert found == [[Flight("0 (default_pg)", 8, 7, "nccl:all_reduce [4, 2]")]] * 4
@@ -90,7 +90,7 @@ def test_the_entries_are_read_once_a_stall(recorder: Recorder) -> None:
     assert recorder.asked[-2:] == [False, True], "another stall"
 
 
-def test_entries_are_read_again_once_collectives_that_went_on_have_come_to_rest(recorder: Recorder) -> None:
+def test_entries_are_read_again_once_collectives_that_went_on_have_come_to_rest(recorder: EventLog) -> None:
     flights = FlightRecorder()
     flights.look()
     recorder.asked.clear()
@@ -102,7 +102,7 @@ def test_entries_are_read_again_once_collectives_that_went_on_have_come_to_rest(
     assert (flight.last_enqueued, recorder.asked[-1]) == (11, True)
 
 
-def test_a_recorder_without_counters_is_read_as_ever(recorder: Recorder) -> None:
+def test_a_recorder_without_counters_is_read_as_ever(recorder: EventLog) -> None:
     flights, recorder.status_is_told = FlightRecorder(), False
     for entered in (8, 9):
         recorder.entered = entered

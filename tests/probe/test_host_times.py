@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import HostTimes, StepRow, resolve
-from ddpmon.probe.replay import Replay
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.rings import Rings
 from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame, decode, encode
 from tests.made_frames import rank_frame
@@ -53,8 +53,8 @@ class Rank:
 
     def __init__(self) -> None:
         self.clock = DeviceClock()
-        self.recorder = Recorder(self.clock, LossReader(on_cpu=True), fail)
-        self.replay, self.times = Replay(self.recorder), HostTimes(self.clock)
+        self.recorder = EventLog(self.clock, LossReader(on_cpu=True), fail)
+        self.replay, self.times = StepAssembler(self.recorder), HostTimes(self.clock)
         self.step = 0
 
     def take(self, host: float, device: float, wait: float, stands_for: int = 0) -> None:
@@ -135,8 +135,8 @@ def test_no_time_is_negative_where_device_and_host_disagree() -> None:
 
 
 def test_a_host_clock_has_no_columns_of_the_host() -> None:
-    recorder = Recorder(CpuClock(), LossReader(on_cpu=True), fail)
-    replay = Replay(recorder)
+    recorder = EventLog(CpuClock(), LossReader(on_cpu=True), fail)
+    replay = StepAssembler(recorder)
     for kind, at in (("forward", 1), ("forwarded", 3), ("ready", 6)):
         recorder.put(kind, at * MS)
     recorder.put("synced", 7 * MS, 0)

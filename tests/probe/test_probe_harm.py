@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.probe.replay import MAX_SPANS
+from ddpmon.probe.step_assembler import MAX_SPANS
 from ddpmon.store.tcp import FIRST_PORT, bind
 from tests.probe.probe_ranks import STEPS, Played, launched, play
 

@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed import distributed_c10d
 
+from ddpmon.probe.host_sampler import HEIRS_WAIT_S, Machine
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.machine import HEIRS_WAIT_S, Machine
 from ddpmon.schema import NodeFrame, decode
 from ddpmon.store.base import node_key
 from tests.probe.probe_ranks import PATIENCE_S, Reader, Seen, grouped, private_runs, wait_for_end

@@ -6,23 +6,23 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.event_log import MAX_EVENTS, EventLog
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import StepRow, resolve
-from ddpmon.probe.replay import MAX_PENDING, Replay
-from ddpmon.probe.step import MAX_EVENTS, Recorder
+from ddpmon.probe.step_assembler import MAX_PENDING, StepAssembler
 
 MS = 1_000_000
 EVENTS = ("forward", "forwarded", "ready", "synced", "log")
 
 
-def recorder() -> Recorder:
+def recorder() -> EventLog:
     def fail(error: Exception) -> None:
         raise error
 
-    return Recorder(CpuClock(), LossReader(on_cpu=True), fail)
+    return EventLog(CpuClock(), LossReader(on_cpu=True), fail)
 
 
-def take(recorder: Recorder, steps: range) -> None:
+def take(recorder: EventLog, steps: range) -> None:
     """Steps of 10 ms: 2 ms of forward, 3 ms of backward, 1 ms of waiting."""
     for step in steps:
         at = 10 * MS * step
@@ -33,13 +33,13 @@ def take(recorder: Recorder, steps: range) -> None:
         recorder.put("log", float(step), 1)
 
 
-def rows(replay: Replay) -> list[StepRow]:
+def rows(replay: StepAssembler) -> list[StepRow]:
     return [resolve(replay.finished.popleft(), CpuClock(), 0.0) for _ in range(len(replay.finished))]
 
 
 def test_events_lost_are_steps_dropped_and_no_step_is_wrong() -> None:
     log = recorder()
-    replay, steps = Replay(log), 2 * MAX_EVENTS // len(EVENTS)
+    replay, steps = StepAssembler(log), 2 * MAX_EVENTS // len(EVENTS)
     take(log, range(10))
     replay.drain()
     take(log, range(10, steps))
@@ -58,7 +58,7 @@ def test_events_lost_are_steps_dropped_and_no_step_is_wrong() -> None:
 
 def test_a_phase_whose_end_was_lost_is_not_for_ever() -> None:
     log = recorder()
-    replay = Replay(log)
+    replay = StepAssembler(log)
     log.pause("eval")
     replay.drain()
     assert replay.phase == "eval"
@@ -75,7 +75,7 @@ def test_a_phase_whose_end_was_lost_is_not_for_ever() -> None:
 
 def test_a_step_of_the_optimizers_that_raised_in_its_closure_is_not_for_ever() -> None:
     log = recorder()
-    replay = Replay(log)
+    replay = StepAssembler(log)
     log.put("optimizer", 1 * MS)
     take(log, range(1))  # the closure; what it raised was caught
     for step in range(1, 4):
@@ -90,7 +90,7 @@ def test_a_step_of_the_optimizers_that_raised_in_its_closure_is_not_for_ever() -
 
 def test_an_event_that_cannot_be_read_costs_its_step_alone() -> None:
     log = recorder()
-    replay = Replay(log)
+    replay = StepAssembler(log)
     take(log, range(3))
     log.put("forward")
     take(log, range(3, 6))
@@ -101,7 +101,7 @@ def test_an_event_that_cannot_be_read_costs_its_step_alone() -> None:
 
 def test_nothing_of_a_lost_step_is_kept_for_a_clock_that_takes_no_marks_back() -> None:
     log = recorder()
-    replay = Replay(log)
+    replay = StepAssembler(log)
     log.put("forward")
     log.put("bucket", [0, 8, 1 * MS, 2 * MS])
     take(log, range(3))

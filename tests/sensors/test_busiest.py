@@ -13,7 +13,7 @@ import pytest
 
 from ddpmon.machine import HostFigures, HostProcess
 from ddpmon.sensors.busiest import BusiestProcesses
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.reading import NotYet
 from tests.sensors.others import SPIN, cpu_seconds, program, running, until
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ddpmon.sensors.disks import FolderSensor
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 from ddpmon.sensors.ports import PortSensor
 from tests.sensors.others import program, running, until
 

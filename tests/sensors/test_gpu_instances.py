@@ -12,7 +12,7 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.report.build import build_nodes, build_ranks
-from ddpmon.report.hosts import gpu_states
+from ddpmon.report.host_gpus import gpu_states
 from ddpmon.run.model import Run
 from tests.fake_nvml.scenario import SimulatedDevice, SimulatedProcess
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ddpmon.machine import Process
-from ddpmon.sensors.identity import Identities
+from ddpmon.sensors.identities import Identities
 
 WAITING = "import sys; sys.stdin.read()"
 HOME = {**os.environ, "PYTHONHOME": sys.base_prefix}  # found by its own name, which a process may change

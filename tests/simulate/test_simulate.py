@@ -15,10 +15,10 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, decode, encode
-from ddpmon.simulate.frames import Frames
-from ddpmon.simulate.host import run_info
 from ddpmon.simulate.plan import Plan, PlanError
+from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
+from ddpmon.simulate.simulated_host import run_info
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks

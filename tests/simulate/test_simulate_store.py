@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.commands.look import look_once
+from ddpmon.commands.read_once import look_once
 from ddpmon.schema import RunInfo, decode
 from ddpmon.store.base import RUNS_KEY, StoreUnavailable, rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from device_job import Job, Trace, simulate
 
-from ddpmon.table.marks import MARKS
+from ddpmon.table.trace_marks import MARKS
 
 Edit = Callable[[int, int, str, float, float], tuple[float, float]]
 

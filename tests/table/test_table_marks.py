@@ -10,7 +10,7 @@ import pytest
 from device_job import Fault, Job, Trace
 
 from ddpmon.diagnose.finding import Finding, at_or_above
-from ddpmon.table.lines import TableError
+from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
 from tests.table.marks import Edit, rows_of, trace_of
 

@@ -12,7 +12,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import Run
-from ddpmon.table.lines import TableError
+from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict
 from tests.table.tables import judged, rows_of, slow, text_of
 

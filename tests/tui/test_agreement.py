@@ -12,10 +12,10 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
 from ddpmon.report.build import build_nodes, build_ranks
+from ddpmon.report.host_gpus import gpu_states
 from ddpmon.report.host_summary import summarise_host
-from ddpmon.report.hosts import gpu_states
 from ddpmon.run.model import Run
-from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.picture import Picture
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot

@@ -18,15 +18,15 @@ from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
-from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
-from ddpmon.tui.look import make_look
 from ddpmon.tui.picture import NOTHING_YET, Picture
+from ddpmon.tui.theme import make_look
 from tests.tui.made_runs import NOTES, Made, snapshot
 
 LOOKS = {

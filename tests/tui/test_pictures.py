@@ -20,8 +20,8 @@ from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.layout import fold, plan
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.look import LEVELS
 from ddpmon.tui.picture import NOTHING_YET, Picture, notice
+from ddpmon.tui.theme import LEVELS
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 

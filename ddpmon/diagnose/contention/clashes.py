@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention.cpu import Strangers, cpu_symptoms
-from ddpmon.diagnose.contention.gpus import boards, sharing
-from ddpmon.diagnose.contention.host import Host, View, look
+from ddpmon.diagnose.contention.gpu_health import boards, sharing
+from ddpmon.diagnose.contention.host_state import Host, View, look
 from ddpmon.diagnose.contention.lifetimes import Clash, Lifetimes
 from ddpmon.diagnose.contention.memory import memory
 from ddpmon.diagnose.contention.metrics import Figures, Leak, Leaks, free_memory

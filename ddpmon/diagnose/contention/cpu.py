@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom, culprit
 from ddpmon.diagnose.wording import clean, cores, does, named, who
 from ddpmon.machine import Process

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.cases import over
-from ddpmon.diagnose.contention.host import Host
+from ddpmon.diagnose.contention.host_state import Host
 from ddpmon.diagnose.contention.symptom import LOOKS, Symptom
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName

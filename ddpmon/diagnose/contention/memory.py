@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.finding import Severity
 from ddpmon.diagnose.wording import named, who

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
 from ddpmon.lately import Lately

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from ddpmon.diagnose.contention.host import Host, View
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.wording import clean, on_host
 from ddpmon.format import size

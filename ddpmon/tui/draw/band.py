@@ -13,7 +13,7 @@ from ddpmon.snapshot import Floats, RankDetail
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.look import Look, ink
+from ddpmon.tui.theme import Look, ink
 
 LOWER = " ▁▂▃▄▅▆▇"
 MEDIAN = "▁─▔"  # the line low, in the middle or high in its cell

@@ -10,7 +10,7 @@ from rich.segment import Segment
 
 from ddpmon.schema import PHASES
 from ddpmon.tui.lines import Line
-from ddpmon.tui.look import Look, ink
+from ddpmon.tui.theme import Look, ink
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 NAMES = (PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"))

@@ -32,8 +32,8 @@ from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, left, spread, width_of, wrap
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 CPUS_MOST = 24  # cells of a list of CPUs
 MESSAGE_ROWS = 3

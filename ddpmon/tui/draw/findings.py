@@ -14,8 +14,8 @@ from ddpmon.report.verdicts import calm_sentence, headline, is_judged, standing
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, spread, width_of, wrap
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 INDENT = "     "
 BLOCK_ROWS = 16

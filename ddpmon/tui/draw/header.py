@@ -10,8 +10,8 @@ from ddpmon.format import age, clock, count, figure, known, plural
 from ddpmon.report.verdicts import calm_sentence, headline, is_broken, is_even, standing
 from ddpmon.snapshot import Coverage, JobView, RunView, Snapshot
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture, notice
+from ddpmon.tui.theme import Look
 
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
 TITLES = {

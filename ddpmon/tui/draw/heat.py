@@ -19,8 +19,8 @@ from ddpmon.tui.draw.layout import fold
 from ddpmon.tui.draw.order import matching
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit, fit_all
-from ddpmon.tui.look import LEVELS, Look, ink
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import LEVELS, Look, ink
 
 LABEL = 5
 MISSING = 255

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from ddpmon.tui.lines import Line, fit, wrap
-from ddpmon.tui.look import Look
+from ddpmon.tui.theme import Look
 
 WHY = (
     "In DDP all ranks finish a step together: whoever is done early waits for the last one.",

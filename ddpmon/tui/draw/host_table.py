@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from rich.segment import Segment
 
 from ddpmon.format import age, amount, figure
+from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, rank_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
-from ddpmon.report.hosts import GpuState, gpu_remarks, gpu_states, rank_span
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
-from ddpmon.tui.draw.gpus import gpu_glyph, share_of
+from ddpmon.tui.draw.gpu_table import gpu_glyph, share_of
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import STRONG, USUAL, meter, title
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, width_of
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 ORDERS = {"worst": "the worst first", "node": "in node order"}
 BAR_LEAST, WITH_NUMBER, WITH_POWER, CELL_MOST = 2, 9, 14, 24

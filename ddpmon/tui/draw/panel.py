@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.tui.lines import Line, clip, fit, width_of, wrap
-from ddpmon.tui.look import Look, ink
+from ddpmon.tui.theme import Look, ink
 
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
 HEAVY, HALF, LIGHT = "━", "╸", "─"

@@ -14,8 +14,8 @@ from ddpmon.format import count, figure, known, tick
 from ddpmon.snapshot import Floats, Series
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 Dots = NDArray[np.bool_]
 _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.int64)

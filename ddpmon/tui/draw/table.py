@@ -18,8 +18,8 @@ from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for,
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit, fit_all, left
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ddpmon.tui.draw.header import header_line, notice_line
-from ddpmon.tui.draw.host import host_lines
+from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all

@@ -12,17 +12,17 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.wording import named
 from ddpmon.format import age, amount, figure, pct, plural
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
+from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
-from ddpmon.report.hosts import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Snapshot
-from ddpmon.tui.draw.gpus import gpu_lines
+from ddpmon.tui.draw.gpu_table import gpu_lines
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
-from ddpmon.tui.look import Look
 from ddpmon.tui.picture import Picture
+from ddpmon.tui.theme import Look
 
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ddpmon.diagnose.contention.host import Host, View, is_loaded
+from ddpmon.diagnose.contention.host_state import Host, View, is_loaded
 from ddpmon.diagnose.contention.symptom import LOOKS, Evidence, Symptom, culprit, labels
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.wording import clean, does, is_host_name, on_host, who

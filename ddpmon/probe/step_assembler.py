@@ -8,9 +8,9 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from ddpmon.probe.clock import CapturedMark
+from ddpmon.probe.event_log import Event, EventLog
 from ddpmon.probe.loss import number
 from ddpmon.probe.record import StepRecord, Taken
-from ddpmon.probe.step import Event, Recorder
 
 MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
 MAX_PENDING = 4096  # steps kept while their marks cannot be read
@@ -25,8 +25,8 @@ _NESTING_PHASES = ("input", "forward", "backward", "optimizer")
 T = TypeVar("T")
 
 
-class Replay:
-    """The state machine of a step, driven by a Recorder's events.
+class StepAssembler:
+    """The state machine of a step, driven by a EventLog's events.
 
     Attributes:
         finished: sealed records, oldest first; the reader pops them.
@@ -40,7 +40,7 @@ class Replay:
         unmarked_step: the last step with collectives that were not marked, -1 before the first.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventLog) -> None:
         self._log = recorder.log
         self._clock = recorder.clock
         self._host_clock = recorder.clock.name == "perf_counter"

@@ -13,19 +13,19 @@ from ddpmon.probe import frames
 from ddpmon.probe.buckets import ReducerLog
 from ddpmon.probe.clock import CpuClock, DeviceError
 from ddpmon.probe.device import QUIET_S, DeviceWatch
+from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.failure import Report
 from ddpmon.probe.graphs import GraphWatch
+from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
-from ddpmon.probe.machine import Machine
 from ddpmon.probe.record import HostTimes, StepRecord, resolve
-from ddpmon.probe.replay import Replay
-from ddpmon.probe.step import Recorder
+from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
 
 
-class Draft:
+class FrameBuilder:
     """Collects finished steps from `recorder` and writes this rank's frames.
 
     Attributes:
@@ -35,14 +35,14 @@ class Draft:
     def __init__(
         self,
         identity: Identity,
-        recorder: Recorder,
+        recorder: EventLog,
         reducer_log: ReducerLog,
         machine: Machine,
         run: Callable[[], str],
     ) -> None:
         self._me = identity
         self._recorder = recorder
-        self._replay = Replay(recorder)
+        self._replay = StepAssembler(recorder)
         self._host_times = HostTimes(recorder.clock)
         self.reducer_log = reducer_log
         self._machine = machine

@@ -1,4 +1,4 @@
-"""What the hooks on the training thread leave behind: events, which the publisher's thread makes steps of (Replay).
+"""The event log: what the hooks leave behind on the training thread, and what the publisher's thread makes steps of.
 
 A sync point is the moment the last gradient bucket of a synchronising backward has been reduced; step i runs from sync
 point i-1 to sync point i. Training has emptied the processor's caches before each hook, so that every object a hook
@@ -30,7 +30,7 @@ MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of st
 SAMPLED_FIRST, SAMPLED_EVERY = 3, 16  # steps; the latter a power of two
 UNSEEN = 2.0  # what a step costs the thread, over what its hooks see of that
 
-Event = tuple[Any, ...]  # its kind first; `Replay` knows them all
+Event = tuple[Any, ...]  # its kind first; `StepAssembler` knows them all
 
 queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback
 
@@ -83,7 +83,7 @@ def hook_collector(collections: Collections) -> Callable[[], None]:
     return undo
 
 
-class Recorder:
+class EventLog:
     """Takes events down.
 
     Attributes:

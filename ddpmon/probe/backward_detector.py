@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.probe.step import Recorder, queue_callback
+from ddpmon.probe.event_log import EventLog, queue_callback
 
 TRIAL = 10  # regular backwards in a row before the lasting hook takes over
 _MAX_DEPTH = 8
@@ -30,7 +30,7 @@ _this_node: Callable[[], Any] = torch._C._current_autograd_node
 _computes_all: Callable[[], bool] = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 
 
-class Trigger:
+class BackwardDetector:
     """Sees to it that every backward of one DDP module is marked once.
 
     A backward is regular if one forward went before it and if the autograd engine ran nothing else since the last
@@ -56,7 +56,7 @@ class Trigger:
         "witness",
     )
 
-    def __init__(self, recorder: Recorder, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
+    def __init__(self, recorder: EventLog, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
         self._recorder = recorder
         self._begin, self._ready = self.begin, recorder.gradients_ready
         self._queue = queue_callback

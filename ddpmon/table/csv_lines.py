@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpmon.table.columns import COLUMNS, NODE, Column, normal
+from ddpmon.table.fields import COLUMNS, NODE, Column, normal
 
 LONGEST = 1 << 16
 _BLOCK = 1 << 20

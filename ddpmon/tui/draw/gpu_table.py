@@ -11,11 +11,11 @@ from rich.style import Style
 from ddpmon.diagnose.finding import Finding, at_or_above
 from ddpmon.format import figure
 from ddpmon.machine import GpuFigures
-from ddpmon.report.hosts import GpuState, Level, Remark, gpu_remarks
+from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit
-from ddpmon.tui.look import Look
+from ddpmon.tui.theme import Look
 
 REMARK_LEAST, REMARK_MOST = 17, 30
 LEAD = 12  # glyph, index, ranks

@@ -12,8 +12,8 @@ from ddpmon.leads import UNKNOWN, Leads, StepTimes
 from ddpmon.run.medians import median
 from ddpmon.run.rings import believable
 from ddpmon.schema import HOST_COLUMNS
-from ddpmon.table.columns import STEP_AND_RANK, Array, Column
-from ddpmon.table.lines import Heading, Lines, TableError, need_columns, read_heading
+from ddpmon.table.csv_lines import Heading, Lines, TableError, need_columns, read_heading
+from ddpmon.table.fields import STEP_AND_RANK, Array, Column
 from ddpmon.table.read import Reader, Table
 from ddpmon.table.tidy import Records, check_numbers, nodes_of, ranks_listed, rare
 

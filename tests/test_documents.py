@@ -66,7 +66,8 @@ def defined_in(source: Path) -> set[str]:
 
 
 def rows_of_the_tour() -> list[re.Match[str]]:
-    return [*ROW.finditer((ROOT / "docs/tour.md").read_text())]
+    decided, _, _ = (ROOT / "docs/tour.md").read_text().partition("## Where do I add")
+    return [*ROW.finditer(decided)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)

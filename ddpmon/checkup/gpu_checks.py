@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from ddpmon.checkup.facts import Check, Facts, Level
 from ddpmon.diagnose.wording import named
 from ddpmon.machine import GpuFigures
+from ddpmon.run.limits import HELD_DOWN, gpu_faults, is_narrow
 
 _BUSY_PCT = 5.0
 _HELD_PART, _MUCH_PART = 0.02, 0.25  # of a GPU's memory; a bare context is some hundred MB
-_HOT = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 _CAPPED = 0.9
 _RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 _RECORDS_SINCE = (2, 8)  # releases up to about 2.7 keep 0 entries by default, 2.13 keeps 2,000
@@ -89,20 +89,15 @@ def _with(gpu: GpuFigures) -> str:
 
 
 def _health(gpu: GpuFigures) -> Check | None:
-    signs = {
-        "uncorrected ECC errors": gpu.ecc_uncorrected,
-        "remapped rows": gpu.remapped_rows,
-        "retired pages": gpu.retired_pages,
-    }
-    told = [f"{count} {name}" for name, count in signs.items() if count]
-    if not told:
+    faults = gpu_faults(gpu)
+    if not faults:
         return None
-    text = f"GPU {gpu.index} has {', '.join(told)}"
+    text = f"GPU {gpu.index} has {', '.join(f'{count} {name}' for name, count in faults.items())}"
     return Check("gpu health", "warning", text, f"have it reset or replaced; see nvidia-smi -q -i {gpu.index}")
 
 
 def _slow(gpu: GpuFigures) -> Check | None:
-    reasons = [reason for reason in gpu.clock_reasons or () if reason in _HOT]
+    reasons = [reason for reason in gpu.clock_reasons or () if reason in HELD_DOWN]
     if not reasons:
         return None
     hot = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
@@ -111,7 +106,7 @@ def _slow(gpu: GpuFigures) -> Check | None:
 
 
 def _link(gpu: GpuFigures) -> Check | None:
-    if not gpu.pcie_width or not gpu.pcie_width_max or gpu.pcie_width >= gpu.pcie_width_max:
+    if not is_narrow(gpu):
         return None
     text = f"GPU {gpu.index} uses x{gpu.pcie_width} of x{gpu.pcie_width_max} PCIe lanes"
     return Check("pcie", "warning", text, "reseat the GPU; some boards share lanes between slots")

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from ddpmon.checkup.facts import Check, Facts, Level
 from ddpmon.diagnose.contention.cpu import count, is_apart, mask_of
 from ddpmon.diagnose.wording import cores, named
-from ddpmon.run.limits import CPU_STALL_PCT
+from ddpmon.run.limits import CPU_STALL_PCT, SHM, is_low
 
 _GIB = 1 << 30
 _SMALL_SHM, _TIGHT_SHM_PART = 1 << 28, 0.1
-_TIGHT_DISK, _TIGHT_DISK_PART = 5 * _GIB, 0.03
 _TIGHT_MEMORY_PART = 0.1
 _HOG_PCT = 50.0
 _ROOM = 0.9  # of a CPU, that a rank needs to itself
@@ -128,9 +127,9 @@ def _disks(facts: Facts) -> Iterator[Check]:
     for disk in facts.figures.disks:
         if disk.total is None or disk.free is None:
             continue
-        if disk.path == "/dev/shm":
+        if disk.path == SHM:
             yield from _shm(disk.total, disk.free)
-        elif disk.free < min(_TIGHT_DISK, _TIGHT_DISK_PART * disk.total):
+        elif is_low(disk):
             text = (
                 f"{disk.path}: {disk.free / _GIB:.1f} of {disk.total / _GIB:.0f} GiB are free ({', '.join(disk.uses)})"
             )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.contention.gpu_health import POWER_CAP
 from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
@@ -16,6 +15,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
+from ddpmon.run.limits import POWER_CAP
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 

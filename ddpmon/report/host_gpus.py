@@ -8,7 +8,7 @@ from typing import Literal
 
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
-from ddpmon.run.limits import foreign_memory, is_at_work, is_crowded, is_hidden
+from ddpmon.run.limits import POWER_CAP, foreign_memory, is_at_work, is_crowded, is_hidden, is_narrow
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.snapshot import NodeView, Ranks
 
@@ -170,11 +170,11 @@ def _clocks(gpu: GpuFigures) -> Iterator[Remark]:
         yield "note", "spinning?"
     for reason in reasons:
         if reason not in (*SLOWED, "idle"):
-            yield "note", "power cap" if reason == "software power cap" else reason
+            yield "note", "power cap" if reason == POWER_CAP else reason
 
 
 def _links(gpu: GpuFigures) -> Iterator[Remark]:
-    if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
+    if is_narrow(gpu):
         yield "note", f"PCIe x{gpu.pcie_width} of {gpu.pcie_width_max}"
     if gpu.nvlinks_up is not None and gpu.nvlinks is not None and gpu.nvlinks_up < gpu.nvlinks:
         yield "note", f"NVLink {gpu.nvlinks_up} of {gpu.nvlinks}"

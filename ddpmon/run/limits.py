@@ -18,6 +18,8 @@ _MEMORY_PCT, _MEMORY_FULL_PCT, _IO_PCT = 10.0, 5.0, 20.0
 _LOW_SHARE, _LOW = 0.05, 10 << 30
 _SHM_SHARE, _SHM_LITTLE = 0.10, 1 << 30
 _ONLY_READ = re.compile(r"(?:training |train |validation |input )?data(?:[ -]?sets?)?", re.IGNORECASE)
+POWER_CAP = "software power cap"
+HELD_DOWN = frozenset({"hardware slowdown", "software thermal", "hardware thermal", "power brake"})  # clocks of a GPU
 SM_PCT = 1.0  # a process that uses less of a GPU is idle
 _HELD, _DRAWN = 64 << 20, 512 << 20  # a desktop draws a little on every GPU
 _CONTEXT, _UNKNOWN_USE, _UNKNOWN_SHARE = 1 << 30, 2 << 30, 0.05
@@ -50,6 +52,21 @@ def is_low(disk: Disk) -> bool:
 def is_only_read(disk: Disk) -> bool:
     """Whether the run has nothing there but its data, which may well fill a disk."""
     return bool(disk.uses) and all(_ONLY_READ.fullmatch(use.strip()) for use in disk.uses)
+
+
+def gpu_faults(gpu: GpuFigures) -> dict[str, int]:
+    """The counts by which a GPU says that its memory is broken, those above 0."""
+    counts = {
+        "uncorrected ECC errors": gpu.ecc_uncorrected,
+        "remapped rows": gpu.remapped_rows,
+        "retired pages": gpu.retired_pages,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def is_narrow(gpu: GpuFigures) -> bool:
+    """Whether a GPU uses fewer PCIe lanes than it could."""
+    return bool(gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max)
 
 
 def is_at_work(on: GpuProcess) -> bool:

@@ -11,12 +11,20 @@ from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.wording import clean, does, is_host_name, on_host, who
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process
-from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
+from ddpmon.run.limits import (
+    HELD_DOWN,
+    POWER_CAP,
+    SM_PCT,
+    foreign_memory,
+    gpu_faults,
+    is_at_work,
+    is_crowded,
+    is_hidden,
+    is_narrow,
+)
 
 _ITS_LOOKS = 8
 On = tuple[GpuFigures, GpuProcess]
-POWER_CAP = "software power cap"
-HELD_DOWN = frozenset({"hardware slowdown", "software thermal", "hardware thermal", "power brake"})
 _LOWERED = HELD_DOWN | {POWER_CAP}
 _LOW = 0.9
 _ENDS_A_PROCESS = frozenset({48, 64, 79, 94, 95, 119, 120})
@@ -277,14 +285,9 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Symptom]:
 
 def _counts(gpu: GpuFigures) -> tuple[Sequence[str], Evidence]:
     xids = ", ".join(str(xid) for xid in gpu.xids or ())
-    counts = {
-        "uncorrected ECC errors": gpu.ecc_uncorrected,
-        "remapped rows": gpu.remapped_rows,
-        "retired pages": gpu.retired_pages,
-    }
     said = [f"Xid {xids}"] if xids else []
-    said += [f"{count:,} {name}" for name, count in counts.items() if count]
-    evidence: Evidence = {name.replace(" ", "_").lower(): count for name, count in counts.items() if count}
+    said += [f"{count:,} {name}" for name, count in gpu_faults(gpu).items()]
+    evidence: Evidence = {name.replace(" ", "_").lower(): count for name, count in gpu_faults(gpu).items()}
     return said, {"xids": xids, **evidence} if xids else evidence
 
 
@@ -292,7 +295,7 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """A link narrower than it could be, or, under load for long, of a lower generation: at idle that saves power."""
     width, widest = gpu.pcie_width, gpu.pcie_width_max
     generation, best = gpu.pcie_generation, gpu.pcie_generation_max
-    if width and widest and width < widest and is_loaded(gpu, _AT_WORK_PCT):
+    if is_narrow(gpu) and is_loaded(gpu, _AT_WORK_PCT):
         said, looks, about = f"x{width} instead of x{widest}", LOOKS, "width"
     elif generation and best and generation < best and is_loaded(gpu, _BUSY_PCT):
         said, looks, about = f"generation {generation} instead of {best}", _LONG_LOOKS, "generation"

@@ -28,7 +28,7 @@ _ENDLESS = 1_000_000
 
 
 class Stage:
-    """One launch, embedded store or engine, with a watcher on another host.
+    """One launch, embedded or external store, with a watcher on another host.
 
     Args:
         net: the hosts.

@@ -36,7 +36,7 @@ LIVE = (
     "probe/test_probe_bits",
     "probe/test_probe_rendezvous",
     "probe/test_probe_harm",
-    "test_engine_live",
+    "test_external_store_live",
     "probe/test_probe_host",
     "probe/test_probe_phases",
     "probe/test_probe_trigger",

@@ -17,7 +17,7 @@ from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
-from ddpmon.store.connect import Target, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover
 
 SCHEMA_VERSION = 1
@@ -120,8 +120,8 @@ def runs_of_environment(known: Sequence[Listed]) -> tuple[list[Listed], str]:
     A run is called as its id begins: that is its name made safe for a key.
     """
     try:
-        engine = engine_of_environment()
-        found = [] if engine is None else runs_in(engine)
+        external = external_store_of_environment()
+        found = [] if external is None else runs_in(external)
     except (TargetError, StoreUnavailable) as error:
         return [], str(error)
     ids = {run.id for run in known}

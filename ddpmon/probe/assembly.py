@@ -25,8 +25,8 @@ import ddpmon
 from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
-from ddpmon.probe.engine import EngineUplink, engine
 from ddpmon.probe.event_log import EventLog, hook_collector
+from ddpmon.probe.external_store import ExternalUplink, external_store
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
@@ -226,10 +226,10 @@ def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_det
     alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
     describe = _describer(me, name, ddp, bucket_detail)
-    published_to = engine()
+    published_to = external_store()
     if published_to is None:
         return Uplink(me, name, training, key, describe)
-    return EngineUplink(me, name, training, key, describe, engine=published_to)
+    return ExternalUplink(me, name, training, key, describe, external=published_to)
 
 
 def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_detail: bool) -> Callable[[str], RunInfo]:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import wire_text
 from ddpmon.probe.assembly import Assembly, assemble
-from ddpmon.probe.engine import speaks_for_its_host
+from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.uplink import say

@@ -67,8 +67,8 @@ def parse_target(text: str) -> Target:
     return Target(host, port, parts.path.strip("/") or None)
 
 
-def engine_of_environment() -> Target | None:
-    """The engine that DDPMON_STORE names; None where it names none.
+def external_store_of_environment() -> Target | None:
+    """The external store that DDPMON_STORE names; None where it names none.
 
     Raises:
         TargetError: it begins like one and makes no sense; the message holds no password.
@@ -133,7 +133,7 @@ def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
 
     load_redis()
     with suppress(TargetError):
-        mine = engine_of_environment()
+        mine = external_store_of_environment()
         if mine is not None and mine.redis is not None:
             address = address.with_password_of(mine.redis)
 

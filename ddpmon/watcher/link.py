@@ -9,7 +9,7 @@ from ddpmon.diagnose.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreUnavailable
-from ddpmon.store.connect import Target, answers, connect, engine_of_environment, list_runs, parse_target
+from ddpmon.store.connect import Target, answers, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -49,7 +49,7 @@ class StoreLink:
         self.source = target or ""
         self.passed_over = 0
         self._target = None if target is None else parse_target(target)
-        self._engine = engine_of_environment() if target is None else None
+        self._engine = external_store_of_environment() if target is None else None
         self._checks = Checks(token_of_environment())
         self._followed: Target | None = None  # what was opened last
         self._silent_since: float | None = None

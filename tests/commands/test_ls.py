@@ -23,7 +23,7 @@ from ddpmon.store.discovery import Announcement, announce
 from ddpmon.store.redis import RedisStore
 from ddpmon.store.tcp import serve
 from tests.commands.served_runs import host_with_runs
-from tests.engine_runs import MadeRun
+from tests.external_runs import MadeRun
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.store.redis_server import needs_redis, redis_server
 

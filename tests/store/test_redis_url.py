@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from ddpmon.store.base import TargetError
-from ddpmon.store.connect import engine_of_environment, parse_target
+from ddpmon.store.connect import external_store_of_environment, parse_target
 from ddpmon.store.redis_url import RedisAddress, parse_redis, redacted
 
 SECRET = "p4ss/w@rd?"
@@ -88,8 +88,8 @@ def test_the_store_of_the_environment_lends_its_password_to_the_same_server_only
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "rendezvous", "tcp://h:1"):
         monkeypatch.setenv("DDPMON_STORE", value)
-        assert engine_of_environment() is None
+        assert external_store_of_environment() is None
     monkeypatch.setenv("DDPMON_STORE", "redis://u:hunter2@h/db")
     with pytest.raises(TargetError, match=r"^DDPMON_STORE: ") as caught:
-        engine_of_environment()
+        external_store_of_environment()
     assert "hunter2" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Runs in an engine: the same pictures, and a memory of those that are over, which is said to be one."""
+"""Runs in an external store: the same pictures, and a memory of those that are over, which is said to be one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.store.redis import RedisStore
 from ddpmon.store.redis_url import parse_redis
 from ddpmon.store.signed import FORGED, REPLAYED, UNSIGNED, SignedStore, Signer
 from ddpmon.watcher.observer import Observer
-from tests.engine_runs import LATE, RANKS, MadeRun
+from tests.external_runs import LATE, RANKS, MadeRun
 from tests.live import watch_until
 from tests.made_frames import rank_frame
 from tests.store.redis_server import RedisServer, needs_redis, redis_server

@@ -1,4 +1,4 @@
-"""A rank's way to an engine: who names the run, who follows whom, what is said, and that training never notices."""
+"""A rank's way to an external store: who names the run, who follows whom, what is said, and that training never notices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 import ddpmon
-from ddpmon.probe.engine import Engine, EngineUplink
+from ddpmon.probe.external_store import ExternalStore, ExternalUplink
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.publisher import PUBLISHER
 from ddpmon.probe.uplink import Uplink
@@ -62,9 +62,9 @@ def hosting(rank: int, training: Any) -> Uplink:
     return Uplink(identity(rank), "uplinked", training, "address", described)
 
 
-def publishing(rank: int, training: Any, url: str, ttl_s: int = 600) -> EngineUplink:
-    engine = Engine(parse_redis(url)[0], ttl_s)
-    return EngineUplink(identity(rank), "uplinked", training, "address", described, engine=engine)
+def publishing(rank: int, training: Any, url: str, ttl_s: int = 600) -> ExternalUplink:
+    external = ExternalStore(parse_redis(url)[0], ttl_s)
+    return ExternalUplink(identity(rank), "uplinked", training, "address", described, external=external)
 
 
 def test_all_ranks_publish_one_run_that_can_be_watched(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A rank's way to an engine that is there already (DDPMON_STORE): no rank hosts a store, all publish to that one."""
+"""A rank's way to an external store (DDPMON_STORE): no rank hosts a store, all publish to that one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ddpmon.probe.identity import run_id, uses_rendezvous
 from ddpmon.probe.uplink import Uplink, say
 from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
-from ddpmon.store.connect import engine_of_environment
+from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
 from ddpmon.store.redis_url import RedisAddress, redacted
 from ddpmon.store.signed import signed
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ExternalStore:
     """Where DDPMON_STORE says that all ranks publish, and how long a run is kept there."""
 
     address: RedisAddress
     ttl_s: int
 
 
-def engine() -> Engine | None:
-    """The engine of this process; None where DDPMON_STORE is not set.
+def external_store() -> ExternalStore | None:
+    """The external store of this process; None where DDPMON_STORE is not set.
 
     Raises:
         TargetError: it makes no sense, or DDPMON_TTL_S does not; the message holds no password.
@@ -34,28 +34,28 @@ def engine() -> Engine | None:
     text = os.environ.get("DDPMON_STORE", "")
     if not text or uses_rendezvous():
         return None
-    target = engine_of_environment()
+    target = external_store_of_environment()
     if target is None or target.redis is None:
         raise TargetError(
             f"DDPMON_STORE={redacted(text)[:80]!r} is not a store that ranks can publish to; expected redis://host"
         )
     load_redis()
-    return Engine(target.redis, ttl_of_environment())
+    return ExternalStore(target.redis, ttl_of_environment())
 
 
 @dataclass(slots=True)
-class EngineUplink(Uplink):
-    """Connects to the engine and puts frames. Rank 0 names the run to the others, and there: again and again.
+class ExternalUplink(Uplink):
+    """Connects to the external store and puts frames. Rank 0 names the run to the others, and again and again there.
 
     Attributes:
-        engine: where to publish; a rank 0 that hosts a store is followed all the same.
+        external: where to publish; a rank 0 that hosts a store is followed all the same.
     """
 
-    engine: Engine | None = None
+    external: ExternalStore | None = None
     _complained: bool = False
 
     def connect(self) -> bool:
-        """Join the engine; False while the run's id is not known yet.
+        """Join the external store; False while the run's id is not known yet.
 
         Raises:
             StoreUnavailable: it cannot be reached at present.
@@ -65,7 +65,7 @@ class EngineUplink(Uplink):
         if self._address is not None:
             return Uplink.connect(self)
         if self._store is None:
-            self._join_engine()
+            self._join_external()
         return True
 
     def drop(self) -> None:
@@ -75,24 +75,24 @@ class EngineUplink(Uplink):
             self._store = None
 
     def linger(self, seconds: float, leaving: Event) -> None:
-        """The engine stays: nobody waits for watchers."""
+        """The store stays, so that nobody waits for watchers."""
 
     def _name_run(self) -> bool:
-        assert self.engine is not None
+        assert self.external is not None
         self.run = run_id(self.name)
         self._info = encode(self.describe(self.run))
-        self._hand_over(f"{self.engine.address.url} - {self.run}")
+        self._hand_over(f"{self.external.address.url} - {self.run}")
         return True
 
     def _published_elsewhere(self, _url: str) -> bool:
-        """The others publish to an engine, and so does this rank."""
+        """The others publish to an external store, and so does this rank."""
         self.training = None
         return True
 
-    def _join_engine(self) -> None:
-        assert self.engine is not None
+    def _join_external(self) -> None:
+        assert self.external is not None
         try:
-            store = signed(RedisStore(self.engine.address, ttl_s=self.engine.ttl_s), self.signer)
+            store = signed(RedisStore(self.external.address, ttl_s=self.external.ttl_s), self.signer)
         except StoreUnavailable as error:
             if not self._complained and speaks_for_its_host(self.identity.rank):
                 say(f"{error}; training goes on, and the store is tried again")
@@ -102,11 +102,11 @@ class EngineUplink(Uplink):
         if self.identity.rank == 0:
             self._register(store)
             if not self._url:
-                password = " (the password is taken from DDPMON_STORE)" if self.engine.address.password else ""
-                self._announce(self.engine.address.url_of(self.run), password)
+                password = " (the password is taken from DDPMON_STORE)" if self.external.address.password else ""
+                self._announce(self.external.address.url_of(self.run), password)
 
     def _register(self, store: Store) -> None:
-        """Name the run in the engine, where it may have expired or been lost."""
+        """Name the run in the store, where it may have expired or been lost."""
         store.put(run_key(self.run), self._info)
         store.put(RUNS_KEY, self.run.encode())
 

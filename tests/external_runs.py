@@ -1,4 +1,4 @@
-"""Runs made from frames, published as ranks publish them: into a run's own store or into an external store, signed or not."""
+"""Runs made from frames, published as ranks publish them: into a store of their own or an external one, signed or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank's way to an external store: who names the run, who follows whom, what is said, and that training never notices."""
+"""A rank's way to an external store: who names the run, who follows, what is said; training never notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs made from frames, published as ranks publish them: into a store of their own or an external one, signed or not."""
+"""Runs made from frames, published as ranks publish them: into a store of their own or an external one."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def pages() -> dict[Path, str]:
     Raises:
         ValueError: a page has no place for its table, or docs/findings.md does not explain a kind.
     """
-    readme, findings = README.read_text(), FINDINGS.read_text()
+    readme, findings = README.read_text("utf-8"), FINDINGS.read_text("utf-8")
     return {README: _with_table(readme, _short_table()), FINDINGS: _with_table(findings, _full_table(findings))}
 
 
@@ -81,4 +81,4 @@ def explained(page: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     for path, text in pages().items():
-        path.write_text(text)
+        path.write_text(text, "utf-8")

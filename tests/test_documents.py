@@ -30,7 +30,7 @@ def without_code(text: str) -> str:
 
 
 def headings(document: Path) -> list[str]:
-    return re.findall(r"^#{1,6} (.+)$", without_code(document.read_text()), flags=re.MULTILINE)
+    return re.findall(r"^#{1,6} (.+)$", without_code(document.read_text(encoding="utf-8")), flags=re.MULTILINE)
 
 
 def anchors(document: Path) -> set[str]:
@@ -40,7 +40,7 @@ def anchors(document: Path) -> set[str]:
 
 def links(document: Path) -> Iterator[tuple[Path, str]]:
     """The files that a document links, with the anchor in them."""
-    for target in LINK.findall(without_code(document.read_text())):
+    for target in LINK.findall(without_code(document.read_text(encoding="utf-8"))):
         if "://" not in target:
             name, _, anchor = target.partition("#")
             yield (document.parent / name if name else document), anchor
@@ -48,14 +48,14 @@ def links(document: Path) -> Iterator[tuple[Path, str]]:
 
 def citations(source: Path) -> Iterator[tuple[Path, str]]:
     """The documents that comments and docstrings cite, with the section; both may go over the end of a line."""
-    for name, section in CITED.findall(re.sub(r"\s+(?:# )?", " ", source.read_text())):
+    for name, section in CITED.findall(re.sub(r"\s+(?:# )?", " ", source.read_text(encoding="utf-8"))):
         yield ROOT / name, section
 
 
 def defined_in(source: Path) -> set[str]:
     """The functions, classes, methods (as Class.method) and module-level names of a file."""
     found = set[str]()
-    for node in ast.parse(source.read_text()).body:
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -66,7 +66,7 @@ def defined_in(source: Path) -> set[str]:
 
 
 def rows_of_the_tour() -> list[re.Match[str]]:
-    decided, _, _ = (ROOT / "docs/tour.md").read_text().partition("## Where do I add")
+    decided, _, _ = (ROOT / "docs/tour.md").read_text(encoding="utf-8").partition("## Where do I add")
     return [*ROW.finditer(decided)]
 
 
@@ -87,7 +87,7 @@ def test_sections_that_code_cites_exist() -> None:
 
 @pytest.mark.parametrize("document", OF_BUILDERS, ids=by_name)
 def test_files_that_the_builders_documents_name_exist(document: Path) -> None:
-    named = set(NAMED_FILE.findall(document.read_text()))
+    named = set(NAMED_FILE.findall(document.read_text(encoding="utf-8")))
     assert named
     missing = {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "ddpmon"))}
     assert not missing

@@ -12,7 +12,7 @@ from ddpmon.diagnose.pause import is_compiling
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import StackFrame
 from tests.diagnose.test_gpu_hangs import NEVER, NO_STEPS, QUEUED, RANKS, gpu, ranks
-from tests.diagnose.test_stuck import judge, only, stall
+from tests.diagnose.test_hang import judge, only, stall
 from tests.made_frames import columns, rank_frame
 
 LIBRARIES = "/usr/lib/python3.11/site-packages"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import NO_ANSWER, Flight, StackFrame
 from ddpmon.run.model import Run
-from tests.diagnose.test_stuck import SLEEP, STEPS, flight, judge, only, stall
+from tests.diagnose.test_hang import SLEEP, STEPS, flight, judge, only, stall
 from tests.made_frames import columns, rank_frame, run_info
 
 RANKS = 8

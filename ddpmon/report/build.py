@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.report.verdicts import standing, stops_job
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
 from ddpmon.run.recent import RECENT
@@ -87,7 +88,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         loss=_newest(row_medians(take["loss"].T)),
         sync_efficiency=known(median(row_medians(take["work"].T) / duration)),
         lost_to_waiting_pct=known(100 * median(np.maximum(0, waiting) / duration)),
-        waiting_for=tuple(dict.fromkeys(rank for finding in findings for rank in _waited_for(finding))),
+        waiting_for=_waited_for(findings),
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
@@ -96,8 +97,11 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     )
 
 
-def _waited_for(finding: Finding) -> tuple[int, ...]:
-    return finding.ranks if KINDS[finding.kind].waited_for and finding.cleared_at_step is None else ()
+def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:
+    """The ranks that the others wait for, worst first; while the job stands still only those that hold it up."""
+    naming = [finding for finding in standing(findings) if KINDS[finding.kind].waited_for and finding.ranks]
+    holding_up = [finding for finding in naming if stops_job(finding)]
+    return tuple(dict.fromkeys(rank for finding in holding_up or naming for rank in finding.ranks))
 
 
 def _busbw(run: Run, transfer_ms: float) -> float:

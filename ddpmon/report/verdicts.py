@@ -25,7 +25,7 @@ def standing(findings: Sequence[Finding]) -> list[Finding]:
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
     worthy = [finding for finding in standing(findings) if not _is_note(finding)]
-    return max(worthy, key=lambda f: (_stops_job(f), SEVERITIES.index(f.severity)), default=None)
+    return max(worthy, key=lambda f: (stops_job(f), SEVERITIES.index(f.severity)), default=None)
 
 
 def _is_note(finding: Finding) -> bool:
@@ -33,7 +33,8 @@ def _is_note(finding: Finding) -> bool:
     return finding.severity == "info" and KINDS[finding.kind].is_note
 
 
-def _stops_job(finding: Finding) -> bool:
+def stops_job(finding: Finding) -> bool:
+    """Whether it says that the job makes no progress."""
     floor = KINDS[finding.kind].stops_job
     return floor is not None and at_or_above(finding.severity, floor)
 

@@ -77,10 +77,16 @@ def test_a_stall_is_gone_with_the_next_frame_that_has_none() -> None:
     assert detail.stall is None
 
 
-def test_the_job_waits_for_stragglers_of_every_kind_and_for_a_hangs_culprits() -> None:
-    kinds: tuple[KindName, ...] = ("hang", "slow_node", "intermittent_straggler", "straggler")
+def test_the_job_waits_for_stragglers_of_every_kind() -> None:
+    kinds: tuple[KindName, ...] = ("slow_node", "intermittent_straggler", "straggler")
     findings = [Finding(kind, "warning", "", (rank, 0)) for rank, kind in enumerate(kinds, 1)]
-    assert waiting_for(*findings) == (1, 0, 2, 3, 4)
+    assert waiting_for(*findings) == (1, 0, 2, 3)
+
+
+def test_a_job_that_stands_still_waits_for_the_hangs_culprits_alone() -> None:
+    late = Finding("straggler", "critical", "", (3,))
+    assert waiting_for(late, Finding("hang", "critical", "", (2,))) == (2,)
+    assert waiting_for(late, Finding("hang", "critical", "")) == (3,), "a hang that names nobody"
 
 
 def test_nobody_waits_for_what_is_over_or_wanted() -> None:

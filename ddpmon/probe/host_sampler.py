@@ -15,7 +15,7 @@ from ddpmon.machine import ProcessFigures
 from ddpmon.probe.identity import Identity
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Guarded, Sample, Sampler
-from ddpmon.store.discovery import Turn
+from ddpmon.store.discovery import HostLease
 
 HEIRS_WAIT_S = 3.0  # local rank 0 samples if it can; another one takes over if it dies
 _COST_SAMPLES = 30
@@ -48,7 +48,7 @@ class Machine:
         if identity.device.type == "cuda":
             self._gpu_memory = Guarded("gpu memory", lambda: torch.cuda.memory_reserved(identity.device))
             self._own.append(self._gpu_memory)
-        self._turn: Turn | None = None
+        self._turn: HostLease | None = None
         self._turn_from = 0.0
         self._sampler: Sampler | None = None
         self._costs: deque[tuple[float, int]] = deque(maxlen=_COST_SAMPLES)
@@ -103,7 +103,7 @@ class Machine:
         if self._turn is None:
             if not (run := self._run()):
                 return False
-            self._turn = Turn(f"{run}/{self._me.node}/{self._me.host}")
+            self._turn = HostLease(f"{run}/{self._me.node}/{self._me.host}")
             self._turn_from = monotonic() + (HEIRS_WAIT_S if self._me.local_rank else 0.0)
         if monotonic() < self._turn_from:
             return False

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ddpmon.lately import Lately
+from ddpmon.lru import LruDefaultDict
 from ddpmon.sensors.disks import Mount, mounts
 from ddpmon.sensors.reading import NotYet, Rate, Since, read_file, read_table
 
@@ -75,9 +75,9 @@ class Cgroups:
     def __init__(self, pid: int, root: str = "") -> None:
         self._hierarchies = Hierarchies(pid, root)
         self._limited: dict[str, tuple[bool, float, float]] = {}  # folder -> v2, CPUs, seconds of a period
-        self._throttling = Lately(lambda: (Rate(), Rate()), 2 * _MOST)
+        self._throttling = LruDefaultDict(lambda: (Rate(), Rate()), 2 * _MOST)
         self._tightest: tuple[bool, str] | None = None
-        self._kills = Lately(Since, _MOST)
+        self._kills = LruDefaultDict(Since, _MOST)
 
     def quota_cpus(self) -> float | None:
         """The CPUs' worth of time that the tightest allows; None without a limit.

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ddpmon.lately import Lately
+from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import HostFigures, Nic, Pressure
 from ddpmon.parts import wire_text
 from ddpmon.sensors.reading import NotYet, Rate, Readings, Since, read_file, read_table
@@ -33,7 +33,7 @@ class NicSensor:
     def __init__(self) -> None:
         self._speeds: dict[str, float | None] = {}
         self._next = 0.0
-        self._rates, self._since = Lately(Rate, 4 * _MOST), Lately(Since, 4 * _MOST)
+        self._rates, self._since = LruDefaultDict(Rate, 4 * _MOST), LruDefaultDict(Since, 4 * _MOST)
 
     def read(self) -> list[Nic]:
         """Their figures now.

@@ -159,11 +159,11 @@ def _machine() -> str:
         return ""
 
 
-class Turn:
-    """A lock on a file in the private folder, of the kind that a forked child does not inherit.
+class HostLease:
+    """The right to act for a whole host: a file lock in the private folder, which a forked child does not inherit.
 
     Args:
-        name: what is taken turns at.
+        name: what the right is for.
     """
 
     def __init__(self, name: str) -> None:
@@ -172,7 +172,7 @@ class Turn:
         self._handle = -1
 
     def take(self) -> bool:
-        """Take the turn, if nobody else has it; does not wait.
+        """Take the lease if no other process has it; does not wait.
 
         Raises:
             OSError: no private folder can be used.
@@ -189,7 +189,7 @@ class Turn:
         return self._handle >= 0
 
     def give(self) -> None:
-        """Give the turn back. Never raises."""
+        """Give the lease back. Never raises."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             withdraw(self._path)

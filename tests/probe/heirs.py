@@ -16,10 +16,10 @@ import torch
 from ddpmon.probe import host_sampler as probe_machine
 from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity
-from ddpmon.store.discovery import Turn
+from ddpmon.store.discovery import HostLease
 
 
-class SaidTurn(Turn):
+class SaidLease(HostLease):
     """Says when it is refused, with the seconds since the run was known."""
 
     def take(self) -> bool:
@@ -30,7 +30,7 @@ class SaidTurn(Turn):
         return taken
 
 
-setattr(probe_machine, "Turn", SaidTurn)  # noqa: B010 (it is imported there)
+setattr(probe_machine, "HostLease", SaidLease)  # noqa: B010 (it is imported there)
 local_rank, known, known_at = int(sys.argv[1]), "", 0.0
 me = Identity(local_rank, 3, local_rank, 0, (0,), "host", os.getpid(), torch.device("cpu"), None, "gloo")
 machine = Machine(me, lambda: known, {}, {})

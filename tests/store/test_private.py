@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import Announcement, Turn, announce, discover, withdraw
+from ddpmon.store.discovery import Announcement, HostLease, announce, discover, withdraw
 from ddpmon.store.private import squatted
 
 OTHER = 65534
@@ -58,7 +58,7 @@ def swapped_by_another(parent: Path, goal: Path) -> Iterator[None]:
 
 
 def take_a_turn() -> None:
-    turn = Turn("gpt-1")
+    turn = HostLease("gpt-1")
     with suppress(OSError):  # while the folder is not in its place
         turn.take()
     turn.give()

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
-from ddpmon.lately import Lately
+from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
 from ddpmon.run.model import Run
@@ -25,7 +25,7 @@ class Wires:
     """Remembers the counters of the last ten frames: they count from the start, and only growth is trouble."""
 
     def __init__(self) -> None:
-        self._past: dict[int, Lately[deque[Counts]]] = {}
+        self._past: dict[int, LruDefaultDict[deque[Counts]]] = {}
 
     def look(self, host: Host, view: View) -> list[Symptom]:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
@@ -45,7 +45,7 @@ class Wires:
     def _losing(self, host: Host, nic: Nic) -> list[Symptom]:
         names = self._past.get(host.number)
         if names is None:
-            names = self._past[host.number] = Lately(lambda: deque(maxlen=_SECONDS), _NAMES)
+            names = self._past[host.number] = LruDefaultDict(lambda: deque(maxlen=_SECONDS), _NAMES)
         past = names.of(nic.name)
         if nic.errors is None and nic.drops is None:
             return []

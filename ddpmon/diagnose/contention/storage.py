@@ -10,7 +10,7 @@ from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.wording import clean, on_host
 from ddpmon.format import size
-from ddpmon.lately import Lately
+from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
 
@@ -39,7 +39,7 @@ class Storage:
     """Remembers how long requests usually wait, and whether the ranks still read their data for the first time."""
 
     def __init__(self) -> None:
-        self._past: dict[int, Lately[Past]] = {}
+        self._past: dict[int, LruDefaultDict[Past]] = {}
         self._batches: dict[int, int] = {}
         self._read_once: set[int] = set()
 
@@ -63,7 +63,7 @@ class Storage:
     def _past_of(self, host: Host, disk: Disk) -> Past:
         paths = self._past.get(host.number)
         if paths is None:
-            paths = self._past[host.number] = Lately(Past, _PATHS)
+            paths = self._past[host.number] = LruDefaultDict(Past, _PATHS)
         return paths.of(disk.path)
 
     def _follow(self, host: Host) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import Turn
+from ddpmon.store.discovery import HostLease
 from ddpmon.store.private import KEEP_S
 
 HOLDER = """
 import os, sys, time
-from ddpmon.store.discovery import Turn
-turn = Turn(sys.argv[1])
+from ddpmon.store.discovery import HostLease
+turn = HostLease(sys.argv[1])
 print(turn.take(), flush=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
     os.write(1, f"{os.getpid()}\\n".encode())
@@ -51,7 +51,7 @@ def holder(name: str, how: str = "") -> Iterator[subprocess.Popen[str]]:
 
 
 def test_it_is_had_by_one_and_then_by_the_next(folder: Path) -> None:
-    mine, another = Turn("run/0/host"), Turn("run/1/host")
+    mine, another = HostLease("run/0/host"), HostLease("run/1/host")
     with holder("run/0/host") as process:
         assert not mine.take()
         assert another.take(), "names do not meddle with each other"
@@ -69,7 +69,7 @@ def test_it_is_had_by_one_and_then_by_the_next(folder: Path) -> None:
 
 
 def test_a_killed_holder_has_it_no_longer_although_its_child_lives() -> None:
-    turn = Turn("run")
+    turn = HostLease("run")
     with holder("run", "fork") as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -93,7 +93,7 @@ def test_what_the_killed_leave_is_cleared_away_after_a_day(folder: Path) -> None
         old = time.time() - KEEP_S - 60
         for path in (left, living):
             os.utime(path, (old, old))
-        turn = Turn("mine")
+        turn = HostLease("mine")
         assert turn.take()
         assert left not in set(folder.iterdir())
         assert living in set(folder.iterdir()), "a run may last for days"
@@ -104,4 +104,4 @@ def test_without_a_folder_that_is_private_it_is_refused(folder: Path) -> None:
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     with pytest.raises(OSError, match="private"):
-        Turn("run").take()
+        HostLease("run").take()

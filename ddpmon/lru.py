@@ -1,4 +1,4 @@
-"""What is remembered by name, where names come and go: a bounded number, the ones asked for last."""
+"""A bounded dict that creates missing values and evicts the least recently used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lately(Generic[T]):
-    """One thing a name, made when it is first asked for.
+class LruDefaultDict(Generic[T]):
+    """Values by name, where names come and go.
 
     Args:
-        make: makes one.
-        most: how many are kept; must be more than are in use at the same time.
+        make: makes the value of a name that is not known.
+        most: how many values are kept; it must be more than are in use at the same time.
     """
 
     def __init__(self, make: Callable[[], T], most: int) -> None:
@@ -21,7 +21,7 @@ class Lately(Generic[T]):
         self._known: dict[Hashable, T] = {}
 
     def of(self, name: Hashable) -> T:
-        """What belongs to the name; the one that was not asked for longest is forgotten for it."""
+        """The value of the name; the least recently used one is evicted for a new one."""
         found = self._known.pop(name) if name in self._known else self._make()
         self._known[name] = found
         if len(self._known) > self._most:

@@ -13,7 +13,7 @@ from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
 from ddpmon.diagnose.measure import Others, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
-from ddpmon.diagnose.wording import who
+from ddpmon.diagnose.wording import format_ranks
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -132,5 +132,5 @@ def _named(matrix: StepMatrix, rows: I64) -> Named:
     if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
         name = f"{'all' if len(rows) == own.sum() else 'nearly all'} {own.sum()} ranks of {matrix.hosts[place]}"
         return Named("slow_node", name, "work", "are late", "them", "this host")
-    ranks = who(matrix.who[rows].tolist())
+    ranks = format_ranks(matrix.who[rows].tolist())
     return Named("intermittent_straggler", ranks, "together work", "are late together", "them", "these ranks")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import clean, does, on_host, who
+from ddpmon.diagnose.wording import clean, does, format_ranks, on_host
 from ddpmon.format import age
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
@@ -164,8 +164,8 @@ def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
             kind="monitor_degraded",
             severity="warning",
             summary=(
-                f"two processes publish as {who(ranks)} ({first}{pair}): two trainings share one run, and the figures "
-                f"describe neither"
+                f"two processes publish as {format_ranks(ranks)} ({first}{pair}): two trainings share one run, and the "
+                f"figures describe neither"
             ),
             ranks=tuple(ranks),
             evidence={"ranks_written_twice": len(ranks)},

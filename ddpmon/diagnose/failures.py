@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.waiting import QUEUED
-from ddpmon.diagnose.wording import clean, does, who
+from ddpmon.diagnose.wording import clean, does, format_ranks
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
@@ -123,7 +123,7 @@ def _primary(failed: dict[int, RankFrame], causes: Sequence[int], role: Role) ->
     summary = f"rank {first} failed {_after(frame)}{f' at {where}' if where else ''}: {error_of(frame)}"
     if len(causes) > 1:
         alike = all(error_of(failed[rank]) == error_of(frame) for rank in causes[1:])
-        summary += f"; {who(causes[1:])} {'in the same way' if alike else 'with other errors'}"
+        summary += f"; {format_ranks(causes[1:])} {'in the same way' if alike else 'with other errors'}"
     if followers:
         summary += f"; {does(followers, 'follow')} from it"
     return _finding(failed, causes, role, summary, {"where": where} if where else {})
@@ -136,7 +136,7 @@ def _after(frame: RankFrame) -> str:
 def _interrupted(run: Run, failed: dict[int, RankFrame], ranks: Sequence[int]) -> Finding:
     everybody = len(failed) == run.info.world_size
     step = max(step_of(failed[rank]) for rank in ranks)
-    on = "all ranks" if everybody and len(ranks) == len(failed) else who(ranks)
+    on = "all ranks" if everybody and len(ranks) == len(failed) else format_ranks(ranks)
     return Finding(
         kind="rank_failed",
         severity="info" if everybody else "warning",
@@ -149,7 +149,7 @@ def _interrupted(run: Run, failed: dict[int, RankFrame], ranks: Sequence[int]) -
 
 def _after_vanishing(run: Run, failed: dict[int, RankFrame], vanished: list[int], echoes: list[int]) -> Finding:
     error = error_of(failed[echoes[0]])
-    summary = f"{who(vanished)} disappeared without a message; {who(echoes)} then failed with {error}"
+    summary = f"{format_ranks(vanished)} disappeared without a message; {format_ranks(echoes)} then failed with {error}"
     lost = {rank: state.frame for rank in vanished if (state := run.ranks[rank]) is not None}
     return _finding(failed | lost, vanished, "echo", summary, {"exception": error})
 
@@ -159,8 +159,8 @@ def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echo
     gone = {rank: run.states[rank].frame for rank in left}
     error = error_of(failed[echoes[0]])
     summary = (
-        f"{who(left)} ended {_after(gone[left[0]])} ({their} program exited, or {their} data ended), and "
-        f"{who(echoes)} failed waiting for {them}: {error}"
+        f"{format_ranks(left)} ended {_after(gone[left[0]])} ({their} program exited, or {their} data ended), and "
+        f"{format_ranks(echoes)} failed waiting for {them}: {error}"
     )
     found = _finding(failed | gone, left, "echo", summary, {"exception": error})
     return replace(found, advice=_LEFT)
@@ -168,7 +168,8 @@ def _after_leaving(run: Run, failed: dict[int, RankFrame], left: list[int], echo
 
 def _only_echoes(failed: dict[int, RankFrame], echoes: list[int]) -> Finding:
     first = failed[echoes[0]]
-    summary = f"{who(echoes)} failed {_after(first)} with {error_of(first)}: no rank reported why the connection broke"
+    how = f"{_after(first)} with {error_of(first)}"
+    summary = f"{format_ranks(echoes)} failed {how}: no rank reported why the connection broke"
     return _finding(failed, [], "echo", summary, {"exception": error_of(first), "step": step_of(first)})
 
 

@@ -14,7 +14,7 @@ from ddpmon.diagnose.pause import find_apart, find_graphed, find_pause, is_at_so
 from ddpmon.diagnose.stall_state import Odd, Scene, find_odd, look
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
 from ddpmon.diagnose.waiting import JUST_CAME_S, WAITING, device_error, device_phase, is_broken, is_device_stuck
-from ddpmon.diagnose.wording import clean, does, on_host, place, stack_command, stack_text, who
+from ddpmon.diagnose.wording import clean, does, format_ranks, on_host, place, stack_command, stack_text
 from ddpmon.format import age
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES
@@ -44,7 +44,11 @@ def path_sentence(scene: Scene, odd: Odd) -> str:
         return f"{standing(scene, odd.ranks)}; {does(odd.others, 'wait')} for {it} in {odd.operation}"
     elsewhere = f"{does(odd.ranks, 'are')} in {odd.theirs}{_at(scene, odd.ranks)}"
     them = f"{does(odd.others, 'are')} in {odd.operation}{_at(scene, odd.others)}"
-    end = f"{who(odd.ranks)} took another path" if odd.certain else "the groups disagree, and which is wrong is unknown"
+    end = (
+        f"{format_ranks(odd.ranks)} took another path"
+        if odd.certain
+        else "the groups disagree, and which is wrong is unknown"
+    )
     return f"for {age(scene.seconds)}, {elsewhere}, but {them}: {end}"
 
 
@@ -52,7 +56,9 @@ def nobody(run: Run, scene: Scene) -> str:
     """Everybody waits, or everybody is at work."""
     phases = Counter(frame.phase for frame in scene.going.values())
     absent = run.info.world_size - len(scene.going) - len(scene.ended)
-    everybody = who(list(scene.going)) if absent or len(scene.going) == 1 else f"all {len(scene.going):,} ranks"
+    everybody = (
+        format_ranks(list(scene.going)) if absent or len(scene.going) == 1 else f"all {len(scene.going):,} ranks"
+    )
     missing = f" ({absent} have not reported)" if absent else ""
     have = "has" if len(scene.going) == 1 else "have"
     if scene.waiting():
@@ -108,7 +114,7 @@ def standing(scene: Scene, ranks: Sequence[int]) -> str:
 
 def _device_standing(scene: Scene, ranks: Sequence[int]) -> str:
     frame, several = scene.going[ranks[0]], len(ranks) > 1
-    whose = f"the GPU{'s' if several else ''} of {who(ranks)}"
+    whose = f"the GPU{'s' if several else ''} of {format_ranks(ranks)}"
     have, host = "have" if several else "has", clean(frame.phase, 40)
     if is_broken(frame):
         found = f"{whose} cannot go on: error {clean(device_error(frame), 60)}"

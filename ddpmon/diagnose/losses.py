@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.step_matrix import NewSteps, alive
-from ddpmon.diagnose.wording import who
+from ddpmon.diagnose.wording import format_ranks
 from ddpmon.parts import BadLoss
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import SILENT_S, Run
@@ -159,7 +159,7 @@ def _jump(ranks: tuple[int, ...], recent: I64, at: int, after: F32, base: float,
 
 def _finding(run: Run, jump: _Jump) -> Finding:
     hosts = {state.frame.host for rank in jump.ranks if (state := run.ranks[rank]) is not None}
-    whose = f"the loss of {who(jump.ranks)}" if jump.ranks else "the loss"
+    whose = f"the loss of {format_ranks(jump.ranks)}" if jump.ranks else "the loss"
     alone = "the losses of the other ranks did not" if jump.ranks else "on no rank in particular"
     if run.info.world_size == 1:
         alone = "it had been steady for many steps"
@@ -237,16 +237,16 @@ def _nonfinite_finding(
 def _summary(bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None) -> str:
     since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
     word = _WORDS[bad[first[0]].value]
-    whose = f"the loss of {who(named)}" if named else "the loss"
+    whose = f"the loss of {format_ranks(named)}" if named else "the loss"
     later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
     if finite_since is not None:
         passing = f"at step {since:,}" if last == since else f"between steps {since:,} and {last:,}"
         return f"{whose} was {word} {passing}, and has been finite again since step {finite_since:,}"
     text = f"{whose} has been {word} since step {since:,}"
     if not named:
-        return f"{text} on {who(first)}: no single rank is to blame"
+        return f"{text} on {format_ranks(first)}: no single rank is to blame"
     if later:
-        text += f"; it spread through the gradients to {who(list(later))} from step {min(later.values()):,} on"
+        text += f"; it spread through the gradients to {format_ranks(list(later))} from step {min(later.values()):,} on"
     return text
 
 
@@ -256,5 +256,6 @@ def _advice(named: Sequence[int], since: int, finite_since: int | None) -> str:
             "normal now and then in mixed precision, where the gradient scaler skips such steps; see whether it recurs"
         )
     if named:
-        return f"check the batch that {who(named)} read at step {since:,}, then restart from an earlier checkpoint"
+        batch = f"the batch that {format_ranks(named)} read at step {since:,}"
+        return f"check {batch}, then restart from an earlier checkpoint"
     return f"restart from a checkpoint before step {since:,}; check learning rate, gradient clipping and loss scaling"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding, Severity
 from ddpmon.diagnose.stall_state import PATIENCE_S, Scene
 from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
-from ddpmon.diagnose.wording import clean, does, place, stack_command, stack_text, who
+from ddpmon.diagnose.wording import clean, does, format_ranks, place, stack_command, stack_text
 from ddpmon.format import age
 from ddpmon.parts import StackFrame
 from ddpmon.run.model import SILENT_S, Run
@@ -57,7 +57,11 @@ def find_graphed(run: Run, ages: NDArray[np.float64]) -> Finding | None:
     seconds = max(0.0 if frame.stall is None else frame.stall.seconds for frame in frames)
     moving = all(replays(frame) or (frame.stall is not None and frame.stall.moves) for frame in frames)
     longest = max(replay_s(frame) or 0.0 for frame in frames)
-    ranks = who([frame.rank for frame in frames]) if len(frames) < run.info.world_size else f"all {len(frames):,} ranks"
+    ranks = (
+        format_ranks([frame.rank for frame in frames])
+        if len(frames) < run.info.world_size
+        else f"all {len(frames):,} ranks"
+    )
     replay = f"{ranks} replay a CUDA graph" if moving else f"{ranks} have replayed no CUDA graph for {age(longest)}"
     return _finding(frames, f"not measured: a CUDA graph: {replay}, in which no step is seen", seconds, moving=moving)
 
@@ -234,7 +238,7 @@ def _writing(frames: Sequence[RankFrame]) -> str:
 
 def _advice(blamed: RankFrame | None, busy: Sequence[int], *, named: bool, late: bool) -> str:
     if named:
-        return f"it takes far longer than before: check the storage that {who(busy)} uses" if late else ""
+        return f"it takes far longer than before: check the storage that {format_ranks(busy)} uses" if late else ""
     wrap = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"
     if blamed is None or not late:
         return wrap

@@ -9,7 +9,7 @@ from ddpmon.diagnose.blame import advice_on
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.sustained import WARM_UP
-from ddpmon.diagnose.wording import clean, who
+from ddpmon.diagnose.wording import clean, format_ranks
 from ddpmon.format import age, ms, pct
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
@@ -201,7 +201,7 @@ class GcRule:
                 kind="gc_pauses",
                 severity="warning" if cost >= _WARNING_PCT else "info",
                 summary=f"Python's garbage collector costs {pct(cost)} % of the run's time: pauses of {ms(typical)}, "
-                f"one in {often:.0f} steps, mostly on {who(worst)}",
+                f"one in {often:.0f} steps, mostly on {format_ranks(worst)}",
                 ranks=tuple(worst),
                 since_step=int(step[pauses][0]),
                 since_is_bound=len(step) >= _STEPS,

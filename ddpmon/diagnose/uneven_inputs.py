@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.stall_state import Scene
-from ddpmon.diagnose.wording import does, who
+from ddpmon.diagnose.wording import does, format_ranks
 from ddpmon.format import age
 from ddpmon.run.model import SILENT_S, Run
 
@@ -31,7 +31,7 @@ def find_uneven(scene: Scene) -> Finding | None:
     return Finding(
         kind="uneven_inputs",
         severity="critical",
-        summary=f"{who(dry)} {done} after step {step:,}; {does(others, 'have')} waited for {_it(dry)} at step "
+        summary=f"{format_ranks(dry)} {done} after step {step:,}; {does(others, 'have')} waited for {_it(dry)} at step "
         f"{step + 1:,} for {age(scene.seconds)}{ending if gone else ''}",
         ranks=tuple(dry),
         since_step=step + 1,
@@ -66,7 +66,7 @@ def find_left_behind(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
         Finding(
             kind="uneven_inputs",
             severity="info",
-            summary=f"{who(behind)} finished after step {last:,}; the others continue without {_it(behind)}",
+            summary=f"{format_ranks(behind)} finished after step {last:,}; the others continue without {_it(behind)}",
             ranks=tuple(behind),
             since_step=last + 1,
             evidence={"last_step": last, "newest_step": max(front)},

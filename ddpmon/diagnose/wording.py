@@ -26,7 +26,7 @@ def named(process: Process) -> str:
     return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"
 
 
-def who(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Rank 2; ranks 0, 1, 3; 12 ranks (0, 1, 2, ...). Sorted by number, so that the sentence does not flicker."""
     ordered = sorted(ranks)
     if len(ordered) == 1:
@@ -37,9 +37,9 @@ def who(ranks: Sequence[int]) -> str:
 
 
 def does(ranks: Sequence[int], verb: str) -> str:
-    """`who` with its verb, given in the plural: rank 2 waits, ranks 0, 1 wait."""
+    """`format_ranks` with its verb, given in the plural: rank 2 waits, ranks 0, 1 wait."""
     single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}s")
-    return f"{who(ranks)} {single if len(ranks) == 1 else verb}"
+    return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
 
 
 def cores(cpu_pct: float, total: int | None) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom, culprit
-from ddpmon.diagnose.wording import clean, cores, does, named, who
+from ddpmon.diagnose.wording import clean, cores, does, format_ranks, named
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 
@@ -154,7 +154,7 @@ def _throttled(host: Host) -> list[Symptom]:
                 kind="cpu_throttled",
                 about=quota,
                 ranks=tuple(ranks),
-                summary=f"{who(ranks)} ({host.name}): {said}",
+                summary=f"{format_ranks(ranks)} ({host.name}): {said}",
                 because=f"a CPU quota: {said}",
                 evidence={"throttled_pct": share, **({"quota_cpus": quota} if quota else {})},
                 advice="raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers",
@@ -184,7 +184,7 @@ def _oversubscribed(host: Host) -> list[Symptom]:
                 about=mask,
                 ranks=tuple(ranks),
                 evidence={"threads": threads, "workers": wanted - threads, "usable_cpus": usable},
-                summary=f"{who(ranks)} ({host.name}) together run {said}",
+                summary=f"{format_ranks(ranks)} ({host.name}) together run {said}",
                 because=f"CPU oversubscription: {said}",
                 advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
             )
@@ -217,7 +217,7 @@ def _far_from_gpu(host: Host) -> list[Symptom]:
             about=None,
             ranks=tuple(ranks),
             evidence={"numa_node": far[ranks[0]], "cpus": cpus},
-            summary=f"{who(ranks)} ({host.name}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
+            summary=f"{format_ranks(ranks)} ({host.name}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
             f"{far[ranks[0]]}",
             because="NUMA misplacement: its CPUs are on another NUMA node than its GPU",
             advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ddpmon.diagnose.contention.host_state import Host, View, is_loaded
 from ddpmon.diagnose.contention.symptom import LOOKS, Evidence, Symptom, culprit, labels
 from ddpmon.diagnose.kinds import COMPUTES
-from ddpmon.diagnose.wording import clean, does, is_host_name, on_host, who
+from ddpmon.diagnose.wording import clean, does, format_ranks, is_host_name, on_host
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import (
@@ -83,8 +83,8 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Symptom:
             source=("gpu", found[0][0].uuid),
             looks=_ITS_LOOKS,
             evidence=evidence,
-            summary=f"{held} on the GPU of {who(ranks)} ({host.name}) are held by {name}, idle and probably a leftover "
-            f"of an earlier run",
+            summary=f"{held} on the GPU of {format_ranks(ranks)} ({host.name}) are held by {name}, idle and probably a "
+            f"leftover of an earlier run",
             because=f"GPU memory held by {name}",
             advice=f"if it is yours and no longer needed, end it{_kill(host, processes[0].pid)}",
         )
@@ -99,7 +99,7 @@ def _strangers(host: Host, key: object, found: Sequence[On]) -> Symptom:
         ranks=ranks,
         source=("gpu", found[0][0].uuid),
         evidence=evidence,
-        summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {who(ranks)} ({host.name})",
+        summary=f"{several}{name} {uses} the GPU{'s' if several else ''} of {format_ranks(ranks)} ({host.name})",
         because=f"a shared GPU: {name} {uses} its GPU",
         advice="ask its owner to move to another GPU, or request exclusive GPUs from the scheduler",
     )
@@ -132,7 +132,7 @@ def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Symptom]:
     foreign, used = foreign_memory(gpu, [host.figures(rank) for rank in ranks]), gpu.memory_used
     if foreign is None or used is None or not is_crowded(gpu, foreign):
         return []
-    said = f"{size(foreign)} on the GPU of {who(ranks)} ({host.name}) do not belong to this run"
+    said = f"{size(foreign)} on the GPU of {format_ranks(ranks)} ({host.name}) do not belong to this run"
     return [
         Symptom(
             kind="gpu_shared",
@@ -175,7 +175,7 @@ def _visitors(host: Host, gpu: GpuFigures) -> list[Symptom]:
         return []
     visitors = sorted({host.pids[each.process.pid] for each in inside})
     held = sum(each.memory or 0 for each in inside)
-    said = f"{does(visitors, 'hold')} a context ({size(held)}) on the GPU of {who(owners)}"
+    said = f"{does(visitors, 'hold')} a context ({size(held)}) on the GPU of {format_ranks(owners)}"
     return [
         Symptom(
             kind="gpu_doubled",
@@ -225,7 +225,7 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Symptom]:
             about=gpu.uuid,
             ranks=tuple(ranks),
             evidence=_state(gpu, said, peers),
-            summary=f"the GPU of {who(ranks)} ({host.name}) is throttled: {said}, {against}{_heat(gpu)}",
+            summary=f"the GPU of {format_ranks(ranks)} ({host.name}) is throttled: {said}, {against}{_heat(gpu)}",
             because=f"a throttled GPU: {said}, {against}",
             advice="check its cooling, power limit and power supply: "
             + on_host(host.frame.host, f"nvidia-smi -q -i {gpu.index} -d CLOCK,POWER,PERFORMANCE"),
@@ -272,7 +272,7 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Symptom]:
             ranks=tuple(ranks),
             evidence=evidence,
             looks=1,
-            summary=f"the GPU of {who(ranks)} ({host.name}) has reported errors: {', '.join(said)}",
+            summary=f"the GPU of {format_ranks(ranks)} ({host.name}) has reported errors: {', '.join(said)}",
             because=f"GPU errors: {', '.join(said)}",
             threat="critical" if ends else "warning",
             advice=f"take GPU {gpu.index} ({clean(gpu.uuid, 60)}) out of service and have it reset or replaced"
@@ -312,7 +312,7 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Symptom]:
             looks=looks,
             source=("link", gpu.uuid),
             evidence={name: value for name, value in figures.items() if value is not None},
-            summary=f"the GPU of {who(ranks)} ({host.name}) is connected by PCIe {said}",
+            summary=f"the GPU of {format_ranks(ranks)} ({host.name}) is connected by PCIe {said}",
             because=f"a degraded PCIe link: its GPU is connected by {said}",
             advice="reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: "
             + on_host(host.frame.host, "dmesg"),

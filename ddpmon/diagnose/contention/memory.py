@@ -7,7 +7,7 @@ from collections import defaultdict
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
 from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import named, who
+from ddpmon.diagnose.wording import format_ranks, named
 from ddpmon.format import age, size
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
@@ -105,7 +105,7 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
         threat=near or "warning",
         looks=1 if kills else 3,
         evidence=evidence,
-        summary=f"{who(ranks)} ({host.name}): {words}",
+        summary=f"{format_ranks(ranks)} ({host.name}): {words}",
         because=f"memory pressure: {words}",
         advice=_ADVICE,
     )

@@ -131,7 +131,7 @@ def watch(
 ) -> None:
     """Show a live dashboard of a run.
 
-    If no run has started yet, it waits for one, unless a TARGET, --ssh or --slurm is given.
+    If no run has started yet, it waits for one, also at an address. With a name, --ssh or --slurm it does not wait.
 
     DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
     """

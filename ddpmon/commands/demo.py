@@ -69,7 +69,7 @@ def _follow(training: Training, run: Announcement) -> Finding | None:
     from ddpmon.commands.status_text import figures_line, verdict
     from ddpmon.watcher.observer import Observer
 
-    observer, named, printed = Observer(run.url), None, 0.0
+    observer, named, printed = Observer(f"{run.url}/{run.run_id}"), None, 0.0
     try:
         while training.exit_code() is None:
             snapshot = observer.tick()
@@ -132,7 +132,7 @@ class Awaited:
     def tick(self) -> Snapshot:
         """Look for the run, or at it."""
         if self._observer is None and (run := self._training.announced()) is not None:
-            self._observer = Observer(run.url)
+            self._observer = Observer(f"{run.url}/{run.run_id}")
         if self._observer is None:
             return self.rebuild()
         self._observer.focus = self.focus

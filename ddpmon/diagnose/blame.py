@@ -24,6 +24,7 @@ _LAUNCHES = (
     "check the CPUs of {this}, not the GPU: clocks, other processes on its cores, too many threads, garbage "
     "collection, Python code between the kernels"
 )
+_ON_CPUS = "check the CPUs of {this}: clocks, other processes, sequence lengths"
 UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
 _WIDE_PCT = 2.0  # points between the least and the most: a narrower range is shown as one number
 
@@ -137,11 +138,14 @@ def with_command(found: Finding, run: Run) -> Finding:
     state = run.ranks[found.ranks[0]] if found.ranks and found.advice else None
     if state is None or state.frame.pid <= 0 or found.kind == "uneven_work":
         return found
-    on_gpu = found.phase in COMPUTES and "launch_ms" not in found.evidence
-    gpu = run.gpu_of(found.ranks[0]) if on_gpu else None
+    computes = found.phase in COMPUTES and "launch_ms" not in found.evidence
+    gpu = run.gpu_of(found.ranks[0]) if computes else None
     host, pid = state.frame.host, state.frame.pid
     if found.kind == "slow_node":
         command = on_host(host, "nvidia-smi" if gpu is not None else "top")
     else:
         command = on_host(host, f"nvidia-smi -i {gpu.index}") if gpu is not None else stack_command(host, pid)
-    return replace(found, advice=f"{found.advice}. Run {command}")
+    advice = found.advice
+    if state.frame.gpu_uuid is None and found.phase in ("forward", "backward"):
+        advice = _ON_CPUS.format(this="this host" if found.kind == "slow_node" else "this rank")
+    return replace(found, advice=f"{advice}. Run {command}")

@@ -59,7 +59,7 @@ def _finding(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Fi
         kind="uneven_work",
         severity="info",
         summary=(
-            f"work is uneven and no single rank is to blame: the slowest rank of a step works "
+            f"work is uneven: the slowest rank of a step works "
             f"{ms(float(gap.mean()))} longer than the mean, and it is a different rank from step to step. "
             f"Costs {pct(cost_pct)} % of the run's time."
         ),

@@ -296,7 +296,7 @@ def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, severa
         severity="info",
         summary=(
             f"the whole run has been slower by {ms(longer)} a step since step {since:,}"
-            f"{f', in {named}' if named else ''}, and no single rank is to blame. "
+            f"{f', in {named}' if named else ''}: the typical rank works longer, so that no single rank explains it. "
             f"Costs {pct(cost)} % of the run's time."
         ),
         phase=named,

@@ -145,7 +145,7 @@ class StoreLink:
             StoreUnavailable: the run that was followed is no longer announced.
         """
         if self.feed is None:
-            why = squatted() or "start one, or pass its address: tcp://host:port"
+            why = squatted() or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
             self.state = Link("waiting", f"there is no run on this host now; {why}")
         elif self.ended is None:  # when its store fell silent, its process was still there
             raise StoreUnavailable("the run is no longer announced on this host")

@@ -15,7 +15,7 @@ from ddpmon.machine import ProcessFigures
 from ddpmon.probe.identity import Identity
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Guarded, Sample, Sampler
-from ddpmon.store.discovery import HostLease
+from ddpmon.store.host_lease import HostLease
 
 HEIRS_WAIT_S = 3.0  # local rank 0 samples if it can; another one takes over if it dies
 _COST_SAMPLES = 30

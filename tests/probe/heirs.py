@@ -16,7 +16,7 @@ import torch
 from ddpmon.probe import host_sampler as probe_machine
 from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity
-from ddpmon.store.discovery import HostLease
+from ddpmon.store.host_lease import HostLease
 
 
 class SaidLease(HostLease):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import HostLease
+from ddpmon.store.host_lease import HostLease
 from ddpmon.store.private import KEEP_S
 
 HOLDER = """
 import os, sys, time
-from ddpmon.store.discovery import HostLease
+from ddpmon.store.host_lease import HostLease
 turn = HostLease(sys.argv[1])
 print(turn.take(), flush=True)
 if sys.argv[2] == "fork" and os.fork() == 0:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.store.discovery import Announcement, HostLease, announce, discover, withdraw
+from ddpmon.store.discovery import Announcement, announce, discover, withdraw
+from ddpmon.store.host_lease import HostLease
 from ddpmon.store.private import squatted
 
 OTHER = 65534

@@ -34,7 +34,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     Attributes:
         url: its store, as the host that lists it reaches it.
         host: where its rank 0 is.
-        state: as its ranks tell; "gone" where its store has gone, though it is announced.
+        state: as its ranks tell; "gone" where its store has ended, though it is announced.
         hosts: where its ranks are; None where its frames were not read.
         elapsed_s: how long it has been running.
         trouble: why its frames were not read, "" where they were or nobody tried.

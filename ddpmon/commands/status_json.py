@@ -25,7 +25,7 @@ RANK_FIGURES = ("step_ms", "work_ms", "exposed_ms", "allreduce_ms", "barrier_ms"
 
 
 def gpu_object(gpu: GpuFigures, ours: Ours) -> Object:
-    """One GPU; each of its processes says which rank it belongs to and what it is to the run, null for a stranger's."""
+    """One GPU; each of its processes says its rank and its role in the run, null for a foreign one."""
     processes = None if gpu.processes is None else [_on_gpu(on, ours) for on in gpu.processes]
     return {**figures(gpu), "uuid": gpu.uuid or None, "processes": processes}
 

@@ -64,7 +64,7 @@ def here(target: str | None) -> str | None:
     runs = runs_here()
     if target is None:
         _only(runs, "this host")
-        return None  # the Observer finds it by itself, and anew after a restart
+        return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
     found = _only(_fitting([*runs, *more], target), "this host")

@@ -46,7 +46,7 @@ class Judge:
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
         """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""
-        if run.restarts != self._restarts:  # ranks that start anew count their steps anew
+        if run.restarts != self._restarts:  # ranks that restart count their steps from the beginning
             self._restarts = run.restarts
             self._begin()
         failed = find_failed(run, ages)

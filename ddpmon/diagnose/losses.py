@@ -92,7 +92,7 @@ class LossJumpRule:
         ranks = alive(run, ages)
         steps = self._steps.take(run, ranks)
         logged = steps[np.isfinite(_losses(run, steps, ranks)).any(axis=0)]
-        if steps.size and self._logged.size and steps[0] <= self._logged[-1]:  # the ranks have started anew
+        if steps.size and self._logged.size and steps[0] <= self._logged[-1]:  # the ranks have restarted
             self._forget()
         for start in range(0, len(logged), _BLOCK):
             block = logged[start : start + _BLOCK]

@@ -87,7 +87,7 @@ class Shift:
         return self.level <= (1 + (RISE - 1) / 2) * self.normal
 
     def _has_fallen(self) -> bool:
-        """Whether the series has come down for good: asked once in fifty steps, it is then measured anew."""
+        """Whether the series has come down to stay. Asked once in fifty steps; the series is then measured again."""
         full = len(self._recent) == BASELINE
         return full and self._sum == 0.0 and middle(np.array(self._recent)) < self.normal / RISE
 

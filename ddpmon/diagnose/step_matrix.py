@@ -46,7 +46,7 @@ class NewSteps:
         self._judged = -1
 
     def take(self, run: Run, ranks: NDArray[np.bool_]) -> I64:
-        """Steps not handed out before, ascending, that every one of `ranks` has on record; anew after a restart."""
+        """Steps not handed out before, ascending, that all of `ranks` have on record; all of them after a restart."""
         known = ranks & (run.rings.last >= 0)
         last = run.rings.last[known]
         if not last.size:
@@ -172,7 +172,7 @@ class StepMatrix:
         return view
 
     def update(self, run: Run, ranks: NDArray[np.bool_]) -> None:
-        """Take in what has been finished since the last call by `ranks` [world]; starts anew when these change."""
+        """Take in what has been finished since the last call by `ranks` [world]; starts again when these change."""
         who = np.flatnonzero(ranks & (run.rings.last >= 0))
         newest = int(run.rings.last[who].min()) if who.size else -1
         of_device = run.rings.of_device and self.own is None

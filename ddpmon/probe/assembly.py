@@ -48,7 +48,7 @@ def leave_untraced() -> None:
     """Mark every function of the probe's, once a process.
 
     Otherwise a model that is compiled after attach has them compiled as well, warns of what it finds in them, and does
-    so anew whenever a number in them changes. Never raises: where torch knows no such mark, nothing is marked.
+    so again whenever a number in them changes. Never raises: where torch knows no such mark, nothing is marked.
     """
     with suppress(Exception):
         skip = _marker()

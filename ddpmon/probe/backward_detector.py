@@ -3,7 +3,7 @@
 Whichever fires first queues a callback with the autograd engine that runs when all gradients are computed; that one
 queues a second, which runs behind DDP's own finalisation: the sync point.
 
-To hang a hook on an output anew every step is the dearest thing that a probe can do (15 us in a hot loop, 50 us
+Hooking an output in every step is the most expensive thing that a probe can do (15 us in a hot loop, 50 us
 between long steps). A job whose backwards have been regular for a while is watched by one parameter instead: its
 gradient is accumulated in every backward that synchronises, or DDP itself would complain.
 """

@@ -97,7 +97,7 @@ class EventLog:
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
         replayed_ns: when a CUDA graph was replayed last, on the host's clock; 0 if none was.
-        on_sync: called at a sync point, until it returns that it is done; the publisher sets it anew.
+        on_sync: called at a sync point, until it returns that it is done; the publisher sets it again.
         on_error: called with an exception of ours, which goes no further.
     """
 

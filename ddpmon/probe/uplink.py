@@ -127,7 +127,7 @@ class Uplink:
         return self._store is not None
 
     def _join(self, address: tuple[str, int]) -> None:
-        """Connect to rank 0's store; until that has worked once, a dead address is asked for anew."""
+        """Connect to rank 0's store; until that has worked once, a dead address is asked for again."""
         try:
             self._store = signed(TcpStore(*address), self.signer)
         except StoreUnavailable:
@@ -141,7 +141,7 @@ class Uplink:
         self._put(rank_key(self.run, frame.rank), encode(frame))
 
     def put_history(self, frame: HistoryFrame) -> None:
-        """Publish this rank's past; rank 0 also says anew which run this is, where its store may have lost that."""
+        """Publish this rank's past; rank 0 also says again which run this is, because its store may have lost that."""
         self._put(history_key(self.run, frame.rank), encode(frame))
         if self.identity.rank == 0 and self._store is not None:
             self._register(self._store)

@@ -63,7 +63,7 @@ class Motion:
             if self._is_moving():
                 self._moved = monotonic()
         except Exception as error:
-            self.note = f"whether it gets on is unknown: {type(error).__name__}: {error}"
+            self.note = f"whether it makes progress is unknown: {type(error).__name__}: {error}"
 
     @property
     def moves(self) -> bool:

@@ -33,7 +33,7 @@ from ddpmon.snapshot import (
 
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
-    """Which run this is and how it stands; `ended` overrides the state once the store has gone."""
+    """Which run this is and how it stands; `ended` overrides the state once the store has ended."""
     info = run.info
     newest, first = int(run.standing.step.max()), run.ranks[0]
     return RunView(

@@ -46,7 +46,7 @@ class GpuState:
     foreign: int | None
 
     @property
-    def strangers(self) -> list[GpuProcess]:
+    def foreign_processes(self) -> list[GpuProcess]:
         """Processes that are known not to be ours and that are at work."""
         return [on for on, strange in self.listed() if strange]
 
@@ -149,9 +149,9 @@ def _errors(gpu: GpuFigures) -> Iterator[Remark]:
 
 def _company(state: GpuState) -> Iterator[Remark]:
     """Who else is there."""
-    strangers = len(state.strangers)
-    if strangers:
-        yield "warning", FOREIGN if strangers == 1 else f"{strangers} {FOREIGN}es"
+    foreign_processes = len(state.foreign_processes)
+    if foreign_processes:
+        yield "warning", FOREIGN if foreign_processes == 1 else f"{foreign_processes} {FOREIGN}es"
     if len(state.ranks) > 1:
         yield "warning", f"{len(state.ranks)} ranks"
     if state.crowded and state.foreign is not None:

@@ -36,8 +36,8 @@ def _pressure(name: str, share: float) -> str:
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     for state in gpu_states(ranks, node):
         words = [word for level, word in gpu_remarks(state) if level != "note" and FOREIGN not in word]
-        those = [f"{FOREIGN} {named(on.process)}" for on in state.strangers[:3]]
-        those += [f"{len(state.strangers) - 3} more {FOREIGN}es"] if len(state.strangers) > 3 else []
+        those = [f"{FOREIGN} {named(on.process)}" for on in state.foreign_processes[:3]]
+        those += [f"{len(state.foreign_processes) - 3} more {FOREIGN}es"] if len(state.foreign_processes) > 3 else []
         if words or those:
             yield f"GPU {state.gpu.index}: {', '.join([*words, *those])}"
 

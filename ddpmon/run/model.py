@@ -30,7 +30,7 @@ _ALL_POINTS = 1 << 18
 _RANKS_EVERY_SECOND = 1024  # of so many ranks the resources are taken down with every frame, of more less often
 _HISTORIES_AT_ONCE = 256
 _PEERS = 64  # ranks that tell how long a step of the job takes
-RESOURCES = 7  # figures at one moment, packed as float64: of many ranks they would weigh heavily as objects
+RESOURCES = 7  # figures at one moment, packed as float64: as objects those of many ranks would take much memory
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Run:
     Attributes:
         rank_count: how many ranks there are: the world size, or fewer where a table leaves numbers out.
         rings: the last steps of every rank; recent and work_map are what is drawn of them.
-        series: the job over all its steps; anew once the ranks have started anew. marks: likewise.
+        series: the job over all its steps; begun again once the ranks have restarted. marks: likewise.
         ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
         standing: what these say, as columns.
         nodes: node number -> its newest frame and when it came.
@@ -80,7 +80,7 @@ class Run:
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
         self._parted = False  # whether there are MIG instances
-        self._instances: Instances | None = None  # None while they have to be gathered anew
+        self._instances: Instances | None = None  # None while they have to be gathered again
         self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
         self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
@@ -110,7 +110,7 @@ class Run:
         elif _is_another_process(state.frame, frame):
             if self.doubles.refuse(state.frame, state.heard_at, frame, heard_at):
                 return False
-            self._start_anew(frame.rank, state)
+            self._restart(frame.rank, state)
         elif frame.seq <= state.frame.seq:
             return False
         due = not state.resources or frame.seq // self._resource_every != state.frame.seq // self._resource_every
@@ -125,8 +125,8 @@ class Run:
             self._add_buckets(frame.rank, frame.buckets)
         return True
 
-    def _start_anew(self, rank: int, state: RankState) -> None:
-        """Forget what the rank's former process told: its steps are counted anew."""
+    def _restart(self, rank: int, state: RankState) -> None:
+        """Forget what the rank's former process told: its steps are counted from the beginning."""
         self.rings.clear(rank)
         self._buckets.pop(rank, None)
         self.restarts += 1
@@ -180,7 +180,7 @@ class Run:
         Containers on different hosts may well have one name.
         """
         counted = (self.restarts, len(self.states))
-        if counted != self._counted:  # nobody moves without having started anew
+        if counted != self._counted:  # a rank moves only by a restart
             self._counted = counted
             standing = self.standing
             nodes: dict[int | str, list[int]] = {}
@@ -230,7 +230,7 @@ class Run:
         if not ranks.any():
             return
         if self.restarts and int(self.rings.last[ranks].max()) < self.series.newest:
-            self.series = RunSeries()  # all have started anew
+            self.series = RunSeries()  # all have restarted
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             take = self.rings.take
@@ -250,7 +250,7 @@ class Run:
     def taking_part(self) -> NDArray[np.bool_]:
         """[world] the ranks whose steps are compared: those that have not ended, or the others have not left behind.
 
-        A rank that has started anew counts its steps from 0, so it is compared only once most others have, too.
+        A rank that has restarted counts its steps from 0, so it is compared only once most others have, too.
         """
         known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.apart()
         ended = known & self.standing.ended
@@ -262,7 +262,7 @@ class Run:
         return found
 
     def apart(self) -> NDArray[np.bool_]:
-        """[world] the ranks that have started anew while most have not (or the reverse), and are elsewhere by 10 s."""
+        """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s."""
         if not self.restarts:
             return np.zeros(self.info.world_size, np.bool_)
         lives, steps = self.standing.life, self.standing.step
@@ -339,7 +339,7 @@ class Run:
 
 
 def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
-    """Whether the rank has started anew; in a container it may come back under the same process number."""
+    """Whether the rank has restarted; in a container it may come back under the same process number."""
     again = frame.seq < known.seq and frame.sent_at - known.sent_at > SILENT_S
     return again or (frame.pid, frame.host) != (known.pid, known.host)
 

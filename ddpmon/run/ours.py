@@ -23,7 +23,7 @@ def owner_of(process: Process, pids: Mapping[int, int]) -> int | None:
 
 
 class Ours:
-    """Tells our own processes from strangers.
+    """Tells processes of the run from foreign processes.
 
     Args:
         pids: process number -> rank, of the ranks on the host.
@@ -36,7 +36,7 @@ class Ours:
         self._above: set[int] | None = None
 
     def role(self, process: Process) -> Role | None:
-        """What it is to the run: a rank, its descendant, what launched the ranks, a monitor; None for a stranger."""
+        """Its role: a rank, a descendant of one, what launched the ranks, a monitor; None for a foreign process."""
         if process.pid in self.pids:
             return "rank"
         if not self.pids.keys().isdisjoint(process.parents):

@@ -1,4 +1,4 @@
-"""Every rank's last 20 steps in one figure a column, worked out anew only for the ranks that have brought some."""
+"""Every rank's last 20 steps in one figure a column, computed again only for the ranks that have sent new steps."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Rings:
         return "lead" in self.column
 
     def clear(self, rank: int) -> None:
-        """Forget a rank that has started anew."""
+        """Forget a rank that has restarted."""
         self.step[rank] = -1
         self.last[rank] = -1
         self.touched[rank] = True

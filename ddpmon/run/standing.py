@@ -30,7 +30,7 @@ class Standing:
         host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
         bad_loss: those of the ranks that have one.
         node, local_rank, pid: -1 before the first.
-        life: how often the rank has started anew, -1 before the first; the run counts it.
+        life: how often the rank has restarted, -1 before the first; the run counts it.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -132,7 +132,7 @@ class Doubles:
         self._former: dict[int, RankFrame] = {}
 
     def refuse(self, known: RankFrame, heard_at: float, frame: RankFrame, now: float) -> bool:
-        """Whether a frame of another process than the last is none of a rank that has started anew.
+        """Whether a frame comes from a second live process, and not from a restarted rank.
 
         Args:
             known: the rank's newest frame.

@@ -98,7 +98,7 @@ class BusiestProcesses:
             fields = read_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
             return HostProcess(process, pct, _cpus(pid), int(fields[21]) * _PAGE, int(fields[16]))
         except (OSError, ValueError, IndexError):
-            return HostProcess(process, pct)  # it has gone
+            return HostProcess(process, pct)  # it has ended
 
 
 def only_ours() -> bool:

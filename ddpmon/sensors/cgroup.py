@@ -94,7 +94,7 @@ class Cgroups:
         """Each of those found limited, by what tells it from the host's others in whatever container, and its CPUs.
 
         Raises:
-            OSError: one has gone.
+            OSError: one has been removed.
         """
         nearest = list(self._limited.items())[:_MOST]
         return {_identity(folder): cpus for folder, (_, cpus, _) in nearest}

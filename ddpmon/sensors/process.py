@@ -120,7 +120,7 @@ def _attempt(pid: int) -> Usage | None:
     try:
         return usage_of(pid)
     except (OSError, ValueError, IndexError):
-        return None  # it has gone
+        return None  # it has ended
 
 
 class ProcessSensor:
@@ -184,7 +184,7 @@ class ProcessSensor:
         """Per thread the percent-seconds that it has been ready to run and was not let.
 
         Raises:
-            OSError: the process has gone, or the kernel does not account for it.
+            OSError: the process has ended, or the kernel does not account for it.
             NotYet: it has too many threads to look at each.
         """
         folder = f"/proc/{self._pid}/task"

@@ -57,7 +57,7 @@ def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, repor
     except StoreUnavailable as error:
         account.error = str(error)
     except (EOFError, OSError):
-        return  # the parent has gone
+        return  # the parent has ended
     account.cpu_s = time.process_time()
     report.send(account)
 
@@ -107,7 +107,7 @@ class Publisher:
         """Publish, if the store is there; a Redis server is tried again at the next slot.
 
         Raises:
-            StoreUnavailable: a run's own store has gone, which is for good.
+            StoreUnavailable: a run's own store has ended; it does not come back.
         """
         try:
             self._publish(slot, seconds)

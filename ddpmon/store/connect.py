@@ -101,7 +101,7 @@ def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = N
 
 
 def answers(target: Target, *, timeout_s: float = 5.0) -> bool:
-    """Whether a store answers there by now, to whoever comes anew; a Redis server is not asked."""
+    """Whether a store answers there by now, on a new connection; a Redis server is not asked."""
     from ddpmon.store.tcp import knock
 
     if target.redis is not None:
@@ -122,7 +122,7 @@ def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
 
     def opener() -> Store:
         store = TcpStore(target.host, target.port, timeout_s=timeout_s)
-        store.be_patient(timeout_s / 2)  # for a key that is deleted while it is read; the read is then begun anew
+        store.be_patient(timeout_s / 2)  # for a key that is deleted while it is read; the read is then begun again
         return store
 
     return opener

@@ -143,7 +143,7 @@ def _started(pid: int) -> float | None:
 
 
 def _before_a_reboot(run: Announcement) -> bool:
-    """Whether its process was on this host, and the host has started anew since."""
+    """Whether its process was on this host, and the host has rebooted since."""
     theirs, ours = run.machine.partition("/")[0], _machine().partition("/")[0]
     return bool(theirs and ours) and theirs != ours and run.host == socket.gethostname()
 

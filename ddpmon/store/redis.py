@@ -159,7 +159,7 @@ class RedisStore:
         return answer
 
     def _ask_each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self._gone:  # redis-py would connect anew, and what was asked before is never answered there
+        if self._gone:  # redis-py would connect again, and what was asked before is never answered there
             raise ConnectionResetError("the connection was abandoned")
         self._take_answers(self._patience_s)
         self._complain_if_silent(0.0)

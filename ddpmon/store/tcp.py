@@ -194,7 +194,7 @@ def _answer(door: socket.socket) -> bytes | None:
 
 
 def _quoted(answer: bytes) -> str:
-    """The first line of what a stranger says, as plain ASCII."""
+    """The first line of what an unknown server says, as plain ASCII."""
     line = answer.strip().splitlines()[0] if answer.strip() else answer
     return f"it says {line[:60].decode('latin-1')!a}"
 

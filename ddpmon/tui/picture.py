@@ -36,7 +36,7 @@ class Picture:
 
     @property
     def faded(self) -> bool:
-        """Drawn dim as a whole, because the store has gone for good."""
+        """Drawn dim as a whole, because the store has ended and does not come back."""
         return self.snapshot.link.state == "gone" and self.snapshot.run is not None
 
 

@@ -83,7 +83,7 @@ class Feed:
         """Read what all ranks remember of the steps before this watcher came.
 
         Raises:
-            StoreUnavailable: the store does not answer, or has gone.
+            StoreUnavailable: the store does not answer, or it has ended.
         """
         self.run.add_history(self._histories(store))
 
@@ -96,7 +96,7 @@ class Feed:
             told_ages: whether the store knows how old a frame is that this watcher sees for the first time.
 
         Raises:
-            StoreUnavailable: the store does not answer, or has gone.
+            StoreUnavailable: the store does not answer, or it has ended.
         """
         run = self.run
         frames = self._new(store, rank_key, self._ranks.next(always), RankFrame)
@@ -109,7 +109,7 @@ class Feed:
             ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
             hosts = self._ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
         run.add_ranks(frames, now, ages)
-        for frame in frames:  # their steps are in the run's rings now; of thousands of ranks they would weigh
+        for frame in frames:  # their steps are in the run's rings now: do not keep them twice
             force_setattr(frame, "steps", _TAKEN)
         for node in nodes:
             run.add_node(node, now - hosts.get(node.node, 0.0))

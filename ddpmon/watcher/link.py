@@ -115,7 +115,7 @@ class StoreLink:
         self.lose(reason)
 
     def lose(self, reason: str) -> None:
-        """The store has gone: keep the last picture and say whether the run has ended with it."""
+        """The store has ended: keep the last picture and say whether the run has ended with it."""
         self.close()
         if self.feed is None:
             self.state = Link("waiting", reason)

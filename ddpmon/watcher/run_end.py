@@ -1,4 +1,4 @@
-"""How a run came to its end, as far as a watcher can tell: its store has gone, or keeps what nobody adds to."""
+"""How a run came to its end, as far as a watcher can tell: its store has ended, or no rank writes to it any more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpmon.store.discovery import discover, left_behind
 
 
 def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
-    """The state and the sentence of a run whose own store has gone, which is why it cannot be read: `reason`."""
+    """The state and the sentence of a run whose own store has ended; `reason` says why it cannot be read."""
     failed, mute = _failed(run), _mute(run)
     if not run.states:
         return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"

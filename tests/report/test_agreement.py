@@ -111,4 +111,4 @@ def test_a_launcher_and_a_monitor_are_called_by_their_names() -> None:
     assert ["launcher", str(parent)] in [line[:2] for line in lines]
     assert ["monitor", "8124"] in [line[:2] for line in lines]
     assert summarise_host(shown.nodes[0], shown.ranks) == []
-    assert gpu_states(shown.ranks, shown.nodes[0])[0].strangers == []
+    assert gpu_states(shown.ranks, shown.nodes[0])[0].foreign_processes == []

@@ -51,7 +51,7 @@ def test_a_rank_on_an_instance_is_joined_to_it(gpus: list[GpuFigures], name: str
     ranks = build_ranks(run, run.ages(4.0), np.empty(0, np.int64))
     states = {state.gpu.uuid: state for state in gpu_states(ranks, build_nodes(run, 4.0)[0])}
     assert [states[uuid].ranks for uuid in ("GPU-aaaa", "MIG-cccc", "MIG-dddd", "GPU-bbbb")] == [(), (1,), (0,), (2,)]
-    assert [on.process.pid for on in states["MIG-dddd"].strangers] == [STRANGER]
+    assert [on.process.pid for on in states["MIG-dddd"].foreign_processes] == [STRANGER]
 
 
 def test_a_rank_that_moves_to_another_instance_is_joined_to_that(gpus: list[GpuFigures]) -> None:

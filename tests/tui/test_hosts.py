@@ -117,7 +117,7 @@ def test_where_processes_are_hidden_nobody_is_called_a_stranger() -> None:
     unclear = with_gpu(HIDDEN, 0, processes=[GpuProcess(Process(77, [], None, None), 60 * GB)], process_count=1)
     state = gpu_states(unclear.ranks, unclear.nodes[0])[0]
     assert state.hidden
-    assert state.strangers == []
+    assert state.foreign_processes == []
     row = section(said(unclear), "on the GPUs")[1]
     assert row.split() == ["0", "hidden", "77", "-", "60.0", "-", "-"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.contention.cpu import Strangers, cpu_symptoms
+from ddpmon.diagnose.contention.cpu import ForeignProcesses, cpu_symptoms
 from ddpmon.diagnose.contention.gpu_health import boards, sharing
 from ddpmon.diagnose.contention.host_state import Host, View, look
 from ddpmon.diagnose.contention.lifetimes import Clash, Lifetimes
@@ -37,7 +37,7 @@ class Clashes:
         self.lifetimes = Lifetimes()
         self.figures = Figures()
         self._leaks, self._leaking = Leaks(), dict[int, Leak]()
-        self._strangers, self._storage, self._wires = Strangers(), Storage(), Wires()
+        self._foreign, self._storage, self._wires = ForeignProcesses(), Storage(), Wires()
         self._turn = 0
         self._seen: dict[int, int] = {}
         self._counted: tuple[int, int, int] = (-1, -1, -1)
@@ -51,7 +51,7 @@ class Clashes:
         if self.figures.update(run, room, self._node_of):
             self._leaking = self._leaks.update(self.figures)
         view = _view(run, self.figures, self._leaking, found)
-        self._strangers.learn(view)
+        self._foreign.learn(view)
         hosts = len(run.nodes)
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
@@ -72,7 +72,7 @@ class Clashes:
         if host.gpus:
             symptoms += boards(host, view)
         symptoms += cpu_symptoms(host, view)
-        symptoms += self._strangers.look(host, view)
+        symptoms += self._foreign.look(host, view)
         symptoms += memory(host, view)
         symptoms += self._storage.look(host, view)
         symptoms += self._wires.look(host, view)

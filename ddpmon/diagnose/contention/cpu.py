@@ -225,7 +225,7 @@ def _far_from_gpu(host: Host) -> list[Symptom]:
     ]
 
 
-class Strangers:
+class ForeignProcesses:
     """Remembers who was named, since a wait that has lasted becomes a rank's own past."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ def sharing(host: Host, _view: View) -> list[Symptom]:
             for each in processes or ():
                 if each.process.pid not in host.pids and is_at_work(each) and not host.is_ours(each.process):
                     foreign[_who_runs(each)].append((gpu, each))
-    symptoms += [_strangers(host, key, found) for key, found in foreign.items()]
+    symptoms += [_foreign_job(host, key, found) for key, found in foreign.items()]
     return symptoms + _doubled(host) if len(host.on) < len(host.frames) else symptoms
 
 
@@ -68,7 +68,7 @@ def _job(process: Process) -> tuple[str | None, str] | None:
     return (process.user, process.command) if named and process.command else None
 
 
-def _strangers(host: Host, key: object, found: Sequence[On]) -> Symptom:
+def _foreign_job(host: Host, key: object, found: Sequence[On]) -> Symptom:
     ranks = tuple(sorted({rank for gpu, _ in found for rank in host.on[gpu.uuid]}))
     processes = list({each.process.pid: each.process for _, each in found}.values())
     memory = sum(each.memory or 0 for _, each in found)

@@ -73,7 +73,7 @@ def _of_host(host: Host) -> list[Symptom]:
 
 
 def _greediest(host: Host) -> HostProcess | None:
-    """The stranger with the most memory, if it holds a tenth of the host's."""
+    """The foreign process with the most memory, if it holds a tenth of the host's."""
     figures = host.frame.figures
     found = max(figures.processes, key=lambda each: (not host.is_ours(each.process), each.rss_bytes or 0), default=None)
     if found is None or host.is_ours(found.process) or (found.rss_bytes or 0) < 0.1 * (figures.memory_total or 1 << 62):

@@ -72,7 +72,7 @@ def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) ->
     return _shared(tuple(chosen.tolist()), tuple(hosts), room, halves)
 
 
-@lru_cache(maxsize=2)  # ranks seldom move: of thousands, finding their nodes anew twice a tick would weigh
+@lru_cache(maxsize=2)  # ranks seldom move, and finding the hosts of thousands twice a tick is slow
 def _shared(ranks: tuple[int, ...], hosts: tuple[str, ...], room: int, halves: bool) -> Bands:
     chosen, folding = np.array(ranks, np.int64), fold(len(ranks), room, halves=halves)
     if folding.size > 1:

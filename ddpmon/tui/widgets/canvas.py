@@ -33,7 +33,7 @@ class Canvas(Widget):
         self._strips: list[Strip] = []
 
     def redraw(self, *, faded: bool = False) -> None:
-        """Draw anew and mark the lines that differ from what is on the screen."""
+        """Draw again and mark the lines that differ from what is on the screen."""
         width, height = self.size
         if not (width and height and self.display):
             return

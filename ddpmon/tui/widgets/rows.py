@@ -23,7 +23,7 @@ from ddpmon.tui.widgets.canvas import Canvas
 class Rows(Canvas, can_focus=True):
     """What the tables of ranks and of hosts share: rows are numbers in some order.
 
-    The cursor follows its row's number when rows are sorted anew; until it is moved it stays on the first row, the
+    The cursor follows its row's number when rows are sorted again; until it is moved it stays on the first row, the
     worst.
     """
 

@@ -50,6 +50,13 @@ def test_severity_follows_cost(extra_ms: float, severity: str) -> None:
     assert finding.severity == severity
 
 
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_rank_without_a_gpu_is_sent_to_its_cpus(phase: str) -> None:
+    (finding,) = last_open(faulty(phase, 30.0))
+    assert finding.advice.startswith("check the CPUs of this rank: ")
+    assert "GPU" not in finding.advice
+
+
 def test_a_slowness_all_over_is_called_work() -> None:
     phases = healthy_phases(4, 240)
     for phase in ("forward", "backward"):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark, NodeFrame, RankFrame, RunInfo, StepColumns
 
@@ -167,7 +168,7 @@ def play(
                 frames.append(rank_frame(rank, tick, part, host=host))
         run.add_ranks(frames, now, {})
         run.settle(now)
-        said.append(judge(run, run.ages(now)))
+        said.append(tuple(map(tell, judge(run, run.ages(now)))))
     return said
 
 
@@ -211,7 +212,7 @@ def play_hosts(
             told = {"figures": figures(tick, node), "gpus": list(gpus(tick, node))}
             run.add_node(node_frame(node, tick, host=name(node), **told), now)
         run.settle(now)
-        said.append(judge(run, run.ages(now)))
+        said.append(tuple(map(tell, judge(run, run.ages(now)))))
     return said
 
 

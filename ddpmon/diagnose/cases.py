@@ -109,10 +109,5 @@ class Cases:
 
 def over(finding: Finding, step: int) -> Finding:
     """What is left of a finding once it is over."""
-    return replace(
-        finding,
-        severity="info",
-        summary=f"over since step {step:,}: {finding.summary}",
-        advice="",
-        cleared_at_step=step,
-    )
+    summary = f"over since step {step:,}: {finding.summary}" if finding.summary else ""
+    return replace(finding, severity="info", summary=summary, advice="", cleared_at_step=step)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ddpmon.diagnose.alert import Cause as Why
+from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.clashes import Clashes
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
@@ -57,6 +59,16 @@ class Cause:
     advice: str
     evidence: tuple[tuple[str, float | int | str], ...] = ()
     precedence: int = 0
+    why: Why | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextCause(Measures):
+    """A cause whose words are still made by its rule."""
+
+    because: str
+    advice: str
+    evidence: tuple[tuple[str, float | int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +206,12 @@ def _joined(finding: Finding, cause: Cause | None) -> Finding:
     """The finding with its cause in its words."""
     if cause is None:
         return finding
+    if type(finding.measures) is not Measures:
+        return replace(
+            finding,
+            why=cause.why
+            or Why(TextCause(cause.because, cause.advice, cause.evidence), (), "", cause.certain, cause.share),
+        )
     strength = "certain" if cause.certain else "likely"
     head, costs, tail = finding.summary.rpartition(". Costs ")
     words = f", {'' if cause.certain else 'likely '}because of {cause.because}"

@@ -1,0 +1,81 @@
+"""A verdict as data: which trouble, on whom, since when, at what cost, and the measures that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ddpmon.diagnose.kinds import KindName
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What a rule has measured, in numbers and names. Each rule has a class of its own, without any sentence.
+
+    The sentence on a class of measures is written in `ddpmon.report`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What explains a lateness.
+
+    Attributes:
+        measures: those of the contention, or of the figure, that explains it.
+        ranks: the ranks that it acts on.
+        host: where it is, "" for none in particular.
+        certain: the numbers carry it; else it is likely.
+        share: how much of the excess it carries, None where the figures do not tell.
+        precedence: of causes that carry as much, the one with the greatest is named.
+    """
+
+    measures: Measures
+    ranks: tuple[int, ...]
+    host: str
+    certain: bool
+    share: float | None
+    precedence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One verdict: what, who, in which phase, since when, at what cost.
+
+    Attributes:
+        kind: which of the table of kinds, such as "straggler" or "rank_lost".
+        severity: "info", "warning" or "critical".
+        measures: what the rule measured.
+        ranks: the ranks it names, worst first; empty when nobody in particular.
+        nodes: the hosts it names.
+        phase: input, forward, backward, optimizer, other, work, or None.
+        why: what on that rank's machine explains it, or None.
+        since_step: the first step of the trouble, None when steps do not apply.
+        since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
+        cost_pct: percent of the job's time that it costs, None when unknown.
+        cleared_at_step: about the first step without it, None while it lasts.
+    """
+
+    kind: KindName
+    severity: Severity
+    summary: str = ""
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    phase: str | None = None
+    cause: str | None = None
+    since_step: int | None = None
+    since_is_bound: bool = False
+    cost_pct: float | None = None
+    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    advice: str = ""
+    cleared_at_step: int | None = None
+    measures: Measures = field(default_factory=Measures)
+    why: Cause | None = None
+
+
+def at_or_above(severity: Severity, floor: Severity) -> bool:
+    """Whether `severity` is `floor` or worse."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(floor)

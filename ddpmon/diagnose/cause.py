@@ -4,62 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from ddpmon.diagnose.alert import Cause as Why
-from ddpmon.diagnose.alert import Measures
+from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
 from ddpmon.diagnose.contention.clashes import Clashes
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
-from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.measure import LateMeasures, is_collecting
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.wording import on_host
-from ddpmon.format import ms
 from ddpmon.run.model import Run
 
-_ALONE = {  # measure -> its words as a cause, what to do, and a command that shows more
-    "throttled": (
-        "a CPU quota: the limit of its cgroup throttles it",
-        "raise the CPU limit of the container or cgroup, or use fewer threads",
-        "",
-    ),
-    "clock": (
-        "a throttled GPU: its SM clock is lower than that of the others",
-        "see what lowers it",
-        "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
-    ),
-    "cpu_clock": (
-        "a lower CPU clock: its core runs slower than those of the others",
-        "see what lowers it: the governor, a power limit, heat",
-        "grep MHz /proc/cpuinfo",
-    ),
-    "queue": (
-        "CPU contention: it waits for a CPU",
-        "see what else runs on its cores, also outside the container",
-        "top",
-    ),
-}
+Figure = Literal["throttled", "clock", "cpu_clock", "queue"]
+_FIGURES: tuple[Figure, ...] = ("throttled", "clock", "cpu_clock", "queue")  # the first that carries as much is named
 Key = tuple[str, tuple[int, ...]]
-End = tuple[str, tuple[int, ...], str]
+End = tuple[str, tuple[int, ...], int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """What explains a lateness.
+class FigureMeasures(Measures):
+    """A figure of the late ranks' own that explains their lateness, where no contention is known that would.
 
     Attributes:
-        certain: the numbers carry it; else it is likely.
-        share: how much of the excess it carries, None where the figures do not tell.
-        precedence: of those that carry as much, the one with the greatest is named.
+        figure: time that a CPU quota stops them, the clock of their GPU or of their CPU, or time that they wait for a
+            CPU.
+        carried_ms: how much of a step's excess it explains.
     """
 
-    because: str
-    certain: bool
-    share: float | None
-    advice: str
-    evidence: tuple[tuple[str, float | int | str], ...] = ()
-    precedence: int = 0
-    why: Why | None = None
+    figure: Figure
+    carried_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +54,15 @@ class Told:
     """
 
     cause: Cause | None
-    of: Finding
+    of: Alert
     lasts: bool
     times: int
     without: int
 
-    def cause_of(self, finding: Finding) -> Cause | None:
+    def cause_of(self, finding: Alert) -> Cause | None:
         """What it had most of the time, if it is `finding`, which is over, and not one that began behind that."""
         same = (self.of.since_step or 0) <= (finding.cleared_at_step or 0)
-        return self.cause if same and self.times >= self.without and not finding.cause else None
+        return self.cause if same and self.times >= self.without and not _collected(finding) else None
 
 
 class Machines:
@@ -98,21 +71,19 @@ class Machines:
     def __init__(self) -> None:
         self._clashes = Clashes()
         self._causes: dict[Key, Told] = {}
-        self._over: dict[End, Finding] = {}
+        self._over: dict[End, Alert] = {}
 
     @property
-    def over(self) -> list[Finding]:
+    def over(self) -> list[Alert]:
         """The lateness that is over, as it was told when it was first seen to be."""
         return [*self._over.values()]
 
     @property
-    def cleared(self) -> list[Finding]:
+    def cleared(self) -> list[Alert]:
         """The last clashes that are over."""
         return self._clashes.lifetimes.cleared
 
-    def update(
-        self, run: Run, matrix: StepMatrix, found: Sequence[Finding], cleared: Sequence[Finding]
-    ) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, found: Sequence[Alert], cleared: Sequence[Alert]) -> list[Alert]:
         """`found`, which tells of the ranks' work, with causes; and the clashes behind it.
 
         Args:
@@ -127,14 +98,14 @@ class Machines:
         causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
         lasting = {(finding.kind, finding.ranks) for finding in found}
         self._causes = {key: told for key, told in self._causes.items() if key in lasting}
-        told = [_joined(finding, causes.get(id(finding))) for finding in found]
+        told = [replace(finding, why=causes.get(id(finding))) for finding in found]
         return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
 
-    def _recalled(self, finding: Finding) -> Finding:
+    def _recalled(self, finding: Alert) -> Alert:
         """A finding that is newly over, with its cause; the next of its kind and ranks has one of its own."""
         known = self._causes.pop((finding.kind, finding.ranks), None)
         cause = None if known is None else known.cause_of(finding)
-        return finding if cause is None else replace(_joined(finding, cause), advice="")
+        return replace(finding, why=cause)
 
     def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
         finding = lateness.finding
@@ -148,9 +119,9 @@ class Machines:
         return found
 
 
-def _end(finding: Finding) -> End:
-    """What tells a finding that is over from others: when it was, and why, stand in its sentence."""
-    return finding.kind, finding.ranks, finding.summary
+def _end(finding: Alert) -> End:
+    """What tells an alert that is over from others."""
+    return finding.kind, finding.ranks, finding.since_step, finding.cleared_at_step
 
 
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
@@ -162,10 +133,10 @@ def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
     return None if best is None or (collected and (best.share or 0.0) <= collected) else best
 
 
-def _collected(finding: Finding) -> float:
+def _collected(finding: Alert) -> float:
     """The share of the garbage collector, where that is the cause already."""
-    numbers = finding.evidence
-    return float(numbers.get("gc_ms", 0)) / max(1e-9, float(numbers.get("excess_ms", 0))) if finding.cause else 0.0
+    late = finding.measures
+    return late.gc_ms / late.excess_ms if isinstance(late, LateMeasures) and is_collecting(late) else 0.0
 
 
 def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cause | None:
@@ -176,8 +147,8 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
     if share is None and not lateness.ranks.issuperset(sign.ranks):
         return None
     certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
-    evidence = tuple((f"cause_{name}", value) for name, value in sign.evidence.items())
-    return Cause(sign.because, certain, share, sign.advice, evidence, KINDS[sign.kind].precedence)
+    text = TextCause(sign.because, sign.advice, tuple(sign.evidence.items()))
+    return Cause(text, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
 
 
 def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
@@ -193,43 +164,15 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Cl
         not lateness.ranks.isdisjoint(clash.symptom.ranks) and not lateness.precedes(clash) for clash in held_down
     )
     named = max((cause.share or 0.0 for cause in known), default=0.0)
-    for order, (measure, (because, advice, command)) in enumerate(_ALONE.items()):
-        share = lateness.shares.get(measure, 0.0)
-        if share >= SOME and share > named and not (measure == "clock" and followed):
-            told = f"{because} ({ms(min(1, share) * lateness.excess_ms)} a step)"
-            todo = f"{advice}: {on_host(host, command)}" if command else advice
-            causes.append(Cause(told, share >= MOST, share, todo, precedence=-order))
+    for order, figure in enumerate(_FIGURES):
+        share = lateness.shares.get(figure, 0.0)
+        if share >= SOME and share > named and not (figure == "clock" and followed):
+            carried = FigureMeasures(figure, min(1, share) * lateness.excess_ms)
+            causes.append(Cause(carried, lateness.finding.ranks, host, share >= MOST, share, -order))
     return causes
 
 
-def _joined(finding: Finding, cause: Cause | None) -> Finding:
-    """The finding with its cause in its words."""
-    if cause is None:
-        return finding
-    if type(finding.measures) is not Measures:
-        return replace(
-            finding,
-            why=cause.why
-            or Why(TextCause(cause.because, cause.advice, cause.evidence), (), "", cause.certain, cause.share),
-        )
-    strength = "certain" if cause.certain else "likely"
-    head, costs, tail = finding.summary.rpartition(". Costs ")
-    words = f", {'' if cause.certain else 'likely '}because of {cause.because}"
-    return replace(
-        finding,
-        summary=f"{head}{words}{costs}{tail}" if costs else f"{finding.summary}{words}",
-        cause=f"{cause.because} ({strength})",
-        evidence={**finding.evidence, **_evidence(cause)},
-        advice=cause.advice,
-    )
-
-
-def _evidence(cause: Cause) -> dict[str, float | int | str]:
-    share = {} if cause.share is None else {"cause_share": min(1.0, cause.share)}
-    return {**dict(cause.evidence), **share, "cause_strength": "certain" if cause.certain else "likely"}
-
-
-def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Finding:
+def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Alert:
     """The clash as a finding: as bad as the threat that it is, or as the lateness that it may explain."""
     severity: Severity = clash.symptom.threat
     alike = _alike(clash, clashes)

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ddpmon.diagnose.blame import Named, blame, with_command
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.blame import blame
 from ddpmon.diagnose.cases import Case, Cases
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
-from ddpmon.diagnose.measure import Others, cost_of_steps
+from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
-from ddpmon.diagnose.wording import format_ranks
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -40,7 +39,7 @@ class LateTogether:
         self._judged = -1
         self._who: tuple[int, ...] = ()
 
-    def update(self, run: Run, matrix: StepMatrix, *, explained: bool) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, *, explained: bool) -> list[Alert]:
         """Judge the steps that have come in; `explained`: somebody in particular is late."""
         steps = matrix.steps
         if len(matrix.who) < 4 or not len(steps):
@@ -109,28 +108,28 @@ def _hits(matrix: StepMatrix, ranks: Sequence[int], end: int) -> Hits:
     return Hits(_late_steps(matrix, rows, slice(0, end)) if rows.size else rows)
 
 
-def _described(run: Run, matrix: StepMatrix, case: Case, ranks: Sequence[int]) -> Finding | None:
+def _described(run: Run, matrix: StepMatrix, case: Case, ranks: Sequence[int]) -> Alert | None:
     rows, own = np.flatnonzero(np.isin(matrix.who, ranks)), _hits(matrix, ranks, len(matrix.steps))
     peers = np.delete(matrix.who, rows)
     if not own.at.size or not peers.size:
         return None
     at = own.at[own.at >= own.first][-_DESCRIBED:]
-    numbers = Others(run, matrix.steps[at], peers, own=matrix.own).compare(run, matrix.who[rows])
-    span = np.arange(len(matrix.steps)) >= int(at[0])
-    numbers["cost_pct"] = cost_of_steps(matrix, rows, rows, at, span)
-    numbers["hit_steps"], numbers["one_step_in"] = float(len(at)), own.gap
+    whom, span = _whom(matrix, rows), np.arange(len(matrix.steps)) >= int(at[0])
+    late = replace(
+        Others(run, matrix.steps[at], peers, own=matrix.own).compare(run, whom),
+        cost_pct=cost_of_steps(matrix, rows, rows, at, span),
+        hit_steps=len(at),
+        one_step_in=own.gap,
+    )
     since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
-    found = blame(_named(matrix, rows), case, (tuple(ranks), ""), since, f"in one step in {own.gap:.0f},", numbers)
     hosts = tuple(dict.fromkeys(matrix.hosts[place] for place in matrix.host_of[rows].tolist()))
-    return with_command(replace(found, nodes=found.nodes and hosts), run)
+    return blame("slow_node" if whom.of_host else "intermittent_straggler", case, hosts, since, late)
 
 
-def _named(matrix: StepMatrix, rows: I64) -> Named:
+def _whom(matrix: StepMatrix, rows: I64) -> Whom:
     """A host, if they are nearly all of its ranks and no others; else the ranks."""
-    place = matrix.host_of[rows[0]]
+    ranks, place = tuple(matrix.who[rows].tolist()), matrix.host_of[rows[0]]
     own = matrix.host_of == place
     if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
-        name = f"{'all' if len(rows) == own.sum() else 'nearly all'} {own.sum()} ranks of {matrix.hosts[place]}"
-        return Named("slow_node", name, "work", "are late", "them", "this host")
-    ranks = format_ranks(matrix.who[rows].tolist())
-    return Named("intermittent_straggler", ranks, "together work", "are late together", "them", "these ranks")
+        return Whom(ranks, matrix.hosts[place], int(own.sum()))
+    return Whom(ranks, "")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
+from ddpmon.diagnose.measure import LateMeasures
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.limits import POWER_CAP
@@ -36,7 +37,7 @@ class Lateness:
         shares: measure -> how much of the excess it carries; missing where unknown.
     """
 
-    finding: Finding
+    finding: Alert
     ranks: frozenset[int]
     step_ms: float
     excess_ms: float
@@ -110,7 +111,7 @@ class Lateness:
         return not self.ranks.isdisjoint(clash.symptom.ranks) and (share is not None or self.began_with(clash))
 
 
-def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Finding]) -> list[Lateness]:
+def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Alert]) -> list[Lateness]:
     """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
     standing = [each for each in found if each.cleared_at_step is None]
     late = {rank for each in standing if KINDS[each.kind].late for rank in each.ranks}
@@ -130,19 +131,20 @@ def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Findin
     return weighed
 
 
-def _excess(finding: Finding) -> float:
+def _excess(finding: Alert) -> float:
     """What the lateness adds to a step, in ms."""
     numbers = finding.evidence
     if finding.kind == "job_slower":
         return float(numbers["step_ms"]) - float(numbers["normal_step_ms"])
     if finding.kind == "slow_network":
         return float(numbers["transfer_ms"]) - float(numbers["normal_transfer_ms"])
-    return float(numbers.get("excess_ms", 0)) / max(1.0, float(numbers.get("one_step_in", 1)))
+    late = finding.measures
+    return late.excess_ms / max(1.0, late.one_step_in or 1.0) if isinstance(late, LateMeasures) else 0.0
 
 
 def _waits(
     figures: Figures,
-    finding: Finding,
+    finding: Alert,
     ranks: NDArray[np.int64],
     others: NDArray[np.int64],
     times: float,
@@ -174,21 +176,22 @@ def _waits(
     return shares
 
 
-def _is_paced_by_its_host(finding: Finding) -> bool:
+def _is_paced_by_its_host(finding: Alert) -> bool:
     """Whether the GPU has time to spare, since its CPU launches slowly: what slows a GPU then explains nothing."""
-    return "launch_ms" in finding.evidence
+    return isinstance(finding.measures, LateMeasures) and finding.measures.launch_ms is not None
 
 
 def _clocks(
-    run: Run, figures: Figures, finding: Finding, ranks: NDArray[np.int64], others: NDArray[np.int64]
+    run: Run, figures: Figures, finding: Alert, ranks: NDArray[np.int64], others: NDArray[np.int64]
 ) -> dict[str, float]:
     """What a lower clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks.
 
     That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU.
     """
     asked = (ranks, others[:: _every(others)])
-    usual = float(finding.evidence.get("others_work_ms", 0))
-    longer = float(finding.evidence.get("excess_ms", 0)) / usual if usual > 0 else 0.0
+    late = finding.measures
+    usual = late.others_work_ms if isinstance(late, LateMeasures) else 0.0
+    longer = late.excess_ms / usual if isinstance(late, LateMeasures) and usual > 0 else 0.0
     name, (own, peers) = "clock", (_clock(run, who) for who in asked)
     on_cpu = not any(run.standing.gpu_uuid[rank] for rank in ranks.tolist())
     if _is_paced_by_its_host(finding) or on_cpu:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import Named, blame, with_command
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.blame import blame
 from ddpmon.diagnose.cases import Case, Cases
-from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.measure import Numbers, Others, cost_of_steps
+from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
@@ -83,7 +83,7 @@ class CostlyRanks:
         self.cases = Cases(confirmations=1)
         self._judged = -1
 
-    def update(self, run: Run, matrix: StepMatrix, named: set[int]) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, named: set[int]) -> list[Alert]:
         """Judge the steps that have come in; `named` are ranks that are known to be late at every step."""
         if len(matrix.who) < 2 or not len(matrix.steps):
             return []
@@ -119,15 +119,20 @@ class CostlyRanks:
         suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.cases)]))
         peers = np.delete(matrix.who, suspects)
         normal = Others(run, matrix.steps[chosen], peers if peers.size else np.delete(matrix.who, rows), own=matrix.own)
-        numbers = normal.compare(run, matrix.who[rows])
-        span = np.arange(len(matrix.steps)) >= int(chosen[0])
-        numbers["cost_pct"] = cost_of_steps(matrix, rows, suspects, chosen, span)
-        if matrix.own is not None:
-            numbers["cost_most_pct"] = cost_of_steps(matrix, rows, suspects, chosen, span, at_most=True)
-        numbers["hit_steps"], numbers["one_step_in"] = float(len(chosen)), own.gap
         state = run.ranks[case.key]
+        host = "" if state is None else state.frame.host
+        span = np.arange(len(matrix.steps)) >= int(chosen[0])
+        late = replace(
+            normal.compare(run, Whom((case.key,), host)),
+            cost_pct=cost_of_steps(matrix, rows, suspects, chosen, span),
+            cost_most_pct=None
+            if matrix.own is None
+            else cost_of_steps(matrix, rows, suspects, chosen, span, at_most=True),
+            hit_steps=len(chosen),
+            one_step_in=own.gap,
+        )
         since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
-        case.finding = with_command(_finding(case, "" if state is None else state.frame.host, since, numbers), run)
+        case.finding = blame("intermittent_straggler", case, (host,), since, late)
 
 
 def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:
@@ -196,11 +201,3 @@ def _chance(count: int, total: int, n: int) -> float:
         math.exp(ways - math.lgamma(k + 1) - math.lgamma(total - k + 1) + k * p + (total - k) * q)
         for k in range(count, total + 1)
     )
-
-
-def _finding(case: Case, host: str, since: tuple[int, bool], numbers: Numbers) -> Finding:
-    often = numbers["one_step_in"]
-    rhythm = f"in one step in {often:.0f}," if often >= 1.5 else "in most steps,"
-    named = Named("intermittent_straggler", f"rank {case.key} ({host})", "works", "is late", "it")
-    found = blame(named, case, ((case.key,), host), since, rhythm, numbers)
-    return replace(found, advice=f"it comes and goes: {found.advice}") if found.advice else found

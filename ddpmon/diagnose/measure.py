@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
-from ddpmon.format import ms
 from ddpmon.run.medians import median, middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -28,7 +29,89 @@ _BEFORE = 50
 _LAUNCHED = ("forward", "backward", "optimizer")
 _MOSTLY, _AS_LONG = 0.5, 0.9
 
-Numbers = dict[str, float]
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """Who is late together.
+
+    Attributes:
+        ranks: their numbers.
+        host: where they are; "" for ranks of several hosts.
+        of_host: how many ranks the host has, where all or nearly all of these are meant; None where single ranks are.
+    """
+
+    ranks: tuple[int, ...]
+    host: str
+    of_host: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """Where the process of a rank can be looked at.
+
+    Attributes:
+        on_gpu: whether it trains on a GPU.
+        gpu_index: that GPU's number on its host, None where unknown.
+    """
+
+    host: str
+    pid: int
+    on_gpu: bool
+    gpu_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LateMeasures(Measures):
+    """By how much ranks are late: medians over the steps in ms, of several ranks the median one.
+
+    Attributes:
+        whom: who is late.
+        work_ms, others_work_ms: their work, and the median of those whom nobody suspects.
+        excess_ms: by how much they work longer.
+        waits_less_ms: by how much they wait less: as much as they work longer, if the others wait for them.
+        phases: of each of `PHASES` by how much it takes them longer.
+        phases_ms: the sum of these, as a mean over the steps.
+        gc_ms: what the garbage collector takes of them longer, as a mean over the steps.
+        samples_ratio: their samples over those of the others, NaN where unknown.
+        launch_ms: how long their GPUs wait for their CPUs, None where their GPUs set their pace.
+        ratio: their work over the median of the others, None for what comes and goes.
+        hidden_ms: what of the excess the transfer hides, None for nothing.
+        cost_pct, cost_most_pct: percent of the job's time that fixing them saves at least, and at most; None for a
+            most that is the least.
+        hit_steps: in how many steps they were late, None for every step.
+        one_step_in: the mean distance of these steps, None for every step.
+        window_steps: the steps that the measures are of, None where `hit_steps` tells.
+        latest: of several ranks the one that stands out, and by how many ms it is late; None if none does.
+        alone_pct: what fixing them alone saves where others are late too; None where that is all of the cost.
+        beside: the other ranks that are late, where `alone_pct` is given.
+        process: that of the first of the ranks, None where it is unknown, as in a table.
+    """
+
+    whom: Whom
+    work_ms: float
+    others_work_ms: float
+    excess_ms: float
+    waits_less_ms: float
+    phases: tuple[float, ...]
+    phases_ms: float
+    gc_ms: float
+    samples_ratio: float
+    launch_ms: float | None = None
+    ratio: float | None = None
+    hidden_ms: float | None = None
+    cost_pct: float = 0.0
+    cost_most_pct: float | None = None
+    hit_steps: int | None = None
+    one_step_in: float | None = None
+    window_steps: int | None = None
+    latest: tuple[int, float] | None = None
+    alone_pct: float | None = None
+    beside: tuple[int, ...] = ()
+    process: RankProcess | None = None
+
+    def excess_of(self, phase: str) -> float:
+        """By how much ms the phase takes them longer."""
+        return self.phases[PHASES.index(phase)]
 
 
 class Others:
@@ -50,37 +133,39 @@ class Others:
         asked = peers[:: -(-len(peers) // _SAMPLE)]
         self.normal = self._typical(run, columns, asked, "most")
 
-    def compare(self, run: Run, ranks: I64) -> Numbers:
-        """Medians over the steps in ms: `ranks` (the median one, if several) against the others."""
+    def compare(self, run: Run, whom: Whom) -> LateMeasures:
+        """The measures of these ranks against the others, without what their lateness costs."""
+        ranks = np.array(whom.ranks, np.int64)
         own = self._typical(run, COLUMNS, ranks, "least")
         excess = {name: middle(own[name] - self.normal[name]) for name in COLUMNS}
-        numbers = {
-            "work_ms": middle(own["work"]),
-            "others_work_ms": middle(self.normal["work"]),
-            "excess_ms": excess["work"],
-            "waits_less_ms": _waits_less(self.normal["wait"] - own["wait"], excess["work"]),
-            **{f"excess_{phase}_ms": excess[phase] for phase in PHASES},
-            "phases_ms": float(np.mean([own[phase] - self.normal[phase] for phase in PHASES]) * len(PHASES)),
-            "gc_ms": float(np.mean(own["gc"] - self.normal["gc"])),
-            "samples_ratio": _ratio(own["samples"], self.normal["samples"]),
-        }
-        return numbers | self._launches(run, ranks, numbers)
+        measures = LateMeasures(
+            whom=whom,
+            work_ms=middle(own["work"]),
+            others_work_ms=middle(self.normal["work"]),
+            excess_ms=excess["work"],
+            waits_less_ms=_waits_less(self.normal["wait"] - own["wait"], excess["work"]),
+            phases=tuple(excess[phase] for phase in PHASES),
+            phases_ms=float(np.mean([own[phase] - self.normal[phase] for phase in PHASES]) * len(PHASES)),
+            gc_ms=float(np.mean(own["gc"] - self.normal["gc"])),
+            samples_ratio=_ratio(own["samples"], self.normal["samples"]),
+            process=_process_of(run, whom.ranks[0]),
+        )
+        return replace(measures, launch_ms=self._launch_ms(run, ranks, measures))
 
-    def _launches(self, run: Run, ranks: I64, numbers: Numbers) -> Numbers:
+    def _launch_ms(self, run: Run, ranks: I64, measures: LateMeasures) -> float | None:
         """How long a step the devices of `ranks` wait for their hosts in the phases of the excess, where these set it.
 
         So they do where the host takes as long for a phase as its device does, without being far ahead of it.
         """
-        phase = phase_of(numbers)
-        phases = _LAUNCHED if phase == "work" else [phase]
+        phase = phase_of(measures)
+        phases = _LAUNCHED if phase == "work" else (phase,)
         if self._own is None or not {*phases} <= {*_LAUNCHED}:
-            return {}
+            return None
         host = np.sum([run.rings.take(f"host_{name}", self.steps, ranks) for name in phases], axis=0)
         own = np.sum([self._own.take(f"least_{name}", self.steps, ranks) for name in phases], axis=0)
         close = np.nan_to_num(self._own.take("close", self.steps, ranks)).mean() >= _MOSTLY
-        longer = sum(numbers[f"excess_{name}_ms"] for name in phases)
-        by_host = close and longer > 0 and median(host) >= _AS_LONG * median(own)
-        return {"launch_ms": longer} if by_host else {}
+        longer = sum(measures.excess_of(name) for name in phases)
+        return longer if close and longer > 0 and median(host) >= _AS_LONG * median(own) else None
 
     def _typical(self, run: Run, columns: Sequence[str], ranks: I64, bound: str) -> dict[str, F32]:
         """Column -> [T] its median over the ranks, a missing value counted as 0; of own pace the given bound."""
@@ -107,30 +192,37 @@ def _ratio(own: F32, others: F32) -> float:
     return float(own.sum()) / total if total > 0 else float("nan")
 
 
-def agrees(numbers: Numbers) -> bool:
-    """Whether the others wait for it: what it works longer it must wait less (docs/detection.md "Agreement and phase").
+def _process_of(run: Run, rank: int) -> RankProcess | None:
+    state = run.ranks[rank]
+    if state is None or state.frame.pid <= 0:
+        return None
+    gpu = run.gpu_of(rank)
+    on_gpu = state.frame.gpu_uuid is not None
+    return RankProcess(state.frame.host, state.frame.pid, on_gpu, None if gpu is None else gpu.index)
 
-    At least half of the excess must be missing from its waits.
+
+def agrees(late: LateMeasures) -> bool:
+    """Whether the others wait for them: what they work longer they must wait less.
+
+    At least half of the excess must be missing from their waits (docs/detection.md "Agreement and phase").
     """
-    return numbers["waits_less_ms"] >= _WAIT_SHARE * numbers["excess_ms"]
+    return late.waits_less_ms >= _WAIT_SHARE * late.excess_ms
 
 
-def phase_of(numbers: Numbers) -> str:
+def phase_of(late: LateMeasures) -> str:
     """The phase that holds at least 80 % of the excess, else "work"."""
-    excess = numbers["excess_ms"]
-    phase = max(PHASES, key=lambda name: numbers[f"excess_{name}_ms"])
-    return phase if excess > 0 and numbers[f"excess_{phase}_ms"] >= _PHASE_SHARE * excess else "work"
+    phase = max(PHASES, key=late.excess_of)
+    return phase if late.excess_ms > 0 and late.excess_of(phase) >= _PHASE_SHARE * late.excess_ms else "work"
 
 
-def phases_tell(numbers: Numbers) -> bool:
-    """Whether the phases on record hold at least half of the excess: of a table they may be missing."""
-    return numbers["phases_ms"] >= _CAUSE_SHARE * numbers["excess_ms"]
+def phases_tell(late: LateMeasures) -> bool:
+    """Whether the phases on record hold at least half of the excess: in a table they may be missing."""
+    return late.phases_ms >= _CAUSE_SHARE * late.excess_ms
 
 
-def cause_of(numbers: Numbers) -> str | None:
-    """What the rank itself tells of the reason: garbage collection, where it holds half of the excess."""
-    collected = numbers["gc_ms"] >= _CAUSE_SHARE * numbers["excess_ms"] > 0
-    return f"garbage collection takes {ms(numbers['gc_ms'])} of it" if collected else None
+def is_collecting(late: LateMeasures) -> bool:
+    """Whether garbage collection holds half of the excess."""
+    return late.gc_ms >= _CAUSE_SHARE * late.excess_ms > 0
 
 
 def cost_pct(matrix: StepMatrix, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.measure import Numbers, Others
+from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
 from ddpmon.format import ms, pct
@@ -21,6 +21,7 @@ from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
+Numbers = dict[str, float]
 BASELINE = 50
 RISE, STEEP = 1.10, 1.20
 _K, _H = 1.0, 8.0

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import Named, blame, with_command
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.blame import blame
 from ddpmon.diagnose.cases import Case
-from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.measure import Numbers, Others, cost_pct, cost_window, hidden_ms
+from ddpmon.diagnose.kinds import KindName
+from ddpmon.diagnose.measure import LateMeasures, Others, Whom, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW, SteadyRule, onset
-from ddpmon.diagnose.wording import does
-from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
@@ -25,7 +24,6 @@ _ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
 _BY_DESIGN = 0.75
 _MORE = 0.05
 _STANDS_OUT, _MOST_OF_IT, _FEW = 1.5, 0.8, 16
-_LISTED = 6  # ranks that are late too, by number; of more, how many they are
 _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (docs/detection.md "Facts about synchronous steps")
 
 
@@ -39,7 +37,7 @@ class Stragglers:
         self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
 
     @property
-    def cleared(self) -> list[Finding]:
+    def cleared(self) -> list[Alert]:
         """The last findings that are over."""
         return [*self._ranks.cases.cleared, *self._hosts.cases.cleared]
 
@@ -48,7 +46,7 @@ class Stragglers:
         """The ranks whose lateness is confirmed, apart from those that come and go."""
         return {case.key for case in self._ranks.cases if case.key not in self._come_and_go}
 
-    def update(self, run: Run, matrix: StepMatrix, intermittent: set[int]) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, intermittent: set[int]) -> list[Alert]:
         """Judge the steps that have come in since the last call.
 
         `intermittent` ranks are named as such: where their lateness was over once before, each further phase of it is
@@ -101,7 +99,7 @@ class Stragglers:
         suspects: I64,
         normal: Others,
     ) -> None:
-        """Write the finding of a confirmed case; while it fades, the last clear word on it stands.
+        """Write the alert of a confirmed case; while it fades, the last clear word on it stands.
 
         One that came and went between two calls is described as it was when it was confirmed.
         """
@@ -112,30 +110,22 @@ class Stragglers:
             steps = steps[: int(np.searchsorted(steps, case.confirmed_at or 0, side="right"))]
             normal = Others(run, steps[-WINDOW:], _peers(matrix, suspects), own=matrix.own)
         window = slice(len(steps) - WINDOW, len(steps))
-        if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
-            since, bound = _onset(steps, ratios, case.confirmed_at or 0)
-        else:
-            since, bound = case.finding.since_step or 0, case.finding.since_is_bound
-        numbers = normal.compare(run, matrix.who[rows])
-        if numbers["excess_ms"] < _LEAST_SHARE * middle(matrix.job("duration")[window]):
+        late = normal.compare(run, _whom(matrix, rows))
+        if late.excess_ms < _LEAST_SHARE * middle(matrix.job("duration")[window]):
             return
-        numbers["ratio"] = middle(ratios[window])
-        at = cost_window(steps, since)
-        hidden = 0.0 if bound else hidden_ms(matrix, since, at, numbers["excess_ms"])
-        numbers |= {"hidden_ms": hidden} if hidden > 0 else {}
-        lost = 1 - hidden / numbers["excess_ms"]
-        numbers["cost_pct"] = lost * cost_pct(matrix, rows, suspects, at)
-        if matrix.own is not None:
-            numbers["cost_most_pct"] = lost * cost_pct(matrix, rows, suspects, at, at_most=True)
-        who = (matrix.who[rows], matrix.hosts[matrix.host_of[rows[0]]])
-        found = _finding(case, who, (since, bound), numbers)
-        worst = _worst(matrix, rows, normal)
-        beside = np.setdiff1d(suspects, rows)
-        few = 0 < beside.size <= _FEW  # more would tell nothing, and each costs a look at all ranks
-        alone = lost * cost_pct(matrix, rows, rows, at) if few else numbers["cost_pct"]
-        blamed = found.cost_pct is not None and found.kind != "uneven_work"
-        aside = _aside(matrix, numbers, worst, beside, alone) if blamed else ""
-        case.finding = with_command(replace(found, summary=found.summary + aside), run)
+        late = replace(
+            late, ratio=middle(ratios[window]), window_steps=WINDOW, latest=_latest(matrix, rows, normal, late)
+        )
+        since = _since(steps, ratios, case)
+        late = _with_cost(matrix, late, rows, suspects, since, cost_window(steps, since[0]))
+        case.finding = _alert(case, since, late)
+
+
+def _since(steps: I64, ratios: NDArray[np.float32], case: Case) -> tuple[int, bool]:
+    """The onset, and whether it is only a bound; that of an old case stands."""
+    if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
+        return _onset(steps, ratios, case.confirmed_at or 0)
+    return case.finding.since_step or 0, case.finding.since_is_bound
 
 
 def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[int, bool]:
@@ -147,23 +137,38 @@ def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[
     return onset(steps[:count], ratios[:count])
 
 
-def _worst(matrix: StepMatrix, rows: I64, normal: Others) -> tuple[int, float]:
-    """Of several rows that of the rank that is latest, and by how many ms."""
+def _whom(matrix: StepMatrix, rows: I64) -> Whom:
+    """One rank, or all ranks of a host."""
+    host = matrix.hosts[matrix.host_of[rows[0]]]
+    return Whom(_ranks(matrix, rows), host, len(rows) if len(rows) > 1 else None)
+
+
+def _with_cost(
+    matrix: StepMatrix, late: LateMeasures, rows: I64, suspects: I64, since: tuple[int, bool], at: I64
+) -> LateMeasures:
+    """What it costs at the places `at` on record: with what the transfer hides, and with who else is late."""
+    hidden = 0.0 if since[1] else hidden_ms(matrix, since[0], at, late.excess_ms)
+    lost = 1 - hidden / late.excess_ms
+    cost = lost * cost_pct(matrix, rows, suspects, at)
+    most = None if matrix.own is None else lost * cost_pct(matrix, rows, suspects, at, at_most=True)
+    late = replace(late, hidden_ms=hidden if hidden > 0 else None, cost_pct=cost, cost_most_pct=most)
+    beside = np.setdiff1d(suspects, rows)
+    if not 0 < beside.size <= _FEW:  # more would tell nothing, and each costs a look at all ranks
+        return late
+    alone = lost * cost_pct(matrix, rows, rows, at)
+    return late if alone >= _MOST_OF_IT * cost else replace(late, alone_pct=alone, beside=_ranks(matrix, beside))
+
+
+def _latest(matrix: StepMatrix, rows: I64, normal: Others, late: LateMeasures) -> tuple[int, float] | None:
+    """Of several ranks the one that stands out, and by how many ms it is late."""
     window = matrix.work[rows][:, np.searchsorted(matrix.steps, normal.steps)]
     excess = np.median(window - normal.normal["work"], axis=1)
-    return int(rows[excess.argmax()]), float(excess.max())
+    by = float(excess.max())
+    return (int(matrix.who[rows[excess.argmax()]]), by) if by > _STANDS_OUT * late.excess_ms else None
 
 
-def _aside(matrix: StepMatrix, numbers: Numbers, worst: tuple[int, float], beside: I64, alone: float) -> str:
-    """What else a reader must know of the figures: who of a host stands out, and who else is late."""
-    row, by = worst
-    stands_out = by > _STANDS_OUT * numbers["excess_ms"]
-    said = f" Rank {matrix.who[row]} is the latest of them, by {ms(by)}." if stands_out else ""
-    if alone >= _MOST_OF_IT * numbers["cost_pct"]:
-        return said
-    saves = f"{pct(alone)} %" if alone > 0 else "nothing yet"
-    others = does(matrix.who[beside].tolist(), "are") if beside.size <= _LISTED else f"{beside.size} other ranks are"
-    return f"{said} Fixing it alone saves {saves}; {others} late too."
+def _ranks(matrix: StepMatrix, rows: I64) -> tuple[int, ...]:
+    return tuple(matrix.who[rows].tolist())
 
 
 def _is_young(case: Case) -> bool:
@@ -191,27 +196,13 @@ def _peers(matrix: StepMatrix, suspects: I64) -> I64:
     return left if left.size else matrix.who
 
 
-def _finding(case: Case, who: tuple[I64, str], since: tuple[int, bool], numbers: Numbers) -> Finding:
-    ranks, host = who
-    evidence = {**numbers, "window_steps": WINDOW}
-    if len(ranks) > 1:
-        named = Named("slow_node", f"all {len(ranks)} ranks of {host}", "work", "are late", "them", "this host")
-    else:
-        named = Named("straggler", f"rank {ranks[0]} ({host})", "works", "is late", "it")
-    found = blame(named, case, (tuple(ranks.tolist()), host), since, "a step", evidence)
-    return _by_design(found, numbers) or found
+def _alert(case: Case, since: tuple[int, bool], late: LateMeasures) -> Alert:
+    kind: KindName = "straggler" if late.whom.of_host is None else "slow_node"
+    found = blame(kind, case, (late.whom.host,), since, late)
+    return replace(found, kind="uneven_work", severity="info") if _is_by_design(late) else found
 
 
-def _by_design(found: Finding, numbers: Numbers) -> Finding | None:
-    """A rank that is given more samples than the others is not slow: that is uneven work, known and wanted."""
-    more = numbers["samples_ratio"] - 1
-    if not more >= max(_MORE, _BY_DESIGN * (numbers["ratio"] - 1)):
-        return None
-    return replace(
-        found,
-        kind="uneven_work",
-        severity="info",
-        cause=None,
-        summary=f"{found.summary} It gets {numbers['samples_ratio']:.2f} times the samples of the others.",
-        advice="give every rank the same batch size, or one in proportion to its speed",
-    )
+def _is_by_design(late: LateMeasures) -> bool:
+    """Whether a rank is given more samples than the others: then it is not slow, and the uneven work is wanted."""
+    more = late.samples_ratio - 1
+    return more >= max(_MORE, _BY_DESIGN * ((late.ratio or 0.0) - 1))

@@ -8,15 +8,15 @@ from dataclasses import replace
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.cause import TextCause
 from ddpmon.diagnose.finding import Finding
+from ddpmon.report import late_sentences
 from ddpmon.report.words import Evidence, Sentence, Words
 
 
 def _text_cause(cause: TextCause, _alert: Alert) -> Words:
-    evidence = {name.removeprefix("cause_"): value for name, value in cause.evidence}
-    return Words("", advice=cause.advice, evidence=evidence, because=cause.because)
+    return Words("", advice=cause.advice, evidence=dict(cause.evidence), because=cause.because)
 
 
-SENTENCES: Mapping[type[Measures], Sentence] = {TextCause: _text_cause}
+SENTENCES: Mapping[type[Measures], Sentence] = {TextCause: _text_cause, **late_sentences.SENTENCES}
 
 
 def tell(alert: Alert) -> Finding:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.parts import NO_HOST
 
 Evidence = Mapping[str, float | int | str]
 
@@ -33,3 +34,8 @@ class Words:
 
 
 Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them
+
+
+def in_brackets(host: str) -> str:
+    """The host behind the name of a rank: " (node0)"; "" where it is unknown."""
+    return "" if host in ("", NO_HOST) else f" ({host})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity
+from ddpmon.diagnose.alert import SEVERITIES, Alert, Severity
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.parts import NO_HOST
 
@@ -14,12 +14,12 @@ from ddpmon.parts import NO_HOST
 class _Episode:
     """One trouble from its first word to its last: how it was described while it lasted, and at its worst."""
 
-    finding: Finding
+    finding: Alert
     worst: Severity
     over_at: int | None = None
     closed: bool = False
 
-    def goes_on_with(self, finding: Finding) -> bool:
+    def goes_on_with(self, finding: Alert) -> bool:
         """Whether `finding` may speak of the same trouble."""
         mine = self.finding
         same_ranks = bool(set(mine.ranks) & set(finding.ranks)) or not (mine.ranks and finding.ranks)
@@ -27,9 +27,9 @@ class _Episode:
         lasts = self.over_at is None or since is None or since <= self.over_at
         return mine.kind == finding.kind and same_ranks and lasts
 
-    def likeness(self, finding: Finding) -> tuple[bool, ...]:
+    def likeness(self, finding: Alert) -> tuple[bool, ...]:
         """How closely it is described as before; the greater, the closer."""
-        names = ("ranks", "since_step", "cause", "phase")
+        names = ("ranks", "since_step", "phase")
         return tuple(getattr(self.finding, name) == getattr(finding, name) for name in names)
 
 
@@ -40,7 +40,7 @@ class History:
         self._episodes: list[_Episode] = []
         self._ended: set[tuple[object, ...]] = set()
 
-    def hear(self, said: Sequence[Finding], step: int) -> None:
+    def hear(self, said: Sequence[Alert], step: int) -> None:
         """Take in what the judge says at the end of a tick, `step` being the newest."""
         told = [_without_host(finding) for finding in said if KINDS[finding.kind].in_tables]
         before = [episode for episode in self._episodes if episode.over_at is None]
@@ -59,7 +59,7 @@ class History:
         for episode in gone:  # a verdict may drop a trouble without a word on its end
             episode.over_at = episode.over_at if episode.over_at is not None else step
 
-    def findings(self) -> tuple[Finding, ...]:
+    def alerts(self) -> tuple[Alert, ...]:
         """Those that last to the end of the table, the worst and dearest first; then those that are over, in order.
 
         One that is over has the severity that it had at its worst, and `cleared_at_step`.
@@ -72,7 +72,7 @@ class History:
         ]
         return (*sorted(lasting, key=_weight, reverse=True), *over)
 
-    def _close(self, ended: Sequence[Finding], before: Sequence[_Episode]) -> None:
+    def _close(self, ended: Sequence[Alert], before: Sequence[_Episode]) -> None:
         """End for good what has ended: if it began anew within the same tick, that is another episode."""
         for finding in ended:
             for episode in before:
@@ -80,7 +80,7 @@ class History:
                     episode.over_at, episode.closed = finding.cleared_at_step, True
                     self._ended.add(_end_of(finding))
 
-    def _go_on(self, finding: Finding, taken: list[_Episode]) -> _Episode:
+    def _go_on(self, finding: Alert, taken: list[_Episode]) -> _Episode:
         """The episode that `finding` belongs to, or a new one."""
         known = [one for one in self._episodes if not (one.closed or one in taken) and one.goes_on_with(finding)]
         if not known:
@@ -91,7 +91,7 @@ class History:
         episode.worst = max(episode.worst, finding.severity, key=SEVERITIES.index)
         return episode
 
-    def _end(self, finding: Finding, gone: list[_Episode]) -> None:
+    def _end(self, finding: Alert, gone: list[_Episode]) -> None:
         """The judge's word that a trouble is over; it is repeated for a while."""
         if _end_of(finding) in self._ended:
             return
@@ -103,22 +103,21 @@ class History:
             self._episodes.append(_Episode(finding, finding.severity, finding.cleared_at_step))
 
 
-def _identity(finding: Finding) -> tuple[object, ...]:
+def _identity(finding: Alert) -> tuple[object, ...]:
     """What stays the same of a trouble while the judge tells of it."""
-    return finding.kind, finding.ranks, finding.cause if finding.since_step is None else finding.since_step
+    return finding.kind, finding.ranks, finding.since_step
 
 
-def _end_of(finding: Finding) -> tuple[object, ...]:
+def _end_of(finding: Alert) -> tuple[object, ...]:
     return *_identity(finding), finding.phase, finding.cleared_at_step
 
 
-def _weight(finding: Finding) -> tuple[int, float]:
+def _weight(finding: Alert) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.cost_pct or 0.0
 
 
-def _without_host(finding: Finding) -> Finding:
-    """The finding without a host that the table does not name."""
-    if NO_HOST not in finding.nodes and NO_HOST not in finding.summary:
+def _without_host(finding: Alert) -> Alert:
+    """The alert without a host that the table does not name."""
+    if NO_HOST not in finding.nodes:
         return finding
-    nodes = tuple(node for node in finding.nodes if node != NO_HOST)
-    return replace(finding, nodes=nodes, summary=finding.summary.replace(f" ({NO_HOST})", ""))
+    return replace(finding, nodes=tuple(node for node in finding.nodes if node != NO_HOST))

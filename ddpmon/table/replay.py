@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import NO_HOST, BadLoss
 from ddpmon.run.model import Run
@@ -20,7 +20,7 @@ STEPS_A_TICK = 20  # as many as a second of a fast run brings
 _RUN = "table"
 
 
-def replay(records: Records) -> Iterator[tuple[tuple[Finding, ...], int]]:
+def replay(records: Records) -> Iterator[tuple[tuple[Alert, ...], int]]:
     """Play the records; after each tick what the judge says and the newest step.
 
     A rank without rows for a whole tick is taken for done, until it has some again: nobody waits for its word, and its

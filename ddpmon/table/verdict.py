@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.sustained import ENOUGH, WARM_UP, WINDOW
+from ddpmon.report.sentences import tell
 from ddpmon.run.rings import capacity_for
 from ddpmon.table.fields import Array
 from ddpmon.table.history import History
@@ -70,11 +72,16 @@ def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = Fals
         last_step=int(records.steps[-1]),
         compared=compared,
         enough=compared >= ENOUGH and near and len(ranks) > 1,
-        findings=history.findings(),
+        findings=tuple(map(_in_words, history.alerts())),
         complaints=table.complaints,
         refused=table.refused,
         notes=(*notes, *_coverage(records, ranks), *_evidence(records, compared, near)),
     )
+
+
+def _in_words(alert: Alert) -> Finding:
+    """One that is over is described as it was while it lasted."""
+    return replace(tell(replace(alert, cleared_at_step=None)), cleared_at_step=alert.cleared_at_step)
 
 
 def _near(records: Records) -> bool:

@@ -21,7 +21,7 @@ def heard(*ticks: Sequence[Finding]) -> tuple[Finding, ...]:
     history = History()
     for tick, said in enumerate(ticks, 1):
         history.hear(said, 20 * tick)
-    return history.findings()
+    return history.alerts()
 
 
 def over(finding: Finding, step: int) -> Finding:

@@ -1,0 +1,207 @@
+"""Sentences on ranks and hosts that are late, and on what explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.cause import FigureMeasures
+from ddpmon.diagnose.kinds import COMPUTES
+from ddpmon.diagnose.measure import LateMeasures, agrees, is_collecting, phase_of, phases_tell
+from ddpmon.diagnose.wording import does, format_ranks, on_host, stack_command
+from ddpmon.format import ms, pct
+from ddpmon.report.words import Evidence, Sentence, Words, in_brackets
+from ddpmon.schema import PHASES
+
+_ADVICE = {
+    "input": "check the data loading of {this}: storage, shard size, DataLoader workers and their transforms",
+    "forward": "check the GPU and the CPUs of {this}: clocks, other processes, sequence lengths",
+    "backward": "check the GPU of {this}: clocks, other processes, sequence lengths",
+    "optimizer": "check the optimizer of {this}: memory pressure, state on the wrong device",
+    "other": "check what only {this} does between the phases: logging, checkpoints, host code",
+    "work": "the whole step is slower on {this}: check clocks, other processes, sequence lengths",
+}
+_LAUNCHES = (
+    "check the CPUs of {this}, not the GPU: clocks, other processes on its cores, too many threads, garbage "
+    "collection, Python code between the kernels"
+)
+_ON_CPUS = "check the CPUs of {this}: clocks, other processes, sequence lengths"
+_UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
+_EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to its speed"
+_WIDE_PCT = 2.0  # points between the least and the most: a narrower range is shown as one number
+_LISTED = 6  # ranks that are late too, by number; of more, how many they are
+_RHYTHM = 1.5  # mean distance in steps: closer ones are most steps
+_FIGURES = {  # the figure that explains a lateness: as a noun, what to do, and a command that shows more
+    "throttled": (
+        "a CPU quota: the limit of its cgroup throttles it",
+        "raise the CPU limit of the container or cgroup, or use fewer threads",
+        "",
+    ),
+    "clock": (
+        "a throttled GPU: its SM clock is lower than that of the others",
+        "see what lowers it",
+        "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
+    ),
+    "cpu_clock": (
+        "a lower CPU clock: its core runs slower than those of the others",
+        "see what lowers it: the governor, a power limit, heat",
+        "grep MHz /proc/cpuinfo",
+    ),
+    "queue": (
+        "CPU contention: it waits for a CPU",
+        "see what else runs on its cores, also outside the container",
+        "top",
+    ),
+}
+
+
+def advice_on(phase: str, this: str = "this rank") -> str:
+    """What to check on somebody who is late in this phase."""
+    return _ADVICE[phase].format(this=this)
+
+
+def _late(late: LateMeasures, alert: Alert) -> Words:
+    evidence, more = _evidence(late), ""
+    if alert.kind == "uneven_work":
+        more = f"It gets {late.samples_ratio:.2f} times the samples of the others."
+    if not agrees(late):
+        name, works, _, it = _subject(late)
+        said = (
+            f"{name} {works} {ms(late.excess_ms)} longer {_rhythm(late)} {_when(alert)}, but the other ranks do not "
+            f"wait for {it}: the cost is unattributed"
+        )
+        return Words(said, more, advice=_EQUAL_BATCHES if more else "", evidence=evidence)
+    return Words(
+        said=_said(late, alert),
+        rest=f"{_costs(late)} of the run's time.{f' {more}' if more else _aside(late)}",
+        advice=_EQUAL_BATCHES if more else _advice(late, alert),
+        evidence=evidence,
+        cause=f"garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) and not more else None,
+    )
+
+
+def _subject(late: LateMeasures) -> tuple[str, str, str, str]:
+    """Who is late, and the words that agree with it: works, is late, it."""
+    whom = late.whom
+    if whom.of_host is not None:
+        all_ = "all" if len(whom.ranks) == whom.of_host else "nearly all"
+        return f"{all_} {whom.of_host} ranks of {whom.host}", "work", "are late", "them"
+    if len(whom.ranks) == 1:
+        return f"rank {whom.ranks[0]}{in_brackets(whom.host)}", "works", "is late", "it"
+    return format_ranks(whom.ranks), "together work", "are late together", "them"
+
+
+def _rhythm(late: LateMeasures) -> str:
+    if late.one_step_in is None:
+        return "a step"
+    rare = late.one_step_in >= _RHYTHM or len(late.whom.ranks) > 1
+    return f"in one step in {late.one_step_in:.0f}," if rare else "in most steps,"
+
+
+def _when(alert: Alert) -> str:
+    return f"(since {'before ' if alert.since_is_bound else ''}step {alert.since_step or 0:,})"
+
+
+def _said(late: LateMeasures, alert: Alert) -> str:
+    name, _, is_late, _ = _subject(late)
+    hidden = f", of which {ms(late.hidden_ms)} is hidden behind the transfer" if late.hidden_ms else ""
+    collected = f"; garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) else ""
+    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)} in {_where(late)} {_when(alert)}"
+    return f"{by}{hidden}{_launched_slowly(late)}{collected}"
+
+
+def _where(late: LateMeasures) -> str:
+    """The phase, or that it is several, or that the phases on record do not show it."""
+    phase = phase_of(late)
+    if phase != "work":
+        return phase
+    return "several phases" if phases_tell(late) else "an unknown phase"
+
+
+def _launched_slowly(late: LateMeasures) -> str:
+    """Why it is late, where its device waits for its host."""
+    if late.launch_ms is None:
+        return ""
+    wait = ms(late.launch_ms)
+    if len(late.whom.ranks) == 1:
+        return f"; its kernels are launched slowly: its GPU waits {wait} a step for its CPU"
+    return f"; their kernels are launched slowly: their GPUs wait {wait} a step for their CPUs"
+
+
+def _costs(late: LateMeasures) -> str:
+    """What the lateness costs, as a range where only wide bounds are known."""
+    least, most = late.cost_pct, late.cost_most_pct or 0.0
+    if most < least + _WIDE_PCT:
+        return f"Costs {pct(least)} %"
+    return f"Costs at least {pct(least)} %, at most {pct(most)} %"
+
+
+def _aside(late: LateMeasures) -> str:
+    """What else a reader must know of the figures: who of a host stands out, and who else is late."""
+    said = f" Rank {late.latest[0]} is the latest of them, by {ms(late.latest[1])}." if late.latest else ""
+    if late.alone_pct is None:
+        return said
+    saves = f"{pct(late.alone_pct)} %" if late.alone_pct > 0 else "nothing yet"
+    others = does(late.beside, "are") if len(late.beside) <= _LISTED else f"{len(late.beside)} other ranks are"
+    return f"{said} Fixing it alone saves {saves}; {others} late too."
+
+
+def _advice(late: LateMeasures, alert: Alert) -> str:
+    """What to check, with a command to paste where the process is known: the first rank's GPU, or its stack."""
+    this = "this host" if alert.kind == "slow_node" else "this rank" if len(late.whom.ranks) == 1 else "these ranks"
+    on_cpu = late.process is not None and not late.process.on_gpu
+    phase = alert.phase or "work"
+    if not phases_tell(late):
+        advice = _UNKNOWN_PHASE
+    elif late.launch_ms is not None:
+        advice = _LAUNCHES.format(this=this)
+    elif on_cpu and phase in ("forward", "backward"):
+        advice = _ON_CPUS.format(this=this)
+    else:
+        advice = advice_on(phase, this)
+    comes_and_goes = late.one_step_in is not None and len(late.whom.ranks) == 1
+    return f"{'it comes and goes: ' if comes_and_goes else ''}{advice}{_command(late, alert)}"
+
+
+def _command(late: LateMeasures, alert: Alert) -> str:
+    at = late.process
+    if at is None:
+        return ""
+    gpu = at.gpu_index if alert.phase in COMPUTES and late.launch_ms is None else None
+    if alert.kind == "slow_node":
+        return f". Run {on_host(at.host, 'nvidia-smi' if gpu is not None else 'top')}"
+    return f". Run {on_host(at.host, f'nvidia-smi -i {gpu}') if gpu is not None else stack_command(at.host, at.pid)}"
+
+
+def _evidence(late: LateMeasures) -> Evidence:
+    numbers: dict[str, Any] = {
+        "work_ms": late.work_ms,
+        "others_work_ms": late.others_work_ms,
+        "excess_ms": late.excess_ms,
+        "waits_less_ms": late.waits_less_ms,
+        **{f"excess_{phase}_ms": late.excess_of(phase) for phase in PHASES},
+        "phases_ms": late.phases_ms,
+        "gc_ms": late.gc_ms,
+        "samples_ratio": late.samples_ratio,
+        "launch_ms": late.launch_ms,
+        "ratio": late.ratio,
+        "hidden_ms": late.hidden_ms,
+        "cost_pct": late.cost_pct,
+        "cost_most_pct": late.cost_most_pct,
+        "hit_steps": late.hit_steps,
+        "one_step_in": late.one_step_in,
+        "window_steps": late.window_steps,
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _figure(measures: FigureMeasures, alert: Alert) -> Words:
+    """A figure of the ranks' own as a cause."""
+    because, advice, command = _FIGURES[measures.figure]
+    host = next(iter(alert.nodes), "")
+    todo = f"{advice}: {on_host(host, command)}" if command else advice
+    return Words(because, advice=todo, because=f"{because} ({ms(measures.carried_ms)} a step)")
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {LateMeasures: _late, FigureMeasures: _figure}

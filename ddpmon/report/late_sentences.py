@@ -96,7 +96,7 @@ def _rhythm(late: LateMeasures) -> str:
     if late.one_step_in is None:
         return "a step"
     rare = late.one_step_in >= _RHYTHM or len(late.whom.ranks) > 1
-    return f"in one step in {late.one_step_in:.0f}," if rare else "in most steps,"
+    return f"in one step in {late.one_step_in:.0f}" if rare else "in most steps"
 
 
 def _when(alert: Alert) -> str:
@@ -107,7 +107,8 @@ def _said(late: LateMeasures, alert: Alert) -> str:
     name, _, is_late, _ = _subject(late)
     hidden = f", of which {ms(late.hidden_ms)} is hidden behind the transfer" if late.hidden_ms else ""
     collected = f"; garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) else ""
-    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)} in {_where(late)} {_when(alert)}"
+    comma = "" if late.one_step_in is None else ","
+    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}{comma} in {_where(late)} {_when(alert)}"
     return f"{by}{hidden}{_launched_slowly(late)}{collected}"
 
 

@@ -26,7 +26,7 @@ from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.event_log import EventLog, hook_collector
-from ddpmon.probe.external_store import ExternalUplink, external_store
+from ddpmon.probe.external_store import external_store, uplink_of
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
@@ -35,7 +35,7 @@ from ddpmon.probe.host_sampler import Machine
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.publisher import Publisher
-from ddpmon.probe.uplink import Uplink
+from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import RunInfo
 
 Undo = Callable[[], None]
@@ -226,10 +226,7 @@ def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_det
     alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
     describe = _describer(me, name, ddp, bucket_detail)
-    published_to = external_store()
-    if published_to is None:
-        return Uplink(me, name, training, key, describe)
-    return ExternalUplink(me, name, training, key, describe, external=published_to)
+    return uplink_of(me, name, Handover(training, key), describe, external_store())
 
 
 def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_detail: bool) -> Callable[[str], RunInfo]:

@@ -1,19 +1,21 @@
-"""A rank's way to an external store (DDPMON_STORE): no rank hosts a store, all publish to that one."""
+"""A rank's way to its run's store, chosen; the way to an external one (DDPMON_STORE), to which all ranks publish."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from threading import Event
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from ddpmon.probe.identity import run_id, uses_rendezvous
-from ddpmon.probe.uplink import Uplink, say
-from ddpmon.schema import encode
+from ddpmon.probe.identity import Identity, run_id, uses_rendezvous
+from ddpmon.probe.registration import Announcer, say
+from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
+from ddpmon.schema import RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
 from ddpmon.store.redis_url import RedisAddress, redacted
-from ddpmon.store.signed import signed
+from ddpmon.store.signed import Signer, signed, signer_of_environment
+from ddpmon.store.tcp import TcpStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,71 +46,90 @@ def external_store() -> ExternalStore | None:
 
 
 @dataclass(slots=True)
-class ExternalUplink(Uplink):
-    """Connects to the external store and puts frames. Rank 0 names the run to the others, and again and again there.
+class Joining:
+    """Connects this rank to the external store; what is wrong with it is said once a host.
 
     Attributes:
-        external: where to publish; a rank 0 that hosts a store is followed all the same.
+        signer: signs what this process puts, if there is a token.
     """
 
-    external: ExternalStore | None = None
+    external: ExternalStore
+    rank: int
+    signer: Signer | None = field(default_factory=signer_of_environment)
     _complained: bool = False
 
-    def connect(self) -> bool:
-        """Join the external store; False while the run's id is not known yet.
+    def __call__(self) -> Store:
+        """Connect.
 
         Raises:
             StoreUnavailable: it cannot be reached at present.
         """
-        if not self.run and not (self._name_run() if self.identity.rank == 0 else self._learn()):
-            return False
-        if self._address is not None:
-            return Uplink.connect(self)
-        if self._store is None:
-            self._join_external()
-        return True
-
-    def drop(self) -> None:
-        """Let go of a connection that has failed."""
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-
-    def linger(self, seconds: float, leaving: Event) -> None:
-        """The store stays, so that nobody waits for watchers."""
-
-    def _name_run(self) -> bool:
-        assert self.external is not None
-        self.run = run_id(self.name)
-        self._info = encode(self.describe(self.run))
-        self._hand_over(f"{self.external.address.url} - {self.run}")
-        return True
-
-    def _published_elsewhere(self, _url: str) -> bool:
-        """The others publish to an external store, and so does this rank."""
-        self.training = None
-        return True
-
-    def _join_external(self) -> None:
-        assert self.external is not None
         try:
-            store = signed(RedisStore(self.external.address, ttl_s=self.external.ttl_s), self.signer)
+            return signed(RedisStore(self.external.address, ttl_s=self.external.ttl_s), self.signer)
         except StoreUnavailable as error:
-            if not self._complained and speaks_for_its_host(self.identity.rank):
+            if not self._complained and speaks_for_its_host(self.rank):
                 say(f"{error}; training goes on, and the store is tried again")
             self._complained = True
             raise
-        self._store = store
-        if self.identity.rank == 0:
-            self._register(store)
-            if not self._url:
-                password = " (the password is taken from DDPMON_STORE)" if self.external.address.password else ""
-                self._announce(self.external.address.url_of(self.run), password)
 
-    def _register(self, store: Store) -> None:
+
+@dataclass(slots=True)
+class Naming:
+    """Rank 0 names the run to the others, and in the external store again and again, where it may expire or be lost."""
+
+    join: Joining
+    handover: Handover
+    announcer: Announcer
+    describe: Callable[[str], RunInfo]
+    run: str = ""
+    server: TcpStore | None = None
+    _info: bytes = b""
+
+    def connect(self) -> Store | None:
+        """Join the external store and register the run in it."""
+        address = self.join.external.address
+        if not self.run:
+            self.run = run_id(self.announcer.name)
+            self._info = encode(self.describe(self.run))
+            self.handover.tell(f"{address.url} - {self.run}")
+        store = self.join()
+        self.renew(store)
+        password = " (the password is taken from DDPMON_STORE)" if address.password else ""
+        self.announcer.announce(self.run, address.url_of(self.run), password)
+        return store
+
+    def renew(self, store: Store) -> None:
         """Name the run in the store, where it may have expired or been lost."""
         store.put(run_key(self.run), self._info)
         store.put(RUNS_KEY, self.run.encode())
+
+
+def uplink_of(
+    me: Identity,
+    name: str,
+    handover: Handover,
+    describe: Callable[[str], RunInfo],
+    external: ExternalStore | None = None,
+) -> Uplink:
+    """The uplink of this rank.
+
+    Args:
+        me: which rank this is.
+        name: what the run is called.
+        handover: how ranks tell each other where to publish.
+        describe: makes the RunInfo for a run id, on rank 0.
+        external: the external store that DDPMON_STORE names; a rank 0 that hosts a store is followed all the same.
+    """
+    announcer, missed_ports = Announcer(name, me.world_size), dict[int, str]()
+    join = None if external is None else Joining(external, me.rank)
+    way: Way
+    if me.rank != 0:
+        way = Following(me.rank, handover, join)
+    elif join is not None:
+        way = Naming(join, handover, announcer, describe)
+    else:
+        way = Hosting(handover, announcer, describe, missed_ports)
+    return Uplink(way, handover, announcer, me.world_size, missed_ports)
 
 
 def speaks_for_its_host(rank: int) -> bool:

@@ -23,7 +23,7 @@ from ddpmon.probe.assembly import Assembly, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.publisher import Publisher
-from ddpmon.probe.uplink import say
+from ddpmon.probe.registration import say
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 EXIT_WAIT_S = 0.95

@@ -13,7 +13,8 @@ from time import monotonic
 
 from ddpmon.probe.failure import unheard_s
 from ddpmon.probe.frame_builder import FrameBuilder
-from ddpmon.probe.uplink import Uplink, say
+from ddpmon.probe.registration import say
+from ddpmon.probe.uplink import Uplink
 from ddpmon.store.base import StoreUnavailable
 
 PUBLISHER = "ddpmon-publisher"

@@ -30,7 +30,8 @@ class _Episode:
     def likeness(self, finding: Alert) -> tuple[bool, ...]:
         """How closely it is described as before; the greater, the closer."""
         names = ("ranks", "since_step", "phase")
-        return tuple(getattr(self.finding, name) == getattr(finding, name) for name in names)
+        alike = [getattr(self.finding, name) == getattr(finding, name) for name in names]
+        return (*alike, type(self.finding.measures) is type(finding.measures))
 
 
 class History:
@@ -105,7 +106,7 @@ class History:
 
 def _identity(finding: Alert) -> tuple[object, ...]:
     """What stays the same of a trouble while the judge tells of it."""
-    return finding.kind, finding.ranks, finding.since_step
+    return finding.kind, finding.ranks, finding.since_step, type(finding.measures)
 
 
 def _end_of(finding: Alert) -> tuple[object, ...]:

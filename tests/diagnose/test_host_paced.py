@@ -13,9 +13,11 @@ pytest.importorskip("torch")
 from device_job import Fault, Job
 from device_play import frames_of, run_info
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from tests.made_frames import node_frame, open_findings
 from tests.table.marks import trace_of
@@ -44,7 +46,7 @@ def straggler(
         job: what is simulated: `SLOW_HOST`, whose GPU waits for its CPU, or `SLOW_DEVICE`.
     """
     run, judge = Run(msgspec.structs.replace(run_info(4), run_id="made-run")), Judge()
-    said: tuple[Finding, ...] = ()
+    said: tuple[Alert, ...] = ()
     for tick, frames in enumerate(frames_of(trace_of(job), 0)):
         hit = frames[0].step > ONSET
         told = []
@@ -61,7 +63,7 @@ def straggler(
         run.add_node(node_frame(0, tick, figures=figures, gpus=gpus), float(tick))
         run.settle(float(tick))
         said = judge(run, run.ages(float(tick)))
-    (found,) = (finding for finding in open_findings(said) if finding.kind == "straggler")
+    (found,) = (finding for finding in open_findings([*map(tell, said)]) if finding.kind == "straggler")
     assert found.ranks == (1,)
     assert ("its kernels are launched slowly" in found.summary) is (job is SLOW_HOST)
     return found

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from ddpmon.probe.external_store import uplink_of
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.uplink import Uplink
+from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import HistoryFrame, StepColumns
 from tests.made_frames import run_info
 
@@ -16,7 +17,7 @@ from tests.made_frames import run_info
 def lone_uplink(name: str, training: Any = None) -> Uplink:
     """Not connected yet; `training` is the training's own store."""
     me = Identity(0, 1, 0, 0, (0,), "here", os.getpid(), torch.device("cpu"), None, "gloo")
-    return Uplink(me, name, training, "address", lambda run: run_info(1, run_id=run, name=name))
+    return uplink_of(me, name, Handover(training, "address"), lambda run: run_info(1, run_id=run, name=name))
 
 
 def speak(uplink: Uplink) -> None:

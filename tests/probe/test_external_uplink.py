@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 import ddpmon
-from ddpmon.probe.external_store import ExternalStore, ExternalUplink
+from ddpmon.probe.external_store import ExternalStore, uplink_of
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.publisher import PUBLISHER
-from ddpmon.probe.uplink import Uplink
+from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import RunInfo, decode
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
@@ -59,12 +59,12 @@ def described(run_id: str) -> RunInfo:
 
 
 def hosting(rank: int, training: Any) -> Uplink:
-    return Uplink(identity(rank), "uplinked", training, "address", described)
+    return uplink_of(identity(rank), "uplinked", Handover(training, "address"), described)
 
 
-def publishing(rank: int, training: Any, url: str, ttl_s: int = 600) -> ExternalUplink:
+def publishing(rank: int, training: Any, url: str, ttl_s: int = 600) -> Uplink:
     external = ExternalStore(parse_redis(url)[0], ttl_s)
-    return ExternalUplink(identity(rank), "uplinked", training, "address", described, external=external)
+    return uplink_of(identity(rank), "uplinked", Handover(training, "address"), described, external)
 
 
 def test_all_ranks_publish_one_run_that_can_be_watched(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,8 @@ from ddpmon.probe.identity import identify, run_id, store_address
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, is_run_id, run_key
-from ddpmon.store.connect import list_runs
+from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover
-from ddpmon.store.tcp import TcpStore
 from tests.made_frames import run_info
 from tests.probe.lone_uplink import lone_uplink, speak
 
@@ -47,10 +46,11 @@ def test_no_run_is_called_like_an_option(name: str) -> None:
     assert not run_id(name).startswith("-")
 
 
-def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink) -> None:
+def test_a_run_that_was_overwritten_can_be_found_again(uplink: Uplink, tmp_path: Path) -> None:
+    (tmp_path / "runtime").mkdir()
     assert uplink.connect()
-    assert uplink._address is not None
-    with closing(TcpStore(*uplink._address)) as other:
+    (announced,) = discover()
+    with closing(connect(parse_target(announced.url))) as other:
         other.put(RUNS_KEY, b"another")
         other.put(run_key(uplink.run), b"noise")
         assert list_runs(other) == ["another"]

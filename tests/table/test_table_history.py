@@ -7,16 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.table.history import History
 from tests.table.tables import judged, rows_of, slow, text_of
 
-LATE = Finding("straggler", "info", "rank 2 is late", ranks=(2,), since_step=10, cost_pct=3.0)
-ADVICE = Finding("advice", "info", "a larger bucket", cause="buckets")
+
+class Buckets(Measures):
+    """Of one rule of thumb."""
 
 
-def heard(*ticks: Sequence[Finding]) -> tuple[Finding, ...]:
+class Workers(Measures):
+    """Of another."""
+
+
+LATE = Alert("straggler", "info", ranks=(2,), since_step=10, cost_pct=3.0)
+ADVICE = Alert("advice", "info", measures=Buckets())
+
+
+def heard(*ticks: Sequence[Alert]) -> tuple[Alert, ...]:
     """What is left of ticks of 20 steps."""
     history = History()
     for tick, said in enumerate(ticks, 1):
@@ -24,8 +33,8 @@ def heard(*ticks: Sequence[Finding]) -> tuple[Finding, ...]:
     return history.alerts()
 
 
-def over(finding: Finding, step: int) -> Finding:
-    return replace(finding, severity="info", summary=f"over: {finding.summary}", cleared_at_step=step)
+def over(finding: Alert, step: int) -> Alert:
+    return replace(finding, severity="info", cleared_at_step=step)
 
 
 def test_one_that_is_over_has_the_severity_of_its_worst() -> None:
@@ -51,9 +60,9 @@ def test_one_that_vanishes_without_a_word_is_over_and_goes_on_if_it_comes_back()
 
 
 def test_several_of_a_kind_are_kept_apart() -> None:
-    other = replace(ADVICE, summary="more workers", cause="workers")
-    assert {one.cause for one in heard([ADVICE, other], [other, ADVICE])} == {"buckets", "workers"}
-    assert {one.cause for one in heard([ADVICE, other], [other])} == {"buckets", "workers"}
+    other = replace(ADVICE, measures=Workers())
+    for ticks in ([ADVICE, other], [other, ADVICE]), ([ADVICE, other], [other]):
+        assert [type(one.measures) for one in heard(*ticks)] in ([Buckets, Workers], [Workers, Buckets])
     ended = heard([ADVICE, other], [over(other, 33), over(ADVICE, 34)])
     assert ended == (replace(ADVICE, cleared_at_step=34), replace(other, cleared_at_step=33))
     third = replace(LATE, ranks=(3,))

@@ -53,7 +53,7 @@ def alert(measures: LateMeasures, kind: KindName = "straggler", phase: str | Non
 
 
 SEVERAL = (10.0, 10.0, 20.0, 0.0, 0.0)
-RARE = {"one_step_in": 4.6, "hit_steps": 12, "ratio": None, "window_steps": None}
+RARE: dict[str, Any] = {"one_step_in": 4.6, "hit_steps": 12, "ratio": None, "window_steps": None}
 DATA = "check the data loading of this rank: storage, shard size, DataLoader workers and their transforms"
 NO_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
 SAMPLES = "give every rank the same batch size, or one in proportion to its speed"

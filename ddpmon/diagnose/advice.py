@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.cases import Cases
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.format import ms, pct, size
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
@@ -27,6 +27,116 @@ _MANY_BUCKETS = 8
 _USUAL_BUCKETS = 4
 _SLOW_LINK_GB_S = 1.25  # what a 10 Gbit/s network carries
 _FULL = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class InputAdvice(Measures):
+    """Input takes a notable part of a step on the typical rank.
+
+    Attributes:
+        input_ms: that part, a step.
+        step_ms: the duration of a step.
+        workers: of the DataLoader, -1 where unknown.
+    """
+
+    input_ms: float
+    step_ms: float
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneBucketAdvice(Measures):
+    """All gradients are in one bucket, whose transfer cannot overlap with backward.
+
+    Attributes:
+        transfer_ms: the part of the transfer that no rank could hide, a step.
+        at_most: it holds copies on the GPU, too, and is an upper bound.
+        backward_ms: what the typical rank spends in backward, a step.
+        gradient_bytes: of one reduction.
+        cap_mib: the size of a bucket, in MiB, that would make the usual number of them.
+    """
+
+    transfer_ms: float
+    at_most: bool
+    backward_ms: float
+    gradient_bytes: int
+    cap_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManyBucketsAdvice(Measures):
+    """The gradients are in many small buckets.
+
+    Attributes:
+        transfer_ms, at_most: as in `OneBucketAdvice`.
+        buckets: of one reduction.
+        bucket_bytes: the mean size of one.
+    """
+
+    transfer_ms: float
+    at_most: bool
+    buckets: int
+    bucket_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateAdvice(Measures):
+    """The transfer takes a large part of a step.
+
+    Attributes:
+        transfer_ms, at_most: as in `OneBucketAdvice`.
+        step_ms: the duration of a step.
+    """
+
+    transfer_ms: float
+    at_most: bool
+    step_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class HalfPrecisionAdvice(Measures):
+    """The gradients are transferred as float32.
+
+    Attributes:
+        transfer_ms, at_most: as in `OneBucketAdvice`.
+        gradient_bytes: of one reduction.
+        busbw_gb_s: the bus bandwidth that it gets at least, in GB/s; 0 where unknown.
+    """
+
+    transfer_ms: float
+    at_most: bool
+    gradient_bytes: int
+    busbw_gb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InterconnectAdvice(Measures):
+    """The GPUs reduce over a slow path.
+
+    Attributes:
+        path: through Gloo, which copies by way of the host, or over a slow network between hosts.
+        transfer_ms: the most that the transfer takes beside backward, a step.
+        hosts: how many the ranks are on.
+        busbw_gb_s: the bus bandwidth that the reduction gets at least, in GB/s; 0 where unknown.
+    """
+
+    path: Literal["gloo", "network"]
+    transfer_ms: float
+    hosts: int
+    busbw_gb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketViewAdvice(Measures):
+    """The memory of a GPU is nearly full, and the gradients are in it twice.
+
+    Attributes:
+        memory_pct: the used part of the fullest GPU's memory, in percent.
+        gradient_bytes: the size of the second copy.
+    """
+
+    memory_pct: float
+    gradient_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +169,9 @@ class Facts:
         return self.transfer / self.duration
 
     @property
-    def unhidden(self) -> str:
-        """The transfer in words. On a GPU it holds the copies from the buckets to the gradients, too."""
-        return f"{'at most ' if self.info.device == 'cuda' else ''}{ms(self.transfer)}"
+    def on_gpus(self) -> bool:
+        """Whether the ranks compute on GPUs: the transfer then holds copies, too, and is an upper bound."""
+        return self.info.device == "cuda"
 
     @property
     def busbw_gb_s(self) -> float:
@@ -77,7 +187,7 @@ class Advice:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, run: Run, matrix: StepMatrix) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix) -> list[Alert]:
         """Look again every ten steps, once all ranks are seen and heard."""
         steps = matrix.steps
         if len(steps) < WINDOW or min(len(matrix.who), len(run.states)) < run.rank_count:
@@ -119,112 +229,73 @@ def _memory(gpu: GpuFigures | None) -> float:
     return gpu.memory_used / gpu.memory_total if gpu and gpu.memory_used and gpu.memory_total else 0.0
 
 
-def _input(facts: Facts) -> Finding | None:
+def _input(facts: Facts) -> Alert | None:
     share = facts.input / facts.duration
     if share < _NOTABLE:
         return None
-    workers = {-1: "", 0: " without DataLoader workers"}.get(facts.workers, f" with {facts.workers} DataLoader workers")
-    return _advise(
-        f"input takes {ms(facts.input)} of a step of {ms(facts.duration)} on the typical rank{workers}",
-        100 * share,
-        "load batches in the background: DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True)",
-        {"input_ms": facts.input, "step_ms": facts.duration, "workers": facts.workers},
-    )
+    return _advise(100 * share, InputAdvice(facts.input, facts.duration, facts.workers))
 
 
-def _one_bucket(facts: Facts) -> Finding | None:
+def _one_bucket(facts: Facts) -> Alert | None:
     if facts.exposed_share < _NOTABLE or facts.buckets != 1 or facts.gradient_bytes < 2 * _MIB:
         return None
     hidden = min(facts.transfer, facts.backward) * (1 - 1 / _USUAL_BUCKETS)
     cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
     return _advise(
-        f"all gradients ({size(facts.gradient_bytes)}) are in one bucket, so none of its "
-        f"{facts.unhidden} of transfer overlaps with backward",
         100 * hidden / facts.duration,
-        f"use smaller buckets, which start while backward still runs: DistributedDataParallel(bucket_cap_mb={cap})",
-        {"transfer_ms": facts.transfer, "backward_ms": facts.backward, "gradient_bytes": facts.gradient_bytes},
+        OneBucketAdvice(facts.transfer, facts.on_gpus, facts.backward, facts.gradient_bytes, cap),
     )
 
 
-def _many_buckets(facts: Facts) -> Finding | None:
+def _many_buckets(facts: Facts) -> Alert | None:
     each = facts.gradient_bytes / max(1, facts.buckets)
     if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or each >= _SMALL_BUCKET:
         return None
-    return _advise(
-        f"the gradients are in {facts.buckets} buckets of {size(each)}, and {facts.unhidden} of transfer a step "
-        f"is not hidden: many small reductions spend more time on latency than on data",
-        50 * facts.exposed_share,
-        "use larger buckets: DistributedDataParallel(bucket_cap_mb=25) or more",
-        {"buckets": facts.buckets, "bucket_bytes": each, "transfer_ms": facts.transfer},
-    )
+    return _advise(50 * facts.exposed_share, ManyBucketsAdvice(facts.transfer, facts.on_gpus, facts.buckets, each))
 
 
-def _accumulate(facts: Facts) -> Finding | None:
+def _accumulate(facts: Facts) -> Alert | None:
     if facts.exposed_share < _LARGE:
         return None
-    return _advise(
-        f"{100 * facts.exposed_share:.0f} % of a step ({facts.unhidden}) is transfer that backward does not hide",
-        50 * facts.exposed_share,
-        "reduce half as often: accumulate gradients over two batches under no_sync(), or use larger batches",
-        {"transfer_ms": facts.transfer, "step_ms": facts.duration},
-    )
+    return _advise(50 * facts.exposed_share, AccumulateAdvice(facts.transfer, facts.on_gpus, facts.duration))
 
 
-def _half_precision(facts: Facts) -> Finding | None:
+def _half_precision(facts: Facts) -> Alert | None:
     settings = facts.info.settings
     large = facts.gradient_bytes >= _SMALL_BUCKET
     plain = settings.gradient_dtype == "float32" and settings.comm_hook is None
     if facts.exposed_share < _NOTABLE or not large or not plain:
         return None
     return _advise(
-        f"{size(facts.gradient_bytes)} of float32 gradients take {facts.unhidden} a step outside backward",
         50 * facts.exposed_share,
-        "halve the bytes: ddp_model.register_comm_hook(None, bf16_compress_hook), or train in mixed precision",
-        {"transfer_ms": facts.transfer, "gradient_bytes": facts.gradient_bytes, "busbw_gb_s": facts.busbw_gb_s},
+        HalfPrecisionAdvice(facts.transfer, facts.on_gpus, facts.gradient_bytes, facts.busbw_gb_s),
     )
 
 
-def _interconnect(facts: Facts) -> Finding | None:
-    on_gpus = facts.info.device == "cuda"
-    if not on_gpus or facts.exposed_share < _NOTABLE:
+def _interconnect(facts: Facts) -> Alert | None:
+    if not facts.on_gpus or facts.exposed_share < _NOTABLE:
         return None
-    evidence = {"busbw_gb_s": facts.busbw_gb_s, "transfer_ms": facts.transfer, "hosts": facts.hosts}
+    path: Literal["gloo", "network"]
     if facts.info.backend == "gloo":
-        said, advice = "the GPUs reduce through Gloo, which copies by way of the host", 'use init_process_group("nccl")'
+        path = "gloo"
     elif facts.hosts > 1 and 0 < facts.busbw_gb_s < _SLOW_LINK_GB_S:
-        said = f"the reduction between {facts.hosts} hosts gets at least {facts.busbw_gb_s:.2g} GB/s of bus bandwidth"
-        advice = "check which network NCCL uses: NCCL_DEBUG=INFO logs it, NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose it"
+        path = "network"
     else:
         return None
-    return _advise(f"{said}: {facts.unhidden} a step", 100 * facts.exposed_share, advice, evidence)
+    return _advise(100 * facts.exposed_share, InterconnectAdvice(path, facts.transfer, facts.hosts, facts.busbw_gb_s))
 
 
-def _bucket_view(facts: Facts) -> Finding | None:
+def _bucket_view(facts: Facts) -> Alert | None:
     if facts.info.settings.gradient_as_bucket_view is not False or facts.memory < _FULL:
         return None
-    copy = size(facts.gradient_bytes)
-    return Finding(
-        kind="advice",
-        severity="info",
-        summary=f"the memory of a GPU is {100 * facts.memory:.0f} % full, and {copy} of it is a second copy of the "
-        "gradients",
-        evidence={"memory_pct": 100 * facts.memory, "gradient_bytes": facts.gradient_bytes},
-        advice=f"use DistributedDataParallel(gradient_as_bucket_view=True), which frees {copy}",
-    )
+    return _advise(None, BucketViewAdvice(100 * facts.memory, facts.gradient_bytes))
 
 
-def _advise(said: str, gain_pct: float, advice: str, evidence: dict[str, float | int]) -> Finding:
-    return Finding(
-        kind="advice",
-        severity="info",
-        summary=f"{said}. Up to {pct(gain_pct)} % of the run's time could be saved.",
-        cost_pct=gain_pct,
-        evidence={**evidence, "gain_pct": gain_pct},
-        advice=advice,
-    )
+def _advise(gain_pct: float | None, measures: Measures) -> Alert:
+    return Alert(kind="advice", severity="info", cost_pct=gain_pct, measures=measures)
 
 
-RULES: tuple[Callable[[Facts], Finding | None], ...] = (
+RULES: tuple[Callable[[Facts], Alert | None], ...] = (
     _input,
     _one_bucket,
     _many_buckets,

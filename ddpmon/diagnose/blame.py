@@ -31,18 +31,3 @@ def blame(kind: KindName, case: Case, nodes: tuple[str, ...], since: tuple[int, 
         since_is_bound=since[1],
         cost_pct=late.cost_pct,
     )
-
-
-_ADVICE = {
-    "input": "check the data loading of {this}: storage, shard size, DataLoader workers and their transforms",
-    "forward": "check the GPU and the CPUs of {this}: clocks, other processes, sequence lengths",
-    "backward": "check the GPU of {this}: clocks, other processes, sequence lengths",
-    "optimizer": "check the optimizer of {this}: memory pressure, state on the wrong device",
-    "other": "check what only {this} does between the phases: logging, checkpoints, host code",
-    "work": "the whole step is slower on {this}: check clocks, other processes, sequence lengths",
-}
-
-
-def advice_on(phase: str, this: str = "this rank") -> str:
-    """What to check on somebody who is late in this phase."""
-    return _ADVICE[phase].format(this=this)

@@ -14,6 +14,7 @@ from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
 from ddpmon.diagnose.measure import LateMeasures
+from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.limits import POWER_CAP
@@ -133,13 +134,12 @@ def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Alert]
 
 def _excess(finding: Alert) -> float:
     """What the lateness adds to a step, in ms."""
-    numbers = finding.evidence
-    if finding.kind == "job_slower":
-        return float(numbers["step_ms"]) - float(numbers["normal_step_ms"])
-    if finding.kind == "slow_network":
-        return float(numbers["transfer_ms"]) - float(numbers["normal_transfer_ms"])
-    late = finding.measures
-    return late.excess_ms / max(1.0, late.one_step_in or 1.0) if isinstance(late, LateMeasures) else 0.0
+    measures = finding.measures
+    if isinstance(measures, JobSlowerMeasures):
+        return measures.step_ms - measures.normal_step_ms
+    if isinstance(measures, SlowNetworkMeasures):
+        return measures.transfer_ms - measures.normal_transfer_ms
+    return measures.excess_ms / max(1.0, measures.one_step_in or 1.0) if isinstance(measures, LateMeasures) else 0.0
 
 
 def _waits(

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.cases import Case, Cases
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.measure import cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
-from ddpmon.format import pct
 
 WINDOW = 50  # steps
 _EVERY = 10  # steps
 _WORTH_PCT, _NOTHING_PCT = 10.0, 1.0  # of the run's time: twice what is a warning, and less than anything reported
 _MOSTLY = 0.8  # share of the window's steps
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenPaceMeasures(Measures):
+    """What a rank may cost whose CPU sets the pace.
+
+    Attributes:
+        cost_most_pct: percent of the run's time that fixing it saves at most. The least is nothing.
+        window_steps: over how many steps.
+    """
+
+    cost_most_pct: float
+    window_steps: int
 
 
 class HiddenPace:
@@ -23,7 +37,7 @@ class HiddenPace:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, matrix: StepMatrix, named: set[int]) -> list[Finding]:
+    def update(self, matrix: StepMatrix, named: set[int]) -> list[Alert]:
         """Judge the steps that have come in; `named` are ranks that are known to be late."""
         steps = matrix.steps
         if matrix.own is None or len(matrix.who) < 2 or not len(steps):
@@ -39,7 +53,7 @@ class HiddenPace:
                 self.cases.turn(key, int(steps[end - 1]), high=high, low=not high)
             for case in self.cases:
                 if case.high:
-                    case.finding = _finding(matrix, case, row, most)
+                    case.finding = _alert(matrix, case, row, most)
         return [case.finding for case in self.cases if case.finding is not None]
 
 
@@ -56,22 +70,15 @@ def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
     return row, least, most
 
 
-def _finding(matrix: StepMatrix, case: Case, row: int, most: float) -> Finding:
-    host = matrix.hosts[matrix.host_of[row]]
-    since = case.confirmed_at if case.finding is None else case.finding.since_step
-    return Finding(
+def _alert(matrix: StepMatrix, case: Case, row: int, most: float) -> Alert:
+    return Alert(
         kind="straggler",
         severity="info",
-        summary=(
-            f"rank {case.key} ({host}) sets the pace: its GPU waits for its CPU. How much time the CPUs of the other "
-            f"ranks need is unknown. Fixing it saves at most {pct(most)} % of the run's time, and perhaps nothing."
-        ),
         ranks=(case.key,),
-        nodes=(host,),
+        nodes=(matrix.hosts[matrix.host_of[row]],),
         phase="work",
-        since_step=since,
+        since_step=case.confirmed_at if case.finding is None else case.finding.since_step,
         since_is_bound=True,
         cost_pct=0.0,
-        evidence={"cost_most_pct": most, "window_steps": WINDOW},
-        advice="let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need",
+        measures=HiddenPaceMeasures(most, WINDOW),
     )

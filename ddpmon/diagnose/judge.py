@@ -17,7 +17,7 @@ from ddpmon.diagnose.intermittent import CostlyRanks
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.load_imbalance import UnevenWork
 from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
-from ddpmon.diagnose.pauses import GcRule, find_pauses
+from ddpmon.diagnose.pauses import GcRule, NamedPauseMeasures, find_pauses
 from ddpmon.diagnose.regression import Pace
 from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.diagnose.straggler import Stragglers
@@ -88,7 +88,11 @@ class Judge:
 def _without_named(pauses: list[Finding], of_work: list[Finding]) -> list[Finding]:
     """The pauses, without the long steps of a rank that is known to come and go."""
     known = {rank for finding in of_work if finding.kind == "intermittent_straggler" for rank in finding.ranks}
-    return [pause for pause in pauses if "name" in pause.evidence or not known.intersection(pause.ranks)]
+    return [
+        pause
+        for pause in pauses
+        if isinstance(pause.measures, NamedPauseMeasures) or not known.intersection(pause.ranks)
+    ]
 
 
 def _weight(finding: Finding) -> tuple[int, int, float]:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.cases import Cases
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
-from ddpmon.format import ms, pct
 
 WINDOW = 50
 _COST = 0.10
 _EVERY = 5
 _OWN_SHARE = 0.5  # of the imbalance: with more than that it is somebody in particular
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenWorkMeasures(Measures):
+    """How uneven the work of the ranks is, over a window of steps.
+
+    Attributes:
+        gap_ms: by how much the slowest rank of a step works longer than the mean, on average.
+        imbalance: `1 - mean(mean_r work / max_r work)`, of 1.
+        most_often_last: the share of the steps, of 1, in which the rank that is last most often is last.
+        window_steps: the window.
+    """
+
+    gap_ms: float
+    imbalance: float
+    most_often_last: float
+    window_steps: int
 
 
 class UnevenWork:
@@ -22,7 +40,7 @@ class UnevenWork:
         self.cases = Cases()
         self._judged = -1
 
-    def update(self, matrix: StepMatrix, *, explained: bool) -> list[Finding]:
+    def update(self, matrix: StepMatrix, *, explained: bool) -> list[Alert]:
         """Judge the steps that have come in; `explained`: somebody in particular is late."""
         steps = matrix.steps
         if len(matrix.who) < 2 or not len(steps):
@@ -37,7 +55,7 @@ class UnevenWork:
             for case in self.cases:
                 if high:
                     since = case.confirmed_at if case.finding is None else case.finding.since_step
-                    case.finding = _finding(matrix, end, since, cost)
+                    case.finding = _alert(matrix, end, since, cost)
         return [case.finding for case in self.cases if case.finding is not None]
 
 
@@ -50,21 +68,14 @@ def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:
     return float(1 - np.mean(mean / np.maximum(top, 1e-9))), float((held.max() - 1 / n) / (1 - 1 / n))
 
 
-def _finding(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Finding:
+def _alert(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Alert:
     part = slice(end - WINDOW, end)
     gap = matrix.job("top")[part] - matrix.job("mean")[part]
     share = np.bincount(matrix.top_row[part]).max() / WINDOW
-    cost_pct = 100 * float(gap.sum() / max(1e-9, matrix.job("duration")[part].sum()))
-    return Finding(
+    return Alert(
         kind="uneven_work",
         severity="info",
-        summary=(
-            f"work is uneven: the slowest rank of a step works "
-            f"{ms(float(gap.mean()))} longer than the mean, and it is a different rank from step to step. "
-            f"Costs {pct(cost_pct)} % of the run's time."
-        ),
         since_step=since,
-        cost_pct=cost_pct,
-        evidence={"imbalance": cost, "most_often_last_share": float(share), "window_steps": WINDOW},
-        advice="balance the batches: sort or bucket samples by length, pack sequences, or balance tokens across ranks",
+        cost_pct=100 * float(gap.sum() / max(1e-9, matrix.job("duration")[part].sum())),
+        measures=UnevenWorkMeasures(float(gap.mean()), cost, float(share), WINDOW),
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import NewSteps, alive
-from ddpmon.diagnose.wording import format_ranks
 from ddpmon.parts import BadLoss
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import SILENT_S, Run
@@ -23,9 +23,52 @@ _RISE, _SIGMAS = 4.0, 10.0
 _NOISE_FLOOR = 1e-6
 BASELINE = 50  # logged values
 _BLOCK = 25
-_WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
 _ASKED = 8  # ranks whose later losses are looked at
 _FRESH_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LossJumpMeasures(Measures):
+    """A loss that has risen to several times what it was.
+
+    Attributes:
+        before: its median before the jump.
+        after: its median since.
+        limit: what a value must exceed to belong to the jump.
+        calm_steps: how many logged values in a row have been below the limit since.
+        world_size: the number of ranks of the run.
+    """
+
+    before: float
+    after: float
+    limit: float
+    calm_steps: int
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class NonfiniteLossMeasures(Measures):
+    """Losses that are not finite.
+
+    Attributes:
+        value: what the first one was.
+        first_step: the first step with one.
+        last_step: the last step with one.
+        count: how many there were, on all ranks together.
+        first_ranks: the ranks that had one in the first step.
+        later_ranks: the ranks that have had one since.
+        later_step: the first step in which one of those had one, None without any.
+        finite_since: the first step after the last one with a loss that is finite, None while there is none.
+    """
+
+    value: Literal["nan", "inf", "-inf"]
+    first_step: int
+    last_step: int
+    count: int
+    first_ranks: tuple[int, ...]
+    later_ranks: tuple[int, ...]
+    later_step: int | None
+    finite_since: int | None
 
 
 def limits(values: F32) -> tuple[F64, F64]:
@@ -87,7 +130,7 @@ class LossJumpRule:
         self._steps = NewSteps()
         self._jump: _Jump | None = None
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
         """Judge what has been logged since the last call. A jump stands until 50 logged values are normal again."""
         ranks = alive(run, ages)
         steps = self._steps.take(run, ranks)
@@ -100,7 +143,7 @@ class LossJumpRule:
                 self._seek(run, ranks, block)
             else:
                 self._follow(run, ranks, block, self._jump)
-        return [] if self._jump is None else [_finding(run, self._jump)]
+        return [] if self._jump is None else [_jump_alert(run, self._jump)]
 
     def _forget(self) -> None:
         self._jump, self._logged, self._medians = None, self._logged[:0], self._medians[:0]
@@ -157,28 +200,20 @@ def _jump(ranks: tuple[int, ...], recent: I64, at: int, after: F32, base: float,
     return _Jump(ranks, int(recent[at]), base, float(np.nanmedian(after[at:])), limit)
 
 
-def _finding(run: Run, jump: _Jump) -> Finding:
+def _jump_alert(run: Run, jump: _Jump) -> Alert:
     hosts = {state.frame.host for rank in jump.ranks if (state := run.ranks[rank]) is not None}
-    whose = f"the loss of {format_ranks(jump.ranks)}" if jump.ranks else "the loss"
-    alone = "the losses of the other ranks did not" if jump.ranks else "on no rank in particular"
-    if run.info.world_size == 1:
-        alone = "it had been steady for many steps"
-    return Finding(
+    return Alert(
         kind="loss_jump",
         severity="warning",
-        summary=f"{whose} jumped from {jump.before:.4g} to {jump.after:.4g} at step {jump.since:,}: {alone}",
         ranks=jump.ranks,
         nodes=tuple(sorted(hosts)),
         since_step=jump.since,
-        evidence={"before": jump.before, "after": jump.after, "limit": jump.limit, "calm_steps": jump.calm},
-        advice="check the data that this rank read from that step on"
-        if jump.ranks
-        else "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint",
+        measures=LossJumpMeasures(jump.before, jump.after, jump.limit, jump.calm, run.info.world_size),
     )
 
 
-def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
-    """One finding for all ranks with such losses; it names a minority that was first, else nobody in particular.
+def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    """One alert for all ranks with such losses; it names a minority that was first, else nobody in particular.
 
     Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the
     ranks that the trouble has spread to would be named for the one where it began. `ages` is [world] in seconds.
@@ -197,7 +232,7 @@ def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     named = first if 2 * len(first) < heard or len(first) == heard == 1 or (heard == 2 and len(first) == 1) else []
     last = max(loss.last_step for loss in bad.values())
     since_then = _finite_since(run, [rank for rank, loss in bad.items() if loss.last_step == last][:_ASKED], last)
-    return [_nonfinite_finding(run, bad, first, named, since_then)]
+    return [_nonfinite_alert(run, named, _nonfinite_measures(bad, first, since_then))]
 
 
 def _is_awaited(run: Run, ages: NDArray[np.float64], step: int) -> bool:
@@ -214,48 +249,32 @@ def _finite_since(run: Run, ranks: Sequence[int], last: int) -> int | None:
     return int(later.min()) if later.size else None
 
 
-def _nonfinite_finding(
-    run: Run, bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None
-) -> Finding:
-    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
-    newest = int(run.standing.step.max())
-    fading = finite_since is not None and newest - last > _FRESH_STEPS
-    count = sum(loss.count for loss in bad.values())
-    hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
-    return Finding(
-        kind="nonfinite_loss",
-        severity="critical" if finite_since is None else "info" if fading else "warning",
-        summary=_summary(bad, first, named, finite_since),
-        ranks=tuple(named),
-        nodes=tuple(sorted(hosts)),
-        since_step=max(since, 0),
-        evidence={"first_step": since, "last_step": last, "count": count, "ranks": len(bad)},
-        advice=_advice(named, since, finite_since),
+def _nonfinite_measures(
+    bad: dict[int, BadLoss], first: Sequence[int], finite_since: int | None
+) -> NonfiniteLossMeasures:
+    since = bad[first[0]].first_step
+    later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
+    return NonfiniteLossMeasures(
+        value=bad[first[0]].value,
+        first_step=since,
+        last_step=max(loss.last_step for loss in bad.values()),
+        count=sum(loss.count for loss in bad.values()),
+        first_ranks=tuple(first),
+        later_ranks=tuple(later),
+        later_step=min(later.values(), default=None),
+        finite_since=finite_since,
     )
 
 
-def _summary(bad: dict[int, BadLoss], first: Sequence[int], named: Sequence[int], finite_since: int | None) -> str:
-    since, last = bad[first[0]].first_step, max(loss.last_step for loss in bad.values())
-    word = _WORDS[bad[first[0]].value]
-    whose = f"the loss of {format_ranks(named)}" if named else "the loss"
-    later = {rank: loss.first_step for rank, loss in bad.items() if loss.first_step > since}
-    if finite_since is not None:
-        passing = f"at step {since:,}" if last == since else f"between steps {since:,} and {last:,}"
-        return f"{whose} was {word} {passing}, and has been finite again since step {finite_since:,}"
-    text = f"{whose} has been {word} since step {since:,}"
-    if not named:
-        return f"{text} on {format_ranks(first)}: no single rank is to blame"
-    if later:
-        text += f"; it spread through the gradients to {format_ranks(list(later))} from step {min(later.values()):,} on"
-    return text
-
-
-def _advice(named: Sequence[int], since: int, finite_since: int | None) -> str:
-    if finite_since is not None:
-        return (
-            "normal now and then in mixed precision, where the gradient scaler skips such steps; see whether it recurs"
-        )
-    if named:
-        batch = f"the batch that {format_ranks(named)} read at step {since:,}"
-        return f"check {batch}, then restart from an earlier checkpoint"
-    return f"restart from a checkpoint before step {since:,}; check learning rate, gradient clipping and loss scaling"
+def _nonfinite_alert(run: Run, named: Sequence[int], measures: NonfiniteLossMeasures) -> Alert:
+    newest = int(run.standing.step.max())
+    fading = measures.finite_since is not None and newest - measures.last_step > _FRESH_STEPS
+    hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
+    return Alert(
+        kind="nonfinite_loss",
+        severity="critical" if measures.finite_since is None else "info" if fading else "warning",
+        ranks=tuple(named),
+        nodes=tuple(sorted(hosts)),
+        since_step=max(measures.first_step, 0),
+        measures=measures,
+    )

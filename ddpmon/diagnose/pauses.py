@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.blame import advice_on
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.sustained import WARM_UP
-from ddpmon.diagnose.wording import clean, format_ranks
-from ddpmon.format import age, ms, pct
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
@@ -24,7 +23,6 @@ _STALL_TIMES, _STALL_MS = 3.0, 100.0  # shorter ones are told of for what they c
 _STALLS, _STALLS_PCT = 3, 5.0
 _OFTEN = 0.1  # of the steps since the first: who is late so often comes and goes, and does not pause
 _MOST = 256  # long steps; more than one in ten of all on record is no pause
-_NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
 _HOLDERS = 4
 _BLINDING = 0.4  # of the steps
 _STEPS = 500
@@ -33,14 +31,67 @@ _INFO_PCT, _WARNING_PCT = 1.0, 5.0
 _PAUSES = 3
 _PAUSE_SHARE, _PAUSE_MS = 0.02, 1.0  # of a step, and at least
 _NAMED = 8
-_ADVICE = (
-    "call gc.freeze() once the model is built; or call gc.disable(), and gc.collect() every few hundred steps at the "
-    "same step on all ranks"
-)
 
 
-def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
-    """Named pauses, one finding a name, and unnamed ones, one a rank.
+@dataclass(frozen=True, slots=True)
+class NamedPauseMeasures(Measures):
+    """The pauses of one name that are over.
+
+    Attributes:
+        name: as the user's program calls them.
+        ranks: how many ranks had the last one.
+        last_ms: how long it took, on the rank where it took longest.
+        total_ms: how long all of them on record took.
+        times: how many these are.
+        last_step: the step that holds the last one.
+        steps_not_compared: so many steps hold one that the ranks cannot be compared in these.
+    """
+
+    name: str
+    ranks: int
+    last_ms: float
+    total_ms: float
+    times: int
+    last_step: int
+    steps_not_compared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LongStepMeasures(Measures):
+    """The long steps in which one rank held the others up, without a name.
+
+    Attributes:
+        last_ms: by how much the work of that rank stood out from everybody's in the last one.
+        total_ms: the same of all of them.
+        times: how many these are.
+        last_step: the last one.
+    """
+
+    last_ms: float
+    total_ms: float
+    times: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class GcMeasures(Measures):
+    """The pauses of Python's garbage collector that cost the job time.
+
+    Attributes:
+        pauses: how many steps hold one.
+        pause_ms: how long the longest of such a step takes, typically.
+        steps: of how many steps.
+        every: in one of how many steps there is one.
+    """
+
+    pauses: int
+    pause_ms: float
+    steps: int
+    every: float
+
+
+def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    """Named pauses, one alert a name, and unnamed ones, one a rank.
 
     One is told of while the last was less than 50 steps ago, or while they cost 1 % of the time on record.
     """
@@ -59,7 +110,7 @@ def _worth(cost_pct: float, last: int, newest: int) -> bool:
     return cost_pct >= _WORTH_PCT or newest - last <= _LATELY_STEPS
 
 
-def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> Finding | None:
+def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> Alert | None:
     """The pauses of one name within the steps on record."""
     on_record = {step: pause for step, pause in pauses.items() if step >= steps[0]}
     if not on_record:
@@ -70,33 +121,20 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> F
     if not _worth(cost, last, int(steps[-1])):
         return None
     newest = on_record[last]
-    many = newest.ranks > 1
-    where = f"on {newest.ranks:,} ranks" if many else f"on rank {newest.rank}"
-    often = f"{len(on_record)} time{'s' if len(on_record) > 1 else ''}, {pct(cost)} % of the run's time"
-    if not many and len(on_record) >= _BLINDING * (last + 1 - min(on_record)) and len(on_record) > 1:
-        often += "; steps that contain it are not used to compare ranks"
-    return Finding(
+    many, times = newest.ranks > 1, len(on_record)
+    blinding = not many and times >= _BLINDING * (last + 1 - min(on_record)) and times > 1
+    return Alert(
         kind="pause",
         severity="info",
-        summary=f"{clean(name, 40)} {where}: {age(newest.ms / 1e3)} at step {last:,} ({often})",
         ranks=() if many else (newest.rank,),
         phase="other",
         since_step=min(on_record),
         cost_pct=cost,
-        evidence={
-            "name": clean(name, 40),
-            "last_ms": newest.ms,
-            "total_ms": total,
-            "times": len(on_record),
-            "last_step": last,
-        },
-        advice="save less often, or in the background (torch.distributed.checkpoint.async_save)"
-        if cost >= 5 and "checkpoint" in name.lower()
-        else "",
+        measures=NamedPauseMeasures(name, newest.ranks, newest.ms, total, times, last, blinding),
     )
 
 
-def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Finding]:
+def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Alert]:
     """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
     usual = float(np.nan_to_num(median(durations)))
     long = durations >= max(_STALL_MS, _STALL_TIMES * usual)
@@ -114,10 +152,10 @@ def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Finding]:
         held.setdefault(int(ranks[holder[at]]), []).append((int(steps[places[at]]), float(held_up[at])))
     worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[:_HOLDERS]
     found = (_told(run, rank, held[rank], steps, durations) for rank in worst)
-    return [finding for finding in found if finding is not None]
+    return [alert for alert in found if alert is not None]
 
 
-def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
+def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Alert | None:
     """All that a rank held the others up for, if rare stalls cost much together; else what is a pause by itself."""
     total = 100 * sum(ms for _, ms in held) / max(1.0, float(durations.sum()))
     since = float(steps[-1]) - held[0][0] + 1
@@ -127,7 +165,7 @@ def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durati
     return _held_up(run, rank, held, steps, durations) if held else None
 
 
-def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, durations: F32) -> Finding | None:
+def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, durations: F32) -> Alert | None:
     (last, ms), total = pauses[-1], sum(ms for _, ms in pauses)
     cost = min(100.0, 100 * total / max(1.0, float(durations.sum())))
     if not _worth(cost, last, int(steps[-1])):
@@ -137,26 +175,16 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
     longest = max(spent, key=lambda name: spent[name])
     phase = longest if spent[longest] >= ms / 2 else "work"
     state = run.ranks[rank]
-    again = f"; {len(pauses)} times, {pct(cost)} % of the run's time" if len(pauses) > 1 else ""
-    return Finding(
+    return Alert(
         kind="pause",
         severity="info",
-        summary=f"rank {rank} held the others up for {age(ms / 1e3)} at step {last:,} ({phase}){again}",
         ranks=(rank,),
         nodes=() if state is None else (state.frame.host,),
         phase=phase,
         since_step=pauses[0][0],
         cost_pct=cost,
-        evidence={"last_ms": ms, "total_ms": total, "times": len(pauses), "last_step": last},
-        advice=_advice(phase),
+        measures=LongStepMeasures(ms, total, len(pauses), last),
     )
-
-
-def _advice(phase: str) -> str:
-    """Nobody saves or evaluates in forward or backward; an evaluation may well wait for a loader of its own."""
-    if phase in ("forward", "backward"):
-        return advice_on(phase)
-    return f"{advice_on(phase)}; {_NAME_IT}" if phase == "input" else _NAME_IT
 
 
 class GcRule:
@@ -166,7 +194,7 @@ class GcRule:
         self._steps = NewSteps()
         self._judged: NDArray[np.float64] = np.empty((0, 4))  # step, duration, saved, the collector's longest: ms
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
         """Take in the steps finished since the last call; the verdict is on the last 500 usable ones."""
         ranks = alive(run, ages)
         steps = self._steps.take(run, ranks)
@@ -186,7 +214,7 @@ class GcRule:
         rows = np.stack([steps, take["duration"].max(axis=0), saved, gc.max(axis=0)], axis=1)
         self._judged = np.concatenate([self._judged, rows[usable]])
 
-    def _verdict(self, run: Run, ranks: NDArray[np.bool_]) -> list[Finding]:
+    def _verdict(self, run: Run, ranks: NDArray[np.bool_]) -> list[Alert]:
         step, duration, saved, longest = self._judged.T
         if not len(step):
             return []
@@ -194,20 +222,16 @@ class GcRule:
         pauses = saved >= max(_PAUSE_MS, _PAUSE_SHARE * float(np.median(duration)))
         if cost < _INFO_PCT or pauses.sum() < _PAUSES:
             return []
-        worst = _worst(run, ranks, step[pauses].astype(np.int64))
         typical, often = float(np.median(longest[pauses])), len(step) / int(pauses.sum())
         return [
-            Finding(
+            Alert(
                 kind="gc_pauses",
                 severity="warning" if cost >= _WARNING_PCT else "info",
-                summary=f"Python's garbage collector costs {pct(cost)} % of the run's time: pauses of {ms(typical)}, "
-                f"one in {often:.0f} steps, mostly on {format_ranks(worst)}",
-                ranks=tuple(worst),
+                ranks=tuple(_worst(run, ranks, step[pauses].astype(np.int64))),
                 since_step=int(step[pauses][0]),
                 since_is_bound=len(step) >= _STEPS,
                 cost_pct=cost,
-                evidence={"pauses": int(pauses.sum()), "pause_ms": typical, "steps": len(step), "every": often},
-                advice=_ADVICE,
+                measures=GcMeasures(int(pauses.sum()), typical, len(step), often),
             )
         ]
 

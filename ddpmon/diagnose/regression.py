@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.cases import Case, Cases
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
-from ddpmon.format import ms, pct
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
@@ -36,6 +35,50 @@ _FLAT = 0.5
 _HIGH = 0.75  # of the values since the onset so many are below those of the rise, or fewer
 _PASSING_MS = 3000.0  # what has not cost more than that since it began is information
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
+_RISES = ("typical", "transfer", "spread", *PHASES)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSlowerMeasures(Measures):
+    """What shows that the whole job is slower than it was.
+
+    Attributes:
+        step_ms: the duration of a step now.
+        normal_step_ms: the same without the rise.
+        longer_ms: the rise of a step.
+        rises_ms: by how much each part of a step has risen, by its name: the typical rank's work, the transfer, the
+            spread of the ranks' work, and the phases.
+        is_waiting: most of the rise is waiting for ranks that differ from step to step.
+        several_hosts: the ranks are not known to share one host.
+    """
+
+    step_ms: float
+    normal_step_ms: float
+    longer_ms: float
+    rises_ms: tuple[tuple[str, float], ...]
+    is_waiting: bool
+    several_hosts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNetworkMeasures(Measures):
+    """What shows that the gradient transfer takes longer than it did, on all ranks alike.
+
+    Attributes:
+        transfer_ms: the part of the transfer that no rank could hide, now, a step.
+        normal_transfer_ms: the same in the baseline.
+        longer_ms: by how much it has risen.
+        spread_rise_ms: by how much the spread of the ranks' work has risen.
+        step_ms: the duration of a step now.
+        several_hosts: the ranks are not known to share one host.
+    """
+
+    transfer_ms: float
+    normal_transfer_ms: float
+    longer_ms: float
+    spread_rise_ms: float
+    step_ms: float
+    several_hosts: bool
 
 
 class Shift:
@@ -118,7 +161,7 @@ class Pace:
         self._judged = -1
         self._shown = self._together  # what the job was last seen to be slower by
 
-    def update(self, run: Run, matrix: StepMatrix, others: Sequence[Finding]) -> list[Finding]:
+    def update(self, run: Run, matrix: StepMatrix, others: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
         if len(matrix.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
@@ -186,23 +229,28 @@ class Pace:
         rise = _rise(now, self._normal)
         several = not matrix.one_host
         if case.key == _NETWORK:
-            shift, tell = self._transfer, _slow_network
+            shift = self._transfer
+            found = _slow_network(shift, rise, now, several_hosts=several)
         else:
             shift = self._slower(somebody=somebody) or self._together
-            known = rise["typical"] + rise["transfer"]
-            half = _FLAT * (shift.level - shift.normal)
-            waits = shift is self._duration and known < half <= rise["spread"]
-            tell = _longer_waits if waits else _job_slower
+            waits = self._is_waiting(shift, rise)
+            found = _job_slower(shift, rise, now, is_waiting=waits, several_hosts=several)
         since, bound = onset(matrix.steps, self._history(matrix, shift) / shift.normal)
         if bound and case.finding is not None:
             since, bound = case.finding.since_step or 0, case.finding.since_is_bound
-        found = replace(tell(shift, since, rise, now, several=several), since_is_bound=bound)
+        found = replace(found, since_step=since, since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
         lasted = (int(matrix.steps[place]) + 1 - since) * now["duration"]
         passing = lasted * (found.cost_pct or 0.0) / 100 < _PASSING_MS
         harmless = by_cores or passing
         case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
+
+    def _is_waiting(self, shift: Shift, rise: Numbers) -> bool:
+        """Whether steps take longer, while the typical rank's work and the transfer have grown by little."""
+        known = rise["typical"] + rise["transfer"]
+        half = _FLAT * (shift.level - shift.normal)
+        return shift is self._duration and known < half <= rise["spread"]
 
     def _history(self, matrix: StepMatrix, shift: Shift) -> NDArray[np.float32]:
         """[T] what `shift` was fed."""
@@ -240,73 +288,36 @@ def _of_the_network(rise: Numbers) -> bool:
     return rise["transfer"] >= _SHARE * (rise["typical"] + rise["transfer"])
 
 
-def _slow_network(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
-    cost = 100 * rise["transfer"] / now["duration"]
-    where = (
-        "the network is slow, and durations do not show which link"
-        if several
-        else "they share one host, so no network link is to blame"
-    )
-    return Finding(
+def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several_hosts: bool) -> Alert:
+    return Alert(
         kind="slow_network",
         severity="info",
-        summary=(
-            f"the gradient transfer has taken {ms(rise['transfer'])} longer a step since step {since:,}, equally on "
-            f"all ranks: {where}. Costs {pct(cost)} % of the run's time."
-        ),
-        since_step=since,
-        cost_pct=cost,
-        evidence={
-            "transfer_ms": now["transfer"],
-            "normal_transfer_ms": shift.normal,
-            "spread_rise_ms": rise["spread"],
-            "step_ms": now["duration"],
-        },
-        advice=(
-            "check the links between the hosts: errors, retransmits, other traffic, a port that runs at a lower speed"
-            if several
-            else "all ranks share one host: check what else uses its memory bandwidth and cores"
+        cost_pct=100 * rise["transfer"] / now["duration"],
+        measures=SlowNetworkMeasures(
+            transfer_ms=now["transfer"],
+            normal_transfer_ms=shift.normal,
+            longer_ms=rise["transfer"],
+            spread_rise_ms=rise["spread"],
+            step_ms=now["duration"],
+            several_hosts=several_hosts,
         ),
     )
 
 
-def _longer_waits(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
-    """Neither the typical rank's work nor the transfer has grown by much: it is time spent waiting."""
+def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, is_waiting: bool, several_hosts: bool) -> Alert:
     longer = shift.level - shift.normal
-    found = _job_slower(shift, since, rise, now, several=several)
-    return replace(
-        found,
-        phase=None,
-        summary=(
-            f"steps have taken {ms(longer)} longer since step {since:,}, and most of it is waiting; "
-            f"the typical rank does not work longer, but a different rank is late from step to step. "
-            f"Costs {pct(found.cost_pct or 0.0)} % of the run's time."
-        ),
-        advice="see in the heat map which rank is last: uneven batches and other jobs move from rank to rank",
-    )
-
-
-def _job_slower(shift: Shift, since: int, rise: Numbers, now: Numbers, *, several: bool) -> Finding:
-    longer = shift.level - shift.normal
-    cost = 100 * longer / now["duration"]
     phase = max(PHASES, key=lambda name: rise[name])
-    named = phase if rise[phase] >= _SHARE * longer else None
-    shared = "storage, the network, power" if several else "storage, power, clocks, other jobs"
-    return Finding(
+    return Alert(
         kind="job_slower",
         severity="info",
-        summary=(
-            f"the whole run has been slower by {ms(longer)} a step since step {since:,}"
-            f"{f', in {named}' if named else ''}: the typical rank works longer, so that no single rank explains it. "
-            f"Costs {pct(cost)} % of the run's time."
+        phase=phase if rise[phase] >= _SHARE * longer and not is_waiting else None,
+        cost_pct=100 * longer / now["duration"],
+        measures=JobSlowerMeasures(
+            step_ms=now["duration"],
+            normal_step_ms=now["duration"] - longer,
+            longer_ms=longer,
+            rises_ms=tuple((name, rise[name]) for name in _RISES),
+            is_waiting=is_waiting,
+            several_hosts=several_hosts,
         ),
-        phase=named,
-        since_step=since,
-        cost_pct=cost,
-        evidence={
-            "step_ms": now["duration"],
-            "normal_step_ms": now["duration"] - longer,
-            **{f"rise_{name}_ms": rise[name] for name in ("typical", "transfer", "spread", *PHASES)},
-        },
-        advice=f"check what all ranks share: {shared}; or whether sequences or batches have become larger",
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.cause import TextCause
 from ddpmon.diagnose.finding import Finding
-from ddpmon.report import late_sentences
+from ddpmon.report import advice_sentences, job_sentences, late_sentences
 from ddpmon.report.words import Evidence, Sentence, Words
 
 
@@ -16,7 +16,12 @@ def _text_cause(cause: TextCause, _alert: Alert) -> Words:
     return Words("", advice=cause.advice, evidence=dict(cause.evidence), because=cause.because)
 
 
-SENTENCES: Mapping[type[Measures], Sentence] = {TextCause: _text_cause, **late_sentences.SENTENCES}
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    TextCause: _text_cause,
+    **advice_sentences.SENTENCES,
+    **job_sentences.SENTENCES,
+    **late_sentences.SENTENCES,
+}
 
 
 def tell(alert: Alert) -> Finding:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.losses import LossJumpMeasures, LossJumpRule, NonfiniteLossMeasures, find_nonfinite
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import Run
 from tests.made_frames import Floats, columns, rank_frame, run_info
@@ -22,7 +22,7 @@ def frames_of(run: Run, losses: Floats, first: int, last: int, **says: object) -
         run.add_rank(rank_frame(rank, last, columns(range(first, last), values), **says), float(last))
 
 
-def follow(losses: Floats, per_tick: int = 10) -> list[list[Finding]]:
+def follow(losses: Floats, per_tick: int = 10) -> list[list[Alert]]:
     """What the rule says, tick by tick, on [ranks, steps] losses."""
     run, rule = Run(run_info(len(losses))), LossJumpRule()
     said = []
@@ -36,7 +36,7 @@ def steady(ranks: int, steps: int, mean: float = 2.0, noise: float = 0.1, seed: 
     return mean + noise * np.random.default_rng(seed).standard_normal((ranks, steps))
 
 
-def non_finite(bad: dict[int, BadLoss], losses: Floats) -> Finding:
+def non_finite(bad: dict[int, BadLoss], losses: Floats) -> Alert:
     run = Run(run_info(len(losses)))
     for rank, row in enumerate(losses):
         values = {"duration": [100.0] * len(row), "loss": row.tolist()}
@@ -53,8 +53,7 @@ def test_the_rank_that_was_first_is_named() -> None:
     finding = non_finite(bad, losses)
     assert (finding.kind, finding.severity, finding.ranks) == ("nonfinite_loss", "critical", (2,))
     assert finding.since_step == 80
-    assert "the loss of rank 2 has been NaN since step 80" in finding.summary
-    assert "it spread through the gradients to ranks 0, 1, 3 from step 81 on" in finding.summary
+    assert finding.measures == NonfiniteLossMeasures("nan", 80, 99, 77, (2,), (0, 1, 3), 81, None)
 
 
 def test_when_all_begin_at_once_nobody_is_named() -> None:
@@ -62,11 +61,13 @@ def test_when_all_begin_at_once_nobody_is_named() -> None:
     losses[:, 80:] = NAN
     finding = non_finite({rank: BadLoss(80, 99, 20, "inf") for rank in range(4)}, losses)
     assert (finding.severity, finding.ranks) == ("critical", ())
-    assert "infinite since step 80" in finding.summary
+    assert finding.measures == NonfiniteLossMeasures("inf", 80, 99, 80, (0, 1, 2, 3), (), None, None)
 
 
 def test_a_loss_that_is_finite_again_was_a_passing_trouble() -> None:
-    assert non_finite({1: BadLoss(90, 91, 2, "nan")}, steady(4, 100)).severity == "warning"
+    passing = non_finite({1: BadLoss(90, 91, 2, "nan")}, steady(4, 100))
+    assert passing.severity == "warning"
+    assert passing.measures == NonfiniteLossMeasures("nan", 90, 91, 2, (1,), (), None, 92)
     assert non_finite({1: BadLoss(90, 91, 2, "nan")}, steady(4, 400)).severity == "info"
 
 
@@ -111,8 +112,10 @@ def test_a_jump_of_all_is_nobody_s(per_tick: int) -> None:
     said = follow(losses, per_tick)
     (finding,) = said[-1]
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("loss_jump", "warning", (), 200)
-    assert finding.evidence["before"] == pytest.approx(2, abs=0.1)
-    assert finding.evidence["after"] == pytest.approx(12)
+    assert isinstance(finding.measures, LossJumpMeasures)
+    assert finding.measures.before == pytest.approx(2, abs=0.1)
+    assert finding.measures.after == pytest.approx(12)
+    assert finding.measures.world_size == 4
     if per_tick == 10:
         assert not any(said[:20])
 
@@ -123,7 +126,6 @@ def test_a_jump_of_one_rank_is_its_own() -> None:
         losses[1, 200:] *= 8
         (finding,) = follow(losses)[-1]
         assert (finding.ranks, finding.since_step) == ((1,), 200)
-        assert "rank 1" in finding.summary
 
 
 def test_one_or_two_high_values_are_no_jump() -> None:

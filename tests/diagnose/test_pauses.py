@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.pauses import GcRule, find_pauses
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.pauses import GcMeasures, GcRule, LongStepMeasures, NamedPauseMeasures, find_pauses
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark
 from tests.made_frames import Floats, columns, mark, rank_frame, run_info
@@ -14,11 +16,11 @@ from tests.made_frames import Floats, columns, mark, rank_frame, run_info
 def job(work: Floats, marks: dict[int, list[Mark]] | None = None, gc: Floats | None = None) -> Run:
     """A run whose ranks worked [ranks, steps] ms a step, and waited for the last."""
     run = Run(run_info(len(work)))
-    tell(run, work, 0, work.shape[1], marks or {}, gc)
+    publish(run, work, 0, work.shape[1], marks or {}, gc)
     return run
 
 
-def tell(
+def publish(
     run: Run, work: Floats, first: int, last: int, marks: dict[int, list[Mark]], gc: Floats | None = None, seq: int = 1
 ) -> None:
     part = work[:, first:last]
@@ -38,7 +40,7 @@ def work(ranks: int = 4, steps: int = 300) -> Floats:
     return 100 + np.random.default_rng(0).standard_normal((ranks, steps))
 
 
-def pauses(run: Run) -> list[Finding]:
+def pauses(run: Run) -> list[Alert]:
     return find_pauses(run, run.ages(0.0))
 
 
@@ -48,14 +50,21 @@ def test_a_checkpoint_is_told_of_with_its_share_of_the_time() -> None:
     table[0, [50, 150, 250]] += 4200
     (finding,) = pauses(job(table, marks))
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
-    assert finding.summary == "checkpoint on rank 0: 4.2 s at step 250 (3 times, 29 % of the run's time)"
+    assert finding.measures == NamedPauseMeasures("checkpoint", 1, 4200.0, 12600.0, 3, 250, steps_not_compared=False)
+    assert finding.cost_pct == pytest.approx(29, abs=0.5)
 
 
 def test_a_pause_of_all_names_nobody() -> None:
     marks = {rank: [mark(290, "eval", 800.0 + rank)] for rank in range(4)}
     (finding,) = pauses(job(work(), marks))
     assert finding.ranks == ()
-    assert "eval on 4 ranks: 0.8 s at step 290 (1 time" in finding.summary
+    assert finding.measures == NamedPauseMeasures("eval", 4, 803.0, 803.0, 1, 290, steps_not_compared=False)
+
+
+def test_steps_are_not_compared_where_most_hold_a_pause_of_one_rank() -> None:
+    marks = {0: [mark(step, "log", 200.0) for step in range(200, 300, 2)]}
+    (finding,) = pauses(job(work(), marks))
+    assert finding.measures == NamedPauseMeasures("log", 1, 200.0, 10000.0, 50, 298, steps_not_compared=True)
 
 
 def test_a_cheap_pause_long_ago_is_not_told_of() -> None:
@@ -66,16 +75,17 @@ def test_a_cheap_pause_long_ago_is_not_told_of() -> None:
 
 def test_repeated_frames_do_not_count_a_pause_twice() -> None:
     run = job(work(), {0: [mark(290, "save", 100.0), mark(290, "save", 50.0)]})
-    tell(run, work(), 280, 300, {0: [mark(290, "save", 100.0), mark(290, "save", 50.0)]}, seq=2)
+    publish(run, work(), 280, 300, {0: [mark(290, "save", 100.0), mark(290, "save", 50.0)]}, seq=2)
     (finding,) = pauses(run)
-    assert (finding.evidence["times"], finding.evidence["total_ms"], finding.ranks) == (1, 150.0, (0,))
+    assert isinstance(finding.measures, NamedPauseMeasures)
+    assert (finding.measures.times, finding.measures.total_ms, finding.ranks) == (1, 150.0, (0,))
 
 
 def test_pauses_on_record_are_bounded() -> None:
     run = Run(run_info(1))
     for first in range(0, 5000, 50):
         marks = {0: [mark(step, f"n{step % 50 * 2}", 1.0) for step in range(first, first + 50)]}
-        tell(run, np.full((1, 5000), 100.0), first, first + 50, marks, seq=first + 1)
+        publish(run, np.full((1, 5000), 100.0), first, first + 50, marks, seq=first + 1)
     assert len(run.marks.pauses) == 32
     assert max(map(len, run.marks.pauses.values())) <= 64
 
@@ -85,7 +95,10 @@ def test_an_unnamed_pause_names_the_rank_that_held_the_others_up() -> None:
     table[2, 280] += 2100
     (finding,) = pauses(job(table))
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("pause", "info", (2,), 280)
-    assert finding.summary == "rank 2 held the others up for 2.1 s at step 280 (other)"
+    assert finding.phase == "other"
+    assert isinstance(finding.measures, LongStepMeasures)
+    assert (finding.measures.times, finding.measures.last_step) == (1, 280)
+    assert finding.measures.last_ms == finding.measures.total_ms == pytest.approx(2100, abs=10)
 
 
 def test_no_rank_holds_the_others_up_when_all_take_long() -> None:
@@ -101,22 +114,23 @@ def test_long_first_steps_and_named_pauses_are_not_unnamed_ones() -> None:
     table = work()
     table[0, 280] += 2000
     found = pauses(job(table, {0: [mark(280, "save", 2000.0)]}))
-    assert [finding.summary.split()[0] for finding in found] == ["save"]
+    assert [finding.measures.name for finding in found if isinstance(finding.measures, NamedPauseMeasures)] == ["save"]
+    assert len(found) == 1
 
 
 def test_names_come_in_harmless() -> None:
     (finding,) = pauses(job(work(), {0: [mark(290, "\x1b[31msave\n" + "x" * 99, 100.0)]}))
-    assert finding.summary.isprintable()
-    assert len(finding.summary) < 200
+    assert tell(finding).summary.isprintable()
+    assert len(tell(finding).summary) < 200
 
 
-def collected(gc: Floats, per_tick: int = 10) -> list[Finding]:
+def collected(gc: Floats, per_tick: int = 10) -> list[Alert]:
     """What the rule says at the end of a job that has these pauses in its work, [ranks, steps] ms."""
     table = work(*gc.shape) + gc
     run, rule = Run(run_info(len(table))), GcRule()
-    found: list[Finding] = []
+    found: list[Alert] = []
     for seq, first in enumerate(range(0, table.shape[1], per_tick), start=1):
-        tell(run, table, first, min(table.shape[1], first + per_tick), {}, gc, seq)
+        publish(run, table, first, min(table.shape[1], first + per_tick), {}, gc, seq)
         found = rule.update(run, run.ages(0.0))
     return found
 
@@ -131,8 +145,9 @@ def test_staggered_collections_cost_what_the_job_waits_for() -> None:
         assert set(finding.ranks) == {0, 1, 2, 3}
         assert finding.cost_pct is not None
         assert abs(finding.cost_pct - 100 * 80 * 37 / (380 * 103 + 37 * 80)) < 0.5
-        assert "80 ms" in finding.summary
-        assert "gc.freeze()" in finding.advice
+        assert isinstance(finding.measures, GcMeasures)
+        assert (finding.measures.pauses, finding.measures.pause_ms) == (37, 80.0)
+        assert finding.measures.every == pytest.approx(finding.measures.steps / 37)
 
 
 def test_the_rank_that_collects_is_named_first_and_a_small_cost_is_information() -> None:
@@ -181,7 +196,8 @@ def test_rare_stalls_are_told_of_for_what_they_cost_together() -> None:
     table[5, 60::50] += 400
     (finding,) = pauses(job(table))
     assert (finding.kind, finding.severity, finding.ranks, finding.since_step) == ("pause", "info", (5,), 60)
-    assert finding.evidence["times"] == 11
+    assert isinstance(finding.measures, LongStepMeasures)
+    assert finding.measures.times == 11
     assert finding.cost_pct is not None
     assert abs(finding.cost_pct - 100 * 11 * 400 / (600 * 103.4 + 11 * 400)) < 0.5
 

@@ -1,0 +1,229 @@
+"""The sentences on the job as a whole: its pace, uneven work, a hidden pace, pauses, and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.hidden import HiddenPaceMeasures
+from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
+from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
+from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasures
+from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
+from ddpmon.diagnose.wording import clean, format_ranks
+from ddpmon.format import age, ms, pct
+from ddpmon.report.late_sentences import advice_on
+from ddpmon.report.words import Evidence, Sentence, Words, in_brackets
+
+_DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
+_ONE_HOST = "all ranks share one host: check what else uses its memory bandwidth and cores"
+_LINKS = "check the links between the hosts: errors, retransmits, other traffic, a port that runs at a lower speed"
+_BALANCE = "balance the batches: sort or bucket samples by length, pack sequences, or balance tokens across ranks"
+_SYNCHRONISE = "let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need"
+_NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
+_SAVE_LESS = "save less often, or in the background (torch.distributed.checkpoint.async_save)"
+_SAVE_LESS_PCT = 5.0  # of the run's time: lateness that costs as much is a warning
+_COLLECT_TOGETHER = (
+    "call gc.freeze() once the model is built; or call gc.disable(), and gc.collect() every few hundred steps at the "
+    "same step on all ranks"
+)
+_NAME_CHARACTERS = 40  # a pause's name is shown on one line, with numbers behind it
+_LOSSES = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
+_ITS_DATA = "check the data that this rank read from that step on"
+_ALL_LOSSES = "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint"
+_SKIPPED = "normal now and then in mixed precision, where the gradient scaler skips such steps; see whether it recurs"
+
+
+def _job_slower(m: JobSlowerMeasures, alert: Alert) -> Words:
+    rises = {f"rise_{name}_ms": rise for name, rise in m.rises_ms}
+    evidence = {"step_ms": m.step_ms, "normal_step_ms": m.normal_step_ms, **rises}
+    if m.is_waiting:
+        return _longer_waits(m, alert, evidence)
+    shared = "storage, the network, power" if m.several_hosts else "storage, power, clocks, other jobs"
+    return Words(
+        f"the whole run has been slower by {ms(m.longer_ms)} a step since step {_since(alert)}"
+        f"{f', in {alert.phase}' if alert.phase else ''}: the typical rank works longer, so that no single rank "
+        "explains it",
+        rest=_costs(alert),
+        advice=f"check what all ranks share: {shared}; or whether sequences or batches have become larger",
+        evidence=evidence,
+    )
+
+
+def _longer_waits(m: JobSlowerMeasures, alert: Alert, evidence: Evidence) -> Words:
+    return Words(
+        f"steps have taken {ms(m.longer_ms)} longer since step {_since(alert)}, and most of it is waiting; "
+        "the typical rank does not work longer, but a different rank is late from step to step",
+        rest=_costs(alert),
+        advice=_DIFFERENT_RANKS,
+        evidence=evidence,
+    )
+
+
+def _slow_network(m: SlowNetworkMeasures, alert: Alert) -> Words:
+    where = (
+        "the network is slow, and durations do not show which link"
+        if m.several_hosts
+        else "they share one host, so no network link is to blame"
+    )
+    return Words(
+        f"the gradient transfer has taken {ms(m.longer_ms)} longer a step since step {_since(alert)}, equally on "
+        f"all ranks: {where}",
+        rest=_costs(alert),
+        advice=_LINKS if m.several_hosts else _ONE_HOST,
+        evidence={
+            "transfer_ms": m.transfer_ms,
+            "normal_transfer_ms": m.normal_transfer_ms,
+            "spread_rise_ms": m.spread_rise_ms,
+            "step_ms": m.step_ms,
+        },
+    )
+
+
+def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
+    return Words(
+        f"work is uneven: the slowest rank of a step works {ms(m.gap_ms)} longer than the mean, and it is a different "
+        "rank from step to step",
+        rest=_costs(alert),
+        advice=_BALANCE,
+        evidence={
+            "imbalance": m.imbalance,
+            "most_often_last_share": m.most_often_last,
+            "window_steps": m.window_steps,
+        },
+    )
+
+
+def _hidden_pace(m: HiddenPaceMeasures, alert: Alert) -> Words:
+    host = alert.nodes[0] if alert.nodes else ""
+    return Words(
+        f"rank {alert.ranks[0]}{in_brackets(host)} sets the pace: its GPU waits for its CPU",
+        rest=(
+            "How much time the CPUs of the other ranks need is unknown. "
+            f"Fixing it saves at most {pct(m.cost_most_pct)} % of the run's time, and perhaps nothing."
+        ),
+        advice=_SYNCHRONISE,
+        evidence={"cost_most_pct": m.cost_most_pct, "window_steps": m.window_steps},
+    )
+
+
+def _named_pause(m: NamedPauseMeasures, alert: Alert) -> Words:
+    name, cost = clean(m.name, _NAME_CHARACTERS), alert.cost_pct or 0.0
+    where = f"on rank {alert.ranks[0]}" if alert.ranks else f"on {m.ranks:,} ranks"
+    often = f"{m.times} time{'s' if m.times > 1 else ''}, {pct(cost)} % of the run's time"
+    if m.steps_not_compared:
+        often += "; steps that contain it are not used to compare ranks"
+    return Words(
+        f"{name} {where}: {age(m.last_ms / 1e3)} at step {m.last_step:,} ({often})",
+        advice=_SAVE_LESS if cost >= _SAVE_LESS_PCT and "checkpoint" in m.name.lower() else "",
+        evidence={
+            "name": name,
+            "last_ms": m.last_ms,
+            "total_ms": m.total_ms,
+            "times": m.times,
+            "last_step": m.last_step,
+        },
+    )
+
+
+def _long_step(m: LongStepMeasures, alert: Alert) -> Words:
+    again = f"; {m.times} times, {pct(alert.cost_pct or 0.0)} % of the run's time" if m.times > 1 else ""
+    return Words(
+        f"rank {alert.ranks[0]} held the others up for {age(m.last_ms / 1e3)} at step {m.last_step:,} "
+        f"({alert.phase}){again}",
+        advice=_advice_on_long_step(alert.phase or "work"),
+        evidence={"last_ms": m.last_ms, "total_ms": m.total_ms, "times": m.times, "last_step": m.last_step},
+    )
+
+
+def _advice_on_long_step(phase: str) -> str:
+    """Nobody saves or evaluates in forward or backward; an evaluation may well wait for a loader of its own."""
+    if phase in ("forward", "backward"):
+        return advice_on(phase)
+    return f"{advice_on(phase)}; {_NAME_IT}" if phase == "input" else _NAME_IT
+
+
+def _gc(m: GcMeasures, alert: Alert) -> Words:
+    return Words(
+        f"Python's garbage collector costs {pct(alert.cost_pct or 0.0)} % of the run's time: pauses of "
+        f"{ms(m.pause_ms)}, one in {m.every:.0f} steps, mostly on {format_ranks(alert.ranks)}",
+        advice=_COLLECT_TOGETHER,
+        evidence={"pauses": m.pauses, "pause_ms": m.pause_ms, "steps": m.steps, "every": m.every},
+    )
+
+
+def _loss_jump(m: LossJumpMeasures, alert: Alert) -> Words:
+    alone = "the losses of the other ranks did not" if alert.ranks else "on no rank in particular"
+    if m.world_size == 1:
+        alone = "it had been steady for many steps"
+    return Words(
+        f"{_whose_loss(alert)} jumped from {m.before:.4g} to {m.after:.4g} at step {_since(alert)}: {alone}",
+        advice=_ITS_DATA if alert.ranks else _ALL_LOSSES,
+        evidence={"before": m.before, "after": m.after, "limit": m.limit, "calm_steps": m.calm_steps},
+    )
+
+
+def _nonfinite_loss(m: NonfiniteLossMeasures, alert: Alert) -> Words:
+    return Words(
+        _since_when(m, alert) if m.finite_since is None else _passing(m, m.finite_since, alert),
+        advice=_after_nonfinite(m, alert),
+        evidence={
+            "first_step": m.first_step,
+            "last_step": m.last_step,
+            "count": m.count,
+            "ranks": len(m.first_ranks) + len(m.later_ranks),
+        },
+    )
+
+
+def _since_when(m: NonfiniteLossMeasures, alert: Alert) -> str:
+    """Losses that are still not finite."""
+    text = f"{_whose_loss(alert)} has been {_LOSSES[m.value]} since step {m.first_step:,}"
+    if not alert.ranks:
+        return f"{text} on {format_ranks(m.first_ranks)}: no single rank is to blame"
+    if m.later_step is None:
+        return text
+    return f"{text}; it spread through the gradients to {format_ranks(m.later_ranks)} from step {m.later_step:,} on"
+
+
+def _passing(m: NonfiniteLossMeasures, finite_since: int, alert: Alert) -> str:
+    """Losses that are finite again."""
+    one = m.last_step == m.first_step
+    passing = f"at step {m.first_step:,}" if one else f"between steps {m.first_step:,} and {m.last_step:,}"
+    again = f"has been finite again since step {finite_since:,}"
+    return f"{_whose_loss(alert)} was {_LOSSES[m.value]} {passing}, and {again}"
+
+
+def _after_nonfinite(m: NonfiniteLossMeasures, alert: Alert) -> str:
+    if m.finite_since is not None:
+        return _SKIPPED
+    if alert.ranks:
+        batch = f"the batch that {format_ranks(alert.ranks)} read at step {m.first_step:,}"
+        return f"check {batch}, then restart from an earlier checkpoint"
+    before = f"restart from a checkpoint before step {m.first_step:,}"
+    return f"{before}; check learning rate, gradient clipping and loss scaling"
+
+
+def _whose_loss(alert: Alert) -> str:
+    return f"the loss of {format_ranks(alert.ranks)}" if alert.ranks else "the loss"
+
+
+def _since(alert: Alert) -> str:
+    return f"{alert.since_step or 0:,}"
+
+
+def _costs(alert: Alert) -> str:
+    return f"Costs {pct(alert.cost_pct or 0.0)} % of the run's time."
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    JobSlowerMeasures: _job_slower,
+    SlowNetworkMeasures: _slow_network,
+    UnevenWorkMeasures: _uneven_work,
+    HiddenPaceMeasures: _hidden_pace,
+    NamedPauseMeasures: _named_pause,
+    LongStepMeasures: _long_step,
+    GcMeasures: _gc,
+    LossJumpMeasures: _loss_jump,
+    NonfiniteLossMeasures: _nonfinite_loss,
+}

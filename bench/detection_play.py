@@ -11,6 +11,7 @@ from detection_truth import Outcome, Tick, score
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark, RankFrame, RunInfo, StepColumns
 
@@ -48,7 +49,7 @@ def watch(job: Job) -> Iterator[Tick]:
                 run.add_rank(frame, now, now - float(published[rank]))
         sent = upto
         run.settle(now)
-        yield Tick(now, int(upto.min()) - 1, judge(run, run.ages(now)))
+        yield Tick(now, int(upto.min()) - 1, in_words(judge(run, run.ages(now))))
 
 
 def run_info(job: Job) -> RunInfo:

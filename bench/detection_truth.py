@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.diagnose.kinds import KINDS, KindName
+from ddpmon.snapshot import Finding
 
 GRACE_STEPS = 60  # a verdict may come, and linger, so long after its fault is over
 LEAST_COST_PCT = 1.0  # below, an error in percent of it says nothing

@@ -24,8 +24,9 @@ from device_cells import Cell, all_cells
 from device_job import ONSET, simulate
 from device_play import watch
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.snapshot import Finding
 
 SHORT = "n4-3%-*"
 DUE_PCT = 5.0  # from so much true gain on a verdict is due

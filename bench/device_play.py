@@ -16,6 +16,7 @@ from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import RankFrame, RunInfo, decode, encode
 
@@ -95,7 +96,7 @@ def watch(trace: Trace, seed: int) -> Iterator[Tick]:
         now = float(tick)
         run.add_ranks([decode("rank", encode(frame), RankFrame) for frame in told], now, {})
         run.settle(now)
-        yield Tick(now, told[0].step, judge(run, run.ages(now)))
+        yield Tick(now, told[0].step, in_words(judge(run, run.ages(now))))
 
 
 def frames_of(trace: Trace, seed: int) -> Iterator[list[RankFrame]]:

@@ -23,13 +23,14 @@ from detection_job import WORK_MS, Job, healthy_job
 from detection_play import RUN_ID, rank_frame, run_info
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import NodeFrame, RankFrame
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import Scenario
+from ddpmon.snapshot import Finding
 
 _START = 64  # steps of the made-up job that are its warm-up
 _PERIOD = 240  # steps after which it repeats; a multiple of every number of steps a tick
@@ -72,7 +73,7 @@ class Endless:
         taken = time.thread_time()
         self.run.settle(now)
         settled = time.thread_time()
-        findings = self.judge(self.run, self.run.ages(now))
+        findings = in_words(self.judge(self.run, self.run.ages(now)))
         judged = time.thread_time()
         return Spent((taken - began) * 1e3, (settled - taken) * 1e3, (judged - settled) * 1e3, findings)
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from detection_launch import Training, training
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.snapshot import Finding
 from ddpmon.watcher.observer import Observer
 
 RANKS = 4

@@ -28,7 +28,7 @@ from detection_synthetic import seeds_of
 from detection_truth import Tick
 from device_job import simulate
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Finding
 
 _CELLS, _DEVICES = "n4-cv2-*,n8-cv5-*,n2-cv5-*,n64-cv5-healthy", "n4-3%-host-*,n4-3%-device-never-*"
 _PROCESSES = 2

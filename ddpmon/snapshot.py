@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Severity
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Stall
 
@@ -176,6 +177,41 @@ class NodeView:
     gpus: tuple[GpuFigures, ...] = ()
     cost_pct: float | None = None  # of a core, what the sampling takes
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One verdict in words: what, who, in which phase, since when, at what cost, and what to do.
+
+    Attributes:
+        kind: which of the table of kinds, such as "straggler" or "rank_lost".
+        severity: "info", "warning" or "critical".
+        summary: one sentence a tired person understands.
+        ranks: the ranks it names, worst first; empty when nobody in particular.
+        nodes: the hosts it names.
+        phase: input, forward, backward, optimizer, other, work, or None.
+        cause: what on that rank's machine explains it, or None.
+        since_step: the first step of the trouble, None when steps do not apply.
+        since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
+        cost_pct: percent of the job's time that it costs, None when unknown.
+        evidence: the numbers that it rests on, by the names of docs/json.md.
+        advice: what to do or look at next.
+        cleared_at_step: about the first step without it, None while it lasts.
+    """
+
+    kind: KindName
+    severity: Severity
+    summary: str
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    phase: str | None = None
+    cause: str | None = None
+    since_step: int | None = None
+    since_is_bound: bool = False
+    cost_pct: float | None = None
+    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    advice: str = ""
+    cleared_at_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
-from ddpmon.report.sentences import tell
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark, NodeFrame, RankFrame, RunInfo, StepColumns
+from ddpmon.snapshot import Finding
 
 Floats = NDArray[np.float64]
 RUN_ID = "made-run"
@@ -168,7 +168,7 @@ def play(
                 frames.append(rank_frame(rank, tick, part, host=host))
         run.add_ranks(frames, now, {})
         run.settle(now)
-        said.append(tuple(map(tell, judge(run, run.ages(now)))))
+        said.append(in_words(judge(run, run.ages(now))))
     return said
 
 
@@ -212,7 +212,7 @@ def play_hosts(
             told = {"figures": figures(tick, node), "gpus": list(gpus(tick, node))}
             run.add_node(node_frame(node, tick, host=name(node), **told), now)
         run.settle(now)
-        said.append(tuple(map(tell, judge(run, run.ages(now)))))
+        said.append(in_words(judge(run, run.ages(now))))
     return said
 
 

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.diagnose.finding import Finding
 from ddpmon.sensors.process import ProcessSensor
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.watcher.observer import Observer
 from tests.live import live_run, watch_until
 from tests.probe.probe_ranks import grouped, private_runs

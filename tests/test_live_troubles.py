@@ -8,8 +8,7 @@ import pytest
 from troubles import CASES, FROM, RANKS, is_right
 
 pytest.importorskip("torch")
-from ddpmon.diagnose.finding import Finding
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from tests.live import TINY, live_run, watch_until
 
 TROUBLES = {case.fault: case for case in CASES}

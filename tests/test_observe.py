@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import TargetError
 from ddpmon.watcher.observer import Observer
 from tests.live import TINY, live_run, step_of, watch_until

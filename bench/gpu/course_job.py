@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 import ddpmon
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import HOST_COLUMNS, HistoryFrame, RankFrame, RunInfo
+from ddpmon.snapshot import Finding
 
 RUN_ID = "gpu-course"
 _LAST_FRAME_S = 15.0  # for the publisher's last frames, which take a second
@@ -157,7 +158,7 @@ def judge(ranks: Sequence[Published], device: Device) -> tuple[Finding, ...]:
         known = replace(each.frame, run_id=RUN_ID, rank=rank, local_rank=rank, pid=100 + rank, gpu_uuid=uuid, seq=1)
         run.add_rank(replace(known, process=None, notes=[]), now)
     run.settle(now)
-    return Judge()(run, run.ages(now))
+    return in_words(Judge()(run, run.ages(now)))
 
 
 def _info(ranks: int, device: Device) -> RunInfo:

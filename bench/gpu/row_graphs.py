@@ -26,8 +26,8 @@ from course_job import Published, judge
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.snapshot import Finding
 
 _PARTS = ("alone", "capture", "control", "replay")
 _REPLAY_S, _REHEARSED_S = 14.0, 12.0  # a rank is stalled after 10 s

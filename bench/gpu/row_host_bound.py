@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.snapshot import Finding
 
 _SAME = (0.9, 1.1)  # work of a waiting rank over its own work: within it waiting changes nothing
 _NEAR_POINTS = 6.0  # of the gain, as docs/measured/gpu.md has it

@@ -28,8 +28,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
-from ddpmon.diagnose.finding import Finding
 from ddpmon.schema import HistoryFrame, RankFrame, StepColumns, decode
+from ddpmon.snapshot import Finding
 from ddpmon.store.base import StoreUnavailable, rank_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import discover

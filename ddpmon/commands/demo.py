@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
-from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Finding
 
 if TYPE_CHECKING:
     from ddpmon.snapshot import Snapshot

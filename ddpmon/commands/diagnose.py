@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.status_json import Object, finding_object
-from ddpmon.diagnose.finding import Finding, Severity, at_or_above
+from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.format import json_line
+from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
 

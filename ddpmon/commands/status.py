@@ -6,7 +6,7 @@ from ddpmon.commands.console import FOUND, NO_RUN, OK, USAGE, complain
 from ddpmon.commands.read_once import look_once
 from ddpmon.commands.status_json import status_object
 from ddpmon.commands.target import reached
-from ddpmon.diagnose.finding import Severity, at_or_above
+from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.format import json_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
 from ddpmon.parts import Failure, Stall
 from ddpmon.report.host_gpus import ours_of
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.ours import Ours, owner_of
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Coverage, JobView, NodeView, Ranks, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, RunView, Snapshot
 
 Object = dict[str, Any]
 COUNTS_OF_READINGS = {"reads", "slow_reads", "readings"}  # they tell the verdicts what is new

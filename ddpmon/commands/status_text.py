@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddpmon.commands.console import printable
-from ddpmon.diagnose.finding import Finding
 from ddpmon.format import age
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import calm_sentence, headline, standing
-from ddpmon.snapshot import Coverage, JobView, Ranks, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, RunView, Snapshot
 
 MAX_ROWS = 16
 MAX_HOSTS = 8

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.report.verdicts import standing, stops_job
@@ -19,6 +18,7 @@ from ddpmon.run.recent import STEPS as HEAT_STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import (
     Coverage,
+    Finding,
     Floats,
     Heat,
     Ints,

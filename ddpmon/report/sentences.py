@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.cause import TextCause
-from ddpmon.diagnose.finding import Finding
 from ddpmon.report import advice_sentences, job_sentences, late_sentences
 from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.snapshot import Finding
 
 
 def _text_cause(cause: TextCause, _alert: Alert) -> Words:
@@ -24,21 +24,40 @@ SENTENCES: Mapping[type[Measures], Sentence] = {
 }
 
 
+def in_words(alerts: Iterable[Alert]) -> tuple[Finding, ...]:
+    """The alerts as findings, in their order."""
+    return tuple(map(tell, alerts))
+
+
 def tell(alert: Alert) -> Finding:
     """The alert in words."""
     if type(alert.measures) is Measures:
-        return alert
+        return _finding(alert, alert.summary, alert.cause, alert.evidence, alert.advice)
     words = _words(alert.measures, alert)
     why = None if alert.why is None else _of_cause(alert.why, alert)
     summary = f"{words.said}{_because(alert.why, why)}{f'. {words.rest}' if words.rest else ''}"
     over = "" if alert.cleared_at_step is None else f"over since step {alert.cleared_at_step:,}: "
     advice = words.advice if why is None else why.advice
-    return replace(
-        alert,
-        summary=f"{over}{summary}",
-        cause=words.cause if why is None or alert.why is None else f"{why.because} ({_strength(alert.why)})",
-        evidence={**words.evidence, **_evidence(alert.why, why)},
-        advice="" if over else advice,
+    cause = words.cause if why is None or alert.why is None else f"{why.because} ({_strength(alert.why)})"
+    evidence = {**words.evidence, **_evidence(alert.why, why)}
+    return _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
+
+
+def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: str) -> Finding:
+    return Finding(
+        kind=alert.kind,
+        severity=alert.severity,
+        summary=summary,
+        ranks=alert.ranks,
+        nodes=alert.nodes,
+        phase=alert.phase,
+        cause=cause,
+        since_step=alert.since_step,
+        since_is_bound=alert.since_is_bound,
+        cost_pct=alert.cost_pct,
+        evidence=evidence,
+        advice=advice,
+        cleared_at_step=alert.cleared_at_step,
     )
 
 

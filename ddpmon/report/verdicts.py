@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddpmon.diagnose.finding import SEVERITIES, Finding, Severity, at_or_above
+from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.sustained import ENOUGH, WARM_UP
 from ddpmon.format import count
-from ddpmon.snapshot import NodeView, Ranks, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
 
 ENOUGH_STEPS = WARM_UP + ENOUGH
 UNEVEN_PCT = 10.0

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.sustained import ENOUGH, WARM_UP, WINDOW
 from ddpmon.report.sentences import tell
 from ddpmon.run.rings import capacity_for
+from ddpmon.snapshot import Finding
 from ddpmon.table.fields import Array
 from ddpmon.table.history import History
 from ddpmon.table.read import read_table

@@ -10,13 +10,12 @@ import time
 import numpy as np
 
 from ddpmon.diagnose.coverage import lost_ranks
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.report import build
-from ddpmon.report.sentences import tell
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
@@ -82,7 +81,7 @@ class Observer:
             self._judge, self._judged, self._findings = Judge(), feed, ()
         feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
         if feed.is_complete:
-            self._findings = tuple(map(tell, self._judge(feed.run, feed.run.ages(feed.read_at))))
+            self._findings = in_words(self._judge(feed.run, feed.run.ages(feed.read_at)))
 
     def _in_question(self, run: Run) -> set[int]:
         """The ranks that are read at every tick: the reader's, and some of those that the findings name."""

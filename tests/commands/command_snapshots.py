@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
-from ddpmon.snapshot import Coverage, JobView, Link, NodeView, Ranks, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, Link, NodeView, Ranks, RunView, Snapshot
 
 NAN = float("nan")
 GPU = GpuFigures(

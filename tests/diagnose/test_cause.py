@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
 ONSET, EXTRA = 100, 40.0  # of steps of 100 ms

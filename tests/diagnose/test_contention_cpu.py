@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.parts import Loader
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import (
     MadeJob,
     columns,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, HostFigures, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Loader
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 
 GB = 1 << 30

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
 GB = 1 << 30

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import (
     CLOCK_REASONS,
@@ -25,6 +24,7 @@ from ddpmon.machine import (
 )
 from ddpmon.run.model import Run
 from ddpmon.schema import NodeFrame, RankFrame, decode, encode
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 
 LOW = Disk("/work", ["checkpoints"], 1000 << 30, 5 << 30)

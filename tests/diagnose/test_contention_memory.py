@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import Disk, HostFigures, HostProcess, Pressure, Process, ProcessFigures
 from ddpmon.parts import Loader
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
 MB, GB = 1 << 20, 1 << 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ddpmon.diagnose.coverage import CoverageRule
-from ddpmon.diagnose.finding import Finding
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import columns, rank_frame, run_info
 
 STEPS = columns([5], {"duration": [1.0]})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ddpmon.diagnose.failures import find_failed
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import Failure
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import columns, rank_frame, run_info
 
 ECHO = Failure("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9", 121)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.hang import find_stuck
 from ddpmon.parts import NO_HOST, Flight, Stack, StackFrame, Stall
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import columns, mark, rank_frame, run_info
 
 STEPS = columns(range(100, 121), {"duration": [100.0] * 21})

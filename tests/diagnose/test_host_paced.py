@@ -14,11 +14,11 @@ from device_job import Fault, Job
 from device_play import frames_of, run_info
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
-from ddpmon.report.sentences import tell
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import node_frame, open_findings
 from tests.table.marks import trace_of
 
@@ -63,7 +63,7 @@ def straggler(
         run.add_node(node_frame(0, tick, figures=figures, gpus=gpus), float(tick))
         run.settle(float(tick))
         said = judge(run, run.ages(float(tick)))
-    (found,) = (finding for finding in open_findings([*map(tell, said)]) if finding.kind == "straggler")
+    (found,) = (finding for finding in open_findings(in_words(said)) if finding.kind == "straggler")
     assert found.ranks == (1,)
     assert ("its kernels are launched slowly" in found.summary) is (job is SLOW_HOST)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.snapshot import Finding
 from tests.made_frames import Floats, MadeJob, healthy_phases, open_findings, play
 
 ONSET = 100

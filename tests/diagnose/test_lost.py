@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from tests.made_frames import MadeJob, columns, healthy_phases, open_findings, play, rank_frame, run_info
 
@@ -62,7 +63,7 @@ def test_a_rank_that_ended_early_does_not_blind_the_watcher_to_the_others() -> N
                 frame = rank_frame(rank, tick, job.columns(rank, first, first + 10), state=state)
                 run.add_rank(frame, float(tick))
         run.settle(float(tick))
-        findings = judge(run, run.ages(float(tick)))
+        findings = in_words(judge(run, run.ages(float(tick))))
     assert [(f.kind, f.ranks) for f in open_findings(findings)] == [("straggler", (2,)), ("uneven_inputs", (3,))]
     assert run.series.points[-1, 0] == 299
 

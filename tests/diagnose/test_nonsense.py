@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import HistoryFrame, RankFrame
+from ddpmon.snapshot import Finding
 from tests.made_frames import (
     RUN_ID,
     Floats,
@@ -38,7 +39,7 @@ def watched(job: MadeJob, edit: Edit, hosts: list[str] | None = None) -> list[tu
             if frame is not None:
                 run.add_rank(frame, float(tick))
         run.settle(float(tick))
-        said.append(judge(run, run.ages(float(tick))))
+        said.append(in_words(judge(run, run.ages(float(tick)))))
     return said
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import Floats, MadeJob, healthy_phases, play, rank_frame, run_info
 
 RANKS, STEPS = 4, 400

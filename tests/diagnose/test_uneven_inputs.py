@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.hang import find_stuck
 from ddpmon.parts import Flight, Loader, Stall
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import columns, rank_frame, run_info
 
 WAITS: dict[str, Any] = {"state": "stalled", "phase": "exposed", "phase_s": 15.0, "stall": Stall(15.0)}

@@ -14,6 +14,7 @@ from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProces
 from ddpmon.report.build import build_nodes, build_ranks
 from ddpmon.report.host_gpus import gpu_states
 from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.picture import Picture
@@ -37,7 +38,7 @@ def seen(figures: HostFigures, gpus: list[GpuFigures], held: int | None = 20 * G
         frame = rank_frame(0, tick, job.columns(0, 0, 10), gpu_uuid="GPU-0", process=process)
         run.add_rank(frame, float(tick))
         run.add_node(node_frame(0, tick, figures=figures, gpus=gpus), float(tick))
-        said = judge(run, run.ages(float(tick)))
+        said = in_words(judge(run, run.ages(float(tick))))
     ranks = build_ranks(run, run.ages(4.0), np.empty(0, np.int64))
     (node,) = build_nodes(run, 4.0)
     return [found.kind for found in open_findings(said)], summarise_host(node, ranks)

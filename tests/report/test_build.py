@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.report.build import build_detail, build_heat, build_job, build_nodes, build_ranks, build_run
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, rank_frame, run_info
 
 STALL = Stall(12.5, [Stack("MainThread", [StackFrame("data.py", 7, "read")])])

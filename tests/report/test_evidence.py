@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.picture import Picture
 from tests.tui.made_runs import Made, snapshot

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.draw.header import verdict_lines
 from ddpmon.tui.picture import NOTHING_YET, Picture

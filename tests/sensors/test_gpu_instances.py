@@ -13,6 +13,7 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.report.build import build_nodes, build_ranks
 from ddpmon.report.host_gpus import gpu_states
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from tests.fake_nvml.scenario import SimulatedDevice, SimulatedProcess
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info
@@ -43,7 +44,7 @@ def test_a_rank_on_an_instance_is_joined_to_it(gpus: list[GpuFigures], name: str
             frame = rank_frame(rank, tick, job.columns(rank, 0, 10), gpu_uuid=uuid, pid=pid, process=process)
             run.add_rank(frame, float(tick))
         run.add_node(node_frame(0, tick, gpus=gpus), float(tick))
-        said = judge(run, run.ages(float(tick)))
+        said = in_words(judge(run, run.ages(float(tick))))
     assert [gpu and gpu.uuid for gpu in run.gpus()] == ["MIG-dddd", "MIG-cccc", "GPU-bbbb"]
     assert [gpu and gpu.uuid for gpu in map(run.gpu_of, range(3))] == ["MIG-dddd", "MIG-cccc", "GPU-bbbb"]
     shared = [found for found in open_findings(said) if found.kind == "gpu_shared"]

@@ -13,13 +13,12 @@ import numpy as np
 import psutil
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, decode, encode
 from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.simulate.simulated_host import run_info
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
 from ddpmon.watcher import link

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from device_job import Fault, Job, Trace
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
+from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
 from tests.table.marks import Edit, rows_of, trace_of

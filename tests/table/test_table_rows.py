@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import Run
@@ -170,7 +170,7 @@ def test_a_loss_that_is_not_finite_is_told_from_one_that_is_not_logged(monkeypat
     runs: list[Run] = []
 
     class Listening(Judge):
-        def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
+        def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Alert, ...]:
             runs.append(run)
             return super().__call__(run, ages)
 

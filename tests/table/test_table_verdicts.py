@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from ddpmon.table.verdict import TableVerdict
 from tests.live import TINY, live_run, step_of, watch_until
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play

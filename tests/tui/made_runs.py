@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.snapshot import (
     Coverage,
+    Finding,
     Heat,
     JobView,
     Link,

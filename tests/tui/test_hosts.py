@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, Process
 from ddpmon.report.host_gpus import gpu_remarks, gpu_states, is_spinning, number_span, rank_span
 from ddpmon.report.host_summary import summarise_host
-from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_sheet, host_table_lines

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import Made, snapshot

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.summary import summary_line
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Coverage, Heat, Link, Snapshot
+from ddpmon.snapshot import Coverage, Finding, Heat, Link, Snapshot
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.header import header_line, verdict_lines, waiting_lines

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, sheet
 from ddpmon.tui.draw.order import matching, ordered

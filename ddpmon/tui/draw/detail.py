@@ -9,7 +9,6 @@ import numpy as np
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.format import age, amount, count, figure, plural
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
@@ -26,7 +25,7 @@ from ddpmon.report.trace import (
 )
 from ddpmon.report.verdicts import naming
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, RankDetail, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Floats, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.band import MARGIN, band_lines
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title

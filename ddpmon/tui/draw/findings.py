@@ -6,11 +6,11 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import calm_sentence, headline, is_judged, standing
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, spread, width_of, wrap

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import figure
 from ddpmon.machine import GpuFigures
 from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.finding import Finding, at_or_above
+from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, known, plural
 from ddpmon.report.verdicts import calm_sentence, headline, is_broken, is_even, standing
-from ddpmon.snapshot import Coverage, JobView, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, RunView, Snapshot
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.picture import Picture, notice
 from ddpmon.tui.theme import Look

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.report.verdicts import marked_hosts, marked_ranks, standing
-from ddpmon.snapshot import Ints, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}

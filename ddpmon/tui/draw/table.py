@@ -8,11 +8,10 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.finding import Finding
 from ddpmon.format import age, figure, known
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Ints, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, sheet
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style

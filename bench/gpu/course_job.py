@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import ddpmon
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import HOST_COLUMNS, HistoryFrame, RankFrame, RunInfo
 
@@ -157,7 +158,7 @@ def judge(ranks: Sequence[Published], device: Device) -> tuple[Finding, ...]:
         known = replace(each.frame, run_id=RUN_ID, rank=rank, local_rank=rank, pid=100 + rank, gpu_uuid=uuid, seq=1)
         run.add_rank(replace(known, process=None, notes=[]), now)
     run.settle(now)
-    return Judge()(run, run.ages(now))
+    return tuple(map(tell, Judge()(run, run.ages(now))))
 
 
 def _info(ranks: int, device: Device) -> RunInfo:

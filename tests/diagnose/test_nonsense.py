@@ -10,6 +10,7 @@ import pytest
 
 from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import HistoryFrame, RankFrame
 from tests.made_frames import (
@@ -38,7 +39,7 @@ def watched(job: MadeJob, edit: Edit, hosts: list[str] | None = None) -> list[tu
             if frame is not None:
                 run.add_rank(frame, float(tick))
         run.settle(float(tick))
-        said.append(judge(run, run.ages(float(tick))))
+        said.append(tuple(map(tell, judge(run, run.ages(float(tick))))))
     return said
 
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.finding import Finding
-from ddpmon.diagnose.wording import clean, does, format_ranks, on_host
-from ddpmon.format import age
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 _FIRST_FRAMES = 30  # a rank publishes once a second
-_LATELY_S, _LATELY = 60.0, "within the last minute"
+_LATELY_S = 60.0
 _WARNING_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class _Losses:
-    """What was lost so far, at `at` seconds on the watcher's clock."""
+class Losses:
+    """What was lost on the way, in numbers of each.
 
-    at: float
+    Attributes:
+        steps, frames: dropped in the ranks, since the store was too slow.
+        rejected, refused: frames that the watcher could not accept, and that were not signed with its token.
+        set_aside: records of steps with impossible durations.
+    """
+
     steps: int
     frames: int
     rejected: int
@@ -30,14 +34,74 @@ class _Losses:
     set_aside: int
 
 
+@dataclass(frozen=True, slots=True)
+class CoverageMeasures(Measures):
+    """How much of the run is not seen.
+
+    Attributes:
+        world_size: ranks of the run.
+        silent: those that have stopped reporting and are not yet lost.
+        silent_s: how long the one of them that has been silent for the longest has been so.
+        unheard: those that have never reported.
+        out_of_step: those that have restarted while most have not.
+        losses: what was lost within `window_s`.
+        window_s: seconds; None is the time since the watcher began.
+        thinned: how many ranks send only some of their steps.
+    """
+
+    world_size: int
+    silent: tuple[int, ...]
+    silent_s: float
+    unheard: tuple[int, ...]
+    out_of_step: tuple[int, ...]
+    losses: Losses
+    window_s: float | None
+    thinned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """A process that publishes frames of a rank: its pid, and its host."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateRanksMeasures(Measures):
+    """Two processes publish as each of the named ranks; `publishers` are those of the first one."""
+
+    publishers: tuple[Publisher, Publisher]
+
+
+@dataclass(frozen=True, slots=True)
+class LostMeasures(Measures):
+    """The named ranks are lost.
+
+    Attributes:
+        rank: the one that has been silent for the longest; the rest is about it.
+        host, pid: its process.
+        silent_s: seconds since it was last heard.
+        step: the last one that it had finished then, -1 before the first.
+        phase: in which it was then.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    silent_s: float
+    step: int
+    phase: str
+
+
 class CoverageRule:
     """Says which verdicts lack evidence, and counts what was lost within the last minute."""
 
     def __init__(self) -> None:
-        self._past: deque[_Losses] = deque()
+        self._past: deque[tuple[float, Losses]] = deque()  # what was lost so far, by the watcher's clock in seconds
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
-        """One finding if the picture has holes, none for a run that has just started or has ended."""
+    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+        """One alert if the picture has holes, none for a run that has just started or has ended."""
         standing = run.standing
         if not run.states:
             return _unheard(run)
@@ -47,20 +111,28 @@ class CoverageRule:
             return []
         with np.errstate(invalid="ignore"):
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
-            apart: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
-        missing: list[int] = []
+            out_of_step: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
+        unheard: list[int] = []
         if int(standing.seq.max()) >= _FIRST_FRAMES or lost.rejected or lost.refused:
-            missing = np.flatnonzero(~standing.known).tolist()
+            unheard = np.flatnonzero(~standing.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
-        if not silent and not missing and not apart and not some_lost:
+        if not silent and not unheard and not out_of_step and not some_lost:
             return []
-        oldest_s = float(ages[silent].max(initial=0.0))
-        return [_finding(run, (silent, missing, apart), lost, oldest_s)]
+        measures = CoverageMeasures(
+            world_size=run.info.world_size,
+            silent=tuple(silent),
+            silent_s=float(ages[silent].max(initial=0.0)),
+            unheard=tuple(unheard),
+            out_of_step=tuple(out_of_step),
+            losses=lost,
+            window_s=_LATELY_S,
+            thinned=int(standing.thinned.sum()),
+        )
+        return [_alert(measures)]
 
-    def _lately(self, run: Run, now: float) -> _Losses:
+    def _lately(self, run: Run, now: float) -> Losses:
         """What was lost within the last minute that this watcher has seen; its own counts begin with it."""
-        total = _Losses(
-            now,
+        total = Losses(
             int(run.standing.dropped_steps.sum()),
             int(run.standing.dropped_frames.sum()),
             run.rejected.total(),
@@ -68,13 +140,12 @@ class CoverageRule:
             run.rings.set_aside,
         )
         if not self._past:
-            self._past.append(replace(total, rejected=0, refused=0))
-        self._past.append(total)
-        while now - self._past[0].at > _LATELY_S:
+            self._past.append((now, replace(total, rejected=0, refused=0)))
+        self._past.append((now, total))
+        while now - self._past[0][0] > _LATELY_S:
             self._past.popleft()
-        first = self._past[0]
-        return _Losses(
-            now,
+        _, first = self._past[0]
+        return Losses(
             max(0, total.steps - first.steps),
             max(0, total.frames - first.frames),
             total.rejected - first.rejected,
@@ -83,73 +154,23 @@ class CoverageRule:
         )
 
 
-def _unheard(run: Run) -> list[Finding]:
-    """Nobody has been heard of: a finding if that is because nothing could be read or believed."""
-    lost = _Losses(0.0, 0, 0, run.rejected.total(), run.refused, 0)
+def _unheard(run: Run) -> list[Alert]:
+    """Nobody has been heard of: an alert if that is because nothing could be read or believed."""
+    lost, world = Losses(0, 0, run.rejected.total(), run.refused, 0), run.info.world_size
     if not lost.rejected and not lost.refused:
         return []
-    return [_finding(run, ([], list(range(run.info.world_size)), []), lost, 0.0, "so far")]
-
-
-def _finding(
-    run: Run, holes: tuple[list[int], list[int], list[int]], lost: _Losses, oldest_s: float, when: str = _LATELY
-) -> Finding:
-    silent, missing, apart = holes
-    world = run.info.world_size
-    absent = sorted([*silent, *missing])
     thinned = int(run.standing.thinned.sum())
-    said = []
-    if silent:
-        said.append(f"{does(silent, 'have')} not reported for {age(oldest_s)}")
-    if missing:
-        said.append(
-            f"{does(missing, 'have')} never reported, so a slowdown of the whole run or its network cannot be detected"
-        )
-    if apart:
-        own = "its own" if len(apart) == 1 else "their own"
-        said.append(f"{does(apart, 'have')} restarted on {own} and cannot be compared with the others")
-    counts = [(lost.steps, "step", "dropped"), (lost.frames, "frame", "dropped"), (lost.rejected, "frame", "rejected")]
-    counts += [(lost.refused, "frame", "refused"), (lost.set_aside, "step record", "set aside")]
-    said += [f"{n:,} {what}{'s' * (n != 1)} {fate} {when}" for n, what, fate in counts if n]
-    heard = world - len(absent)
-    if absent and 2 * heard <= world:
-        said.append(f"there is not enough evidence for a verdict: only {heard:,} of {world:,} ranks have reported")
-    return Finding(
-        kind="monitor_degraded",
-        severity="warning" if len(absent) >= _WARNING_SHARE * world else "info",
-        summary="the monitor does not see the whole run: " + "; ".join(said),
-        ranks=tuple(absent),
-        evidence={
-            "not_reporting": len(silent),
-            "never_heard_of": len(missing),
-            "dropped_steps": lost.steps,
-            "dropped_frames": lost.frames,
-            "rejected_frames": lost.rejected,
-            "refused_frames": lost.refused,
-            "set_aside": lost.set_aside,
-            "thinned_ranks": thinned,
-        },
-        advice=_advice(absent, apart, lost),
-    )
+    return [_alert(CoverageMeasures(world, (), 0.0, tuple(range(world)), (), lost, None, thinned))]
 
 
-def _advice(absent: list[int], apart: list[int], lost: _Losses) -> str:
-    if absent:
-        hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
-        return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
-    if apart:
-        return "restart the whole run, so that all ranks continue from the same step"
-    if lost.steps or lost.frames:
-        return "the store or a rank's host is too busy to take in frames; the training is not affected"
-    if lost.refused:
-        return "set the same DDPMON_TOKEN for every rank and every dashboard; the notices say what was wrong"
-    if lost.rejected:
-        return "use the same ddpmon release in the training and here; the notices name the keys"
-    return "check the clocks of the hosts: these steps have impossible durations"
+def _alert(measures: CoverageMeasures) -> Alert:
+    absent = tuple(sorted([*measures.silent, *measures.unheard]))
+    severe = len(absent) >= _WARNING_SHARE * measures.world_size
+    return Alert("monitor_degraded", "warning" if severe else "info", measures=measures, ranks=absent)
 
 
-def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
-    """One finding for all ranks of which this was seen within the last minute."""
+def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    """One alert for all ranks as which two processes publish, if this was seen within the last minute."""
     if not run.doubles.seen:
         return []
     now = float(np.nanmax(run.standing.heard_at + ages))
@@ -157,21 +178,8 @@ def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
     if not ranks:
         return []
     double = run.doubles.seen[ranks[0]]
-    pair = " and ".join(f"pid {pid} on {clean(host, 60)}" for pid, host in (double.kept, double.other))
-    first = "" if len(ranks) == 1 else f"rank {ranks[0]}: "
-    return [
-        Finding(
-            kind="monitor_degraded",
-            severity="warning",
-            summary=(
-                f"two processes publish as {format_ranks(ranks)} ({first}{pair}): two trainings share one run, and the "
-                f"figures describe neither"
-            ),
-            ranks=tuple(ranks),
-            evidence={"ranks_written_twice": len(ranks)},
-            advice="give each training its own store or rendezvous, or stop the one that should not run",
-        )
-    ]
+    measures = DuplicateRanksMeasures((Publisher(*double.kept), Publisher(*double.other)))
+    return [Alert("monitor_degraded", "warning", measures=measures, ranks=tuple(ranks))]
 
 
 def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -180,32 +188,22 @@ def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
 
 
-def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Finding]:
-    """One finding for all lost ranks, if there are any."""
-    lost = lost_ranks(run, ages)
-    if not lost.size:
+def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    """One alert for all lost ranks, if there are any."""
+    lost: Sequence[int] = lost_ranks(run, ages).tolist()
+    if not lost:
         return []
-    first = int(lost[np.argmax(ages[lost])])
-    state = run.ranks[first]
-    assert state is not None  # a rank with an age has a frame
-    frame = state.frame
-    one, many = f"rank {first} ({frame.host}) has", f"{lost.size} ranks (first rank {first}, {frame.host}) have"
-    whose = one if lost.size == 1 else many
-    summary = (
-        f"{whose} been silent for {ages[first]:.0f} s, last seen at step {max(frame.step, 0):,} in {frame.phase}: "
-        f"killed, stopped or disconnected"
-    )
-    hosts = sorted({state.frame.host for rank in lost.tolist() if (state := run.ranks[rank]) is not None})
+    first = max(lost, key=lambda rank: ages[rank])
+    frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
+    frame = frames[first]
+    silent_s = float(ages[first])
     return [
-        Finding(
+        Alert(
             kind="rank_lost",
             severity="critical",
-            summary=summary,
-            ranks=tuple(lost.tolist()),
-            nodes=tuple(hosts),
+            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase),
+            ranks=tuple(lost),
+            nodes=tuple(sorted({frame.host for frame in frames.values()})),
             since_step=frame.step if frame.step >= 0 else None,
-            evidence={"silent_s": float(ages[first])},
-            advice=f"see whether it still runs: {on_host(frame.host, f'ps -p {frame.pid}')}; then check its log, "
-            "the kernel's log (dmesg) and the network",
         )
     ]

@@ -6,23 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.waiting import QUEUED, WAITING, Frames, Waits, in_named_phase, waits, who_waits
-from ddpmon.diagnose.wording import clean
 from ddpmon.parts import Flight
 from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
+CollectivePhase = Literal["exposed", "barrier"]
 PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
 _UNTOLD_S = 2.0  # a rank publishes every second: what it did behind its last frame it does not tell
 
 
 @dataclass(slots=True)
-class Scene:
+class StallState:
     """A job that has stopped.
 
     Attributes:
@@ -69,11 +70,11 @@ class Scene:
         return [rank for rank, waits in self.waits.by_rank.items() if waits is False]
 
 
-def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
-    """The scene of a job without progress; None while it makes some, or nothing tells."""
+def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
+    """The state of a job without progress; None while it makes some, or nothing tells."""
     if not (run.standing.stalled | (run.standing.phase_s >= PATIENCE_S)).any():
         return None
-    frames = [(rank, state.frame) for rank, state in enumerate(run.ranks) if state is not None]
+    frames = [(rank, known.frame) for rank, known in enumerate(run.ranks) if known is not None]
     age = ages.tolist()
     stopped = _stopped(run, [(rank, frame) for rank, frame in frames if age[rank] <= SILENT_S])
     if not stopped:
@@ -82,14 +83,14 @@ def look(run: Run, ages: NDArray[np.float64]) -> Scene | None:
     step_s = _step_s(run, stopped[0].rank)
     patience_s = max(PATIENCE_S, 10 * step_s)
     untold = int(_UNTOLD_S / step_s) if step_s > 0 else 0
-    scene = Scene(held=held, seconds=seconds, patience_s=patience_s, untold=untold)
+    state = StallState(held=held, seconds=seconds, patience_s=patience_s, untold=untold)
     for rank, frame in frames:
         if frame.state in ("finished", "failed"):
-            scene.ended[rank] = frame
+            state.ended[rank] = frame
         else:
-            (scene.silent if age[rank] > SILENT_S else scene.going)[rank] = frame
-    scene.waits = who_waits(scene.going, held)
-    return None if _goes_on(scene) else scene
+            (state.silent if age[rank] > SILENT_S else state.going)[rank] = frame
+    state.waits = who_waits(state.going, held)
+    return None if _has_progressed(state) else state
 
 
 def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFrame]:
@@ -111,15 +112,28 @@ def _seconds(frame: RankFrame) -> float:
     return frame.stall.seconds if frame.stall is not None else frame.phase_s
 
 
-def _goes_on(scene: Scene) -> bool:
+def _has_progressed(state: StallState) -> bool:
     """Whether some rank has finished a step since."""
-    running = (frame for frame in scene.going.values() if frame.state == "running" and not in_named_phase(frame))
-    return any(frame.step > scene.held for frame in running)
+    running = (frame for frame in state.going.values() if frame.state == "running" and not in_named_phase(frame))
+    return any(frame.step > state.held for frame in running)
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """What the flight recorders tell.
+class Collective:
+    """A collective that ranks wait in.
+
+    Attributes:
+        operation: as the flight recorders name it, with its sizes; "" if they do not tell.
+        phase: "exposed" is the reduction of the gradients, "barrier" any other collective, or an unknown one.
+    """
+
+    operation: str = ""
+    phase: CollectivePhase = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveMismatch:
+    """What the flight recorders tell of ranks that are not in one collective.
 
     Attributes:
         ranks: who is missing or elsewhere.
@@ -127,8 +141,8 @@ class Odd:
         absent: `ranks` never came (else they are in another collective than `others`).
         certain: `ranks` are fewer than `others`, or they never came: it is they that are wrong.
         proven: it is certain, and no rank that nothing is heard of could be why.
-        operation: the collective that `others` are in.
-        theirs: the collective that `ranks` are in, or entered last.
+        collective: the one that `others` are in.
+        theirs: the one that `ranks` are in, or entered last.
     """
 
     ranks: tuple[int, ...]
@@ -136,24 +150,24 @@ class Odd:
     absent: bool
     certain: bool
     proven: bool
-    operation: str
-    theirs: str
+    collective: Collective
+    theirs: Collective
 
 
-def find_odd(frames: Frames) -> Odd | None:
+def find_mismatch(frames: Frames) -> CollectiveMismatch | None:
     """The ranks that the flight recorders give away, in the largest process group that tells anything."""
     groups: dict[str, dict[int, Flight]] = {}
     for rank, frame in frames.items():
         for flight in frame.stall.flights if frame.stall is not None else []:
             groups.setdefault(flight.group, {})[rank] = flight
     for flights in sorted(groups.values(), key=len, reverse=True):
-        found = _odd_in(frames, flights)
+        found = _mismatch_in(frames, flights)
         if found is not None:
             return found
     return None
 
 
-def _odd_in(frames: Frames, flights: dict[int, Flight]) -> Odd | None:
+def _mismatch_in(frames: Frames, flights: dict[int, Flight]) -> CollectiveMismatch | None:
     lowest = min(flight.last_enqueued for flight in flights.values())
     behind = tuple(rank for rank, flight in flights.items() if flight.last_enqueued == lowest)
     ahead = tuple(rank for rank, flight in flights.items() if flight.last_enqueued > lowest)
@@ -161,13 +175,14 @@ def _odd_in(frames: Frames, flights: dict[int, Flight]) -> Odd | None:
         return _another_operation(flights)
     never_came = tuple(rank for rank in behind if not waits(frames[rank]))
     if never_came:
-        return Odd(never_came, ahead, True, True, True, operation_of(flights, ahead), operation_of(flights, never_came))
+        entered, theirs = collective_of(flights, ahead), collective_of(flights, never_came)
+        return CollectiveMismatch(never_came, ahead, True, True, True, entered, theirs)
     # Those behind wait too, so they are in a collective that the others have left out, or the other way round.
     # A silent rank may be why some have gone on and some have not: it sent its part to those alone.
     return _elsewhere(flights, *sorted((behind, ahead), key=len), alike=False)
 
 
-def _another_operation(flights: dict[int, Flight]) -> Odd | None:
+def _another_operation(flights: dict[int, Flight]) -> CollectiveMismatch | None:
     """All have come equally far: is somebody in another operation?"""
     kinds = {rank: _kind(flight.operation) for rank, flight in flights.items() if flight.operation}
     common = Counter(kinds.values()).most_common(1)
@@ -185,13 +200,16 @@ def _kind(operation: str) -> str:
     return operation if re.search("all_?reduce", name.lower()) else name
 
 
-def _elsewhere(flights: dict[int, Flight], few: tuple[int, ...], many: tuple[int, ...], *, alike: bool) -> Odd:
+def _elsewhere(
+    flights: dict[int, Flight], few: tuple[int, ...], many: tuple[int, ...], *, alike: bool
+) -> CollectiveMismatch:
     """Two sides in different collectives; `alike` says whether both have entered equally many."""
     certain = len(few) < len(many)
-    return Odd(few, many, False, certain, certain and alike, operation_of(flights, many), operation_of(flights, few))
+    entered, theirs = collective_of(flights, many), collective_of(flights, few)
+    return CollectiveMismatch(few, many, False, certain, certain and alike, entered, theirs)
 
 
-def operation_of(flights: dict[int, Flight], ranks: tuple[int, ...]) -> str:
-    """What most of `ranks` entered last; "a collective" if nobody knows."""
+def collective_of(flights: dict[int, Flight], ranks: tuple[int, ...]) -> Collective:
+    """What most of `ranks` entered last."""
     names = Counter(flights[rank].operation for rank in ranks if flights[rank].operation)
-    return clean(names.most_common(1)[0][0], 80) if names else "a collective"
+    return Collective(names.most_common(1)[0][0] if names else "")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ddpmon.machine import Process
-from ddpmon.parts import StackFrame, Stall
+from ddpmon.parts import StackFrame
 
 _SHOWN = 6
 _STACK_LINES = 16
@@ -83,21 +83,13 @@ def stack_command(host: str, pid: int) -> str:
     return on_host(host, f"py-spy dump --pid {pid}")
 
 
-def place(stall: Stall | None) -> str:
-    """Where the training thread is: its innermost line that is the user's own, else its innermost; "" if unknown."""
-    frames = stall.stacks[0].frames if stall is not None and stall.stacks else []
-    if not frames:
-        return ""
-    return _line(next((frame for frame in reversed(frames) if frame.own), frames[-1]))
+def format_stack(stack: Sequence[StackFrame]) -> str:
+    """The innermost lines of a stack, most recent last; "" if it is unknown."""
+    return "\n".join(map(format_line, stack[-_STACK_LINES:]))
 
 
-def stack_text(stall: Stall | None) -> str:
-    """The training thread's innermost lines, most recent last; "" if unknown."""
-    frames = stall.stacks[0].frames if stall is not None and stall.stacks else []
-    return "\n".join(_line(frame) for frame in frames[-_STACK_LINES:])
-
-
-def _line(frame: StackFrame) -> str:
-    name = frame.file.replace("\\", "/").rsplit("/", 1)[-1]
-    source = f": {clean(frame.source, 80)}" if frame.source.strip() else ""
-    return f"{clean(name, 60)}:{frame.line} in {clean(frame.function, 60)}{source}"
+def format_line(line: StackFrame) -> str:
+    """One line of a stack: data.py:88 in __getitem__: time.sleep(1e9)."""
+    name = line.file.replace("\\", "/").rsplit("/", 1)[-1]
+    source = f": {clean(line.source, 80)}" if line.source.strip() else ""
+    return f"{clean(name, 60)}:{line.line} in {clean(line.function, 60)}{source}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.cause import TextCause
-from ddpmon.report import advice_sentences, job_sentences, late_sentences
+from ddpmon.report import advice_sentences, failure_sentences, hang_sentences, job_sentences, late_sentences
 from ddpmon.report.words import Evidence, Sentence, Words
 from ddpmon.snapshot import Finding
 
@@ -19,6 +19,11 @@ def _text_cause(cause: TextCause, _alert: Alert) -> Words:
 SENTENCES: Mapping[type[Measures], Sentence] = {
     TextCause: _text_cause,
     **advice_sentences.SENTENCES,
+    **failure_sentences.SENTENCES,
+    **hang_sentences.SENTENCES,
+    **job_sentences.SENTENCES,
+    **late_sentences.SENTENCES,
+    **hang_sentences.SENTENCES,
     **job_sentences.SENTENCES,
     **late_sentences.SENTENCES,
 }

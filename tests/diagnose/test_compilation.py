@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ddpmon.diagnose.pause import is_compiling
+from ddpmon.diagnose.pause import GraphMeasures, OngoingPauseMeasures, is_compiling
+from ddpmon.diagnose.rank_position import own_line
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import StackFrame
+from tests.diagnose.measured import hang, measured, only
 from tests.diagnose.test_gpu_hangs import NEVER, NO_STEPS, QUEUED, RANKS, gpu, ranks
-from tests.diagnose.test_hang import judge, only, stall
+from tests.diagnose.test_hang import judge, stall
 from tests.made_frames import columns, rank_frame
 
 LIBRARIES = "/usr/lib/python3.11/site-packages"
@@ -43,20 +45,21 @@ def waits(seconds: float, *, on_gpu: bool = True, **changes: Any) -> dict[str, A
 @pytest.mark.parametrize("on_gpu", [True, False])
 @pytest.mark.parametrize("seconds", [25.0, 300.0, 1500.0])
 def test_a_rank_that_compiles_while_the_others_wait_is_information(seconds: float, on_gpu: bool) -> None:
-    finding = only(judge(*ranks(compiles(seconds, on_gpu=on_gpu), waits(seconds, on_gpu=on_gpu))))
-    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("pause", "info", (3,), "forward")
-    assert finding.summary.startswith("rank 3 has been compiling for ")
-    assert ", at train.py:60 in main: loss = model(batch); 7 ranks" in finding.summary
-    assert finding.evidence["compiling"] == "yes"
+    alert = only(judge(*ranks(compiles(seconds, on_gpu=on_gpu), waits(seconds, on_gpu=on_gpu))))
+    assert (alert.kind, alert.severity, alert.ranks, alert.phase) == ("pause", "info", (3,), "forward")
+    pause = measured(alert, OngoingPauseMeasures)
+    assert (pause.activity, pause.ranks, pause.seconds) == ("compilation", (3,), seconds)
+    assert (own_line(pause.shown.stack), len(pause.waiting)) == (COMPILES[0], 7)
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_compilation_that_nothing_moves_in_or_that_takes_half_an_hour_is_a_hang(on_gpu: bool) -> None:
     for seconds, moves in ((300.0, False), (1900.0, True)):
         stuck = compiles(seconds, on_gpu=on_gpu, moves=moves)
-        finding = only(judge(*ranks(stuck, waits(seconds, on_gpu=on_gpu))))
-        assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
-        assert "py-spy dump --pid" in finding.advice
+        alert = only(judge(*ranks(stuck, waits(seconds, on_gpu=on_gpu))))
+        assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (3,))
+        shown = measured(alert, OngoingPauseMeasures).shown if moves else hang(alert).shown
+        assert (shown.pid, shown.stack) == (103, tuple(COMPILES))
 
 
 @pytest.mark.parametrize(
@@ -72,14 +75,15 @@ def test_a_compilation_that_nothing_moves_in_or_that_takes_half_an_hour_is_a_han
 def test_a_compiler_that_computes_in_one_call_or_in_its_workers_gets_on(
     process: ProcessFigures | None, severity: str
 ) -> None:
-    finding = only(judge(*ranks(compiles(120.0, moves=False, process=process), waits(120.0))))
-    assert finding.severity == severity
+    alert = only(judge(*ranks(compiles(120.0, moves=False, process=process), waits(120.0))))
+    assert alert.severity == severity
 
 
 def test_when_all_compile_nobody_is_named() -> None:
-    finding = only(judge(*[compiles(300.0)] * RANKS))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", ())
-    assert "have been compiling for " in finding.summary
+    alert = only(judge(*[compiles(300.0)] * RANKS))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", ())
+    pause = measured(alert, OngoingPauseMeasures)
+    assert (pause.activity, pause.ranks, pause.waiting) == ("compilation", (*range(RANKS),), ())
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -87,8 +91,8 @@ def test_the_first_step_may_compile_for_longer_than_five_minutes(on_gpu: bool) -
     all_of_them = [compiles(320.0, on_gpu=on_gpu) | FIRST] * RANKS
     one = ranks(compiles(320.0, on_gpu=on_gpu) | FIRST, waits(320.0, on_gpu=on_gpu) | FIRST)
     for says in (all_of_them, one):
-        finding = only(judge(*says))
-        assert (finding.kind, finding.severity) == ("pause", "info")
+        alert = only(judge(*says))
+        assert (alert.kind, alert.severity) == ("pause", "info")
     stopped = only(judge(*[compiles(320.0, on_gpu=on_gpu, moves=False) | FIRST] * RANKS))
     assert (stopped.kind, stopped.severity) == ("hang", "critical")
 
@@ -96,8 +100,8 @@ def test_the_first_step_may_compile_for_longer_than_five_minutes(on_gpu: bool) -
 def test_a_rank_that_runs_what_was_compiled_does_not_compile() -> None:
     stuck = compiles(120.0, moves=False, process=ProcessFigures(cpu_pct=100.0))
     stuck |= {"stall": replace(stall(120.0, NEVER, frames=RUNS), device_phase="forward")}
-    finding = only(judge(*ranks(stuck, waits(120.0))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
+    alert = only(judge(*ranks(stuck, waits(120.0))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (3,))
     theirs = [StackFrame("/home/me/triton/compiler/loop.py", 3, "spin")]
     assert not is_compiling(rank_frame(0, 1, NO_STEPS, **gpu(frames=theirs, told={"moves": True})))
 
@@ -113,15 +117,15 @@ def test_a_package_with_kernels_in_a_folder_called_triton_is_no_compiler() -> No
 def test_a_host_that_has_just_come_into_its_phase_is_not_stuck_by_what_its_gpu_was_in() -> None:
     """An evaluation that nobody named: the phase of the GPU was asked for up to five seconds ago."""
     evaluates = gpu(host="input", device="other", step=119, told={"moves": True, "seconds": 25.0}, phase_s=0.4)
-    finding = only(judge(*ranks(evaluates, waits(25.0))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*ranks(evaluates, waits(25.0))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
 
 
 def test_a_rank_stuck_beside_one_that_compiles_is_named() -> None:
     found = ranks(compiles(120.0), waits(120.0))
     found[5] = gpu(host="input", device="input", step=119, told={"seconds": 120.0}, phase_s=120.0)
-    finding = only(judge(*found))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (5,))
+    alert = only(judge(*found))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (5,))
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
@@ -129,8 +133,8 @@ def test_a_host_with_a_gpu_that_gets_on_in_any_phase_is_a_pause_for_its_first_mi
     def gets_on(seconds: float) -> dict[str, Any]:
         return gpu(host=phase, device=phase, step=119, told={"moves": True, "seconds": seconds}, phase_s=seconds)
 
-    finding = only(judge(*ranks(gets_on(25.0), waits(25.0))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*ranks(gets_on(25.0), waits(25.0))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
     assert only(judge(*ranks(gets_on(700.0), waits(700.0)))).severity == "critical"
 
 
@@ -170,30 +174,32 @@ def graphed(replay_s: float | None, state: str = "running", **changes: Any) -> d
 
 
 def test_steps_in_a_cuda_graph_are_not_measured_and_no_hang() -> None:
-    finding = only(judge(*[graphed(0.02)] * RANKS))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", ())
-    assert finding.summary.startswith("not measured: a CUDA graph: all 8 ranks replay")
+    alert = only(judge(*[graphed(0.02)] * RANKS))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", ())
+    graph = measured(alert, GraphMeasures)
+    assert (graph.ranks, graph.are_all, graph.is_replaying) == ((*range(RANKS),), True, True)
     assert only(judge(*[graphed(3.0, "stalled")] * RANKS)).severity == "info"
 
 
 def test_graphs_that_nobody_replays_any_more_are_a_warning_and_never_critical() -> None:
     for seconds in (20.0, 7000.0):
-        finding = only(judge(*[graphed(seconds, "stalled")] * RANKS))
-        assert (finding.kind, finding.severity, finding.ranks) == ("hang", "warning", ())
-        assert "have replayed no CUDA graph for " in finding.summary
+        alert = only(judge(*[graphed(seconds, "stalled")] * RANKS))
+        assert (alert.kind, alert.severity, alert.ranks) == ("hang", "warning", ())
+        graph = measured(alert, GraphMeasures)
+        assert (graph.is_replaying, graph.replay_s) == (False, seconds)
     moving = graphed(20.0, "stalled", told={"moves": True})
     assert only(judge(*[moving] * RANKS)).severity == "info"
 
 
 def test_a_rank_that_waits_for_one_that_replays_graphs_waits() -> None:
-    finding = only(judge(*ranks(graphed(0.02, told={"seconds": 25.0}), waits(25.0))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*ranks(graphed(0.02, told={"seconds": 25.0}), waits(25.0))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
     stopped = graphed(25.0, "stalled", told={"seconds": 25.0})
-    finding = only(judge(*ranks(stopped, waits(25.0))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
+    alert = only(judge(*ranks(stopped, waits(25.0))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (3,))
 
 
 def test_a_job_that_steps_again_has_no_graph() -> None:
     on = {"state": "running", "phase": "forward", "phase_s": 0.1, "gpu_uuid": "GPU-1"}
     assert judge(*[on | {"steps": columns(range(100, 122), {"duration": [100.0] * 22})}] * RANKS) == []
-    assert only(judge(*[graphed(None, "stalled")] * RANKS)).summary.startswith("8 ranks")
+    assert not isinstance(only(judge(*[graphed(None, "stalled")] * RANKS)).measures, GraphMeasures)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpmon.diagnose.coverage import CoverageRule
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.coverage import CoverageMeasures, CoverageRule, Losses
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Finding
+from tests.diagnose.measured import measured
 from tests.made_frames import columns, rank_frame, run_info
 
 STEPS = columns([5], {"duration": [1.0]})
 
 
-def judge(world: int, heard: dict[int, float], seq: int = 60, **says: Any) -> list[Finding]:
-    """The findings when these ranks were heard of so many seconds ago."""
+def losses(alert: Alert) -> Losses:
+    """What was lost within the last minute."""
+    measures = measured(alert, CoverageMeasures)
+    assert measures.window_s == 60
+    return measures.losses
+
+
+def judge(world: int, heard: dict[int, float], seq: int = 60, **says: Any) -> list[Alert]:
+    """The alerts when these ranks were heard of so many seconds ago."""
     run = Run(run_info(world))
     for rank, age in heard.items():
         run.add_rank(rank_frame(rank, seq, STEPS, **says), 100.0, age)
@@ -25,11 +33,12 @@ def test_all_report() -> None:
 
 
 def test_a_few_silent_ranks_are_information_and_a_fifth_is_a_warning() -> None:
-    (finding,) = judge(10, dict.fromkeys(range(9), 0.5) | {9: 6.0})
-    assert (finding.kind, finding.severity, finding.ranks) == ("monitor_degraded", "info", (9,))
-    assert "rank 9 has not reported for 6.0 s" in finding.summary
-    (finding,) = judge(10, dict.fromkeys(range(8), 0.5) | {8: 6.0, 9: 6.0})
-    assert finding.severity == "warning"
+    (alert,) = judge(10, dict.fromkeys(range(9), 0.5) | {9: 6.0})
+    assert (alert.kind, alert.severity, alert.ranks) == ("monitor_degraded", "info", (9,))
+    measures = measured(alert, CoverageMeasures)
+    assert (measures.silent, measures.silent_s, measures.unheard) == ((9,), 6.0, ())
+    (alert,) = judge(10, dict.fromkeys(range(8), 0.5) | {8: 6.0, 9: 6.0})
+    assert alert.severity == "warning"
 
 
 def test_lost_ranks_are_spoken_of_elsewhere() -> None:
@@ -37,9 +46,10 @@ def test_lost_ranks_are_spoken_of_elsewhere() -> None:
 
 
 def test_ranks_never_heard_of_after_half_a_minute() -> None:
-    (finding,) = judge(4, {0: 0.5})
-    assert (finding.severity, finding.ranks) == ("warning", (1, 2, 3))
-    assert "not enough evidence for a verdict: only 1 of 4 ranks have reported" in finding.summary
+    (alert,) = judge(4, {0: 0.5})
+    assert (alert.severity, alert.ranks) == ("warning", (1, 2, 3))
+    measures = measured(alert, CoverageMeasures)
+    assert (measures.unheard, measures.silent, measures.world_size) == ((1, 2, 3), (), 4)
     assert judge(4, {0: 0.5}, seq=10) == []
 
 
@@ -52,15 +62,14 @@ def test_a_run_that_has_ended_is_complete() -> None:
 def test_drops_count_while_they_grow() -> None:
     run, rule = Run(run_info(1)), CoverageRule()
 
-    def at(now: float, steps: int, frames: int) -> list[Finding]:
+    def at(now: float, steps: int, frames: int) -> list[Alert]:
         run.add_rank(rank_frame(0, int(now) + 1, STEPS, dropped_steps=steps, dropped_frames=frames), now)
         return rule.update(run, run.ages(now))
 
     assert at(0.0, 7, 1) == []
-    (finding,) = at(10.0, 12, 1)
-    assert (finding.severity, finding.ranks) == ("info", ())
-    assert "5 steps dropped within the last minute" in finding.summary
-    assert finding.evidence["dropped_frames"] == 0
+    (alert,) = at(10.0, 12, 1)
+    assert (alert.severity, alert.ranks) == ("info", ())
+    assert losses(alert) == Losses(5, 0, 0, 0, 0)
     assert at(100.0, 12, 1) == []
 
 
@@ -70,36 +79,33 @@ def test_what_was_rejected_or_set_aside_counts() -> None:
     assert rule.update(run, run.ages(0.0)) == []
     run.reject("rank/1: not a RankFrame")
     run.add_rank(rank_frame(0, 2, columns([6], {"duration": [-1.0]})), 1.0)
-    (finding,) = rule.update(run, run.ages(1.0))
-    assert "1 frame rejected within" in finding.summary
-    assert "1 step record set aside" in finding.summary
+    (alert,) = rule.update(run, run.ages(1.0))
+    assert losses(alert) == Losses(0, 0, 1, 0, 1)
 
 
 def test_what_this_watcher_refuses_counts_from_its_first_look_on_and_for_a_minute() -> None:
     run, rule = Run(run_info(1)), CoverageRule()
 
-    def at(now: float) -> list[Finding]:
+    def at(now: float) -> list[Alert]:
         run.add_rank(rank_frame(0, int(now) + 1, STEPS), now)
         return rule.update(run, run.ages(now))
 
     run.refused = 2
-    (finding,) = at(0.0)
-    assert "2 frames refused within the last minute" in finding.summary
-    assert finding.evidence["refused_frames"] == 2
-    assert "DDPMON_TOKEN" in finding.advice
+    (alert,) = at(0.0)
+    assert losses(alert) == Losses(0, 0, 0, 2, 0)
     assert at(100.0) == []
     run.refused = 3
-    (finding,) = at(101.0)
-    assert "1 frame refused" in finding.summary
+    (alert,) = at(101.0)
+    assert losses(alert) == Losses(0, 0, 0, 1, 0)
 
 
 def test_nobody_heard_because_nothing_is_believed_is_a_warning() -> None:
     run = Run(run_info(3))
     run.refused = 3
-    (finding,) = CoverageRule().update(run, run.ages(5.0))
-    assert (finding.severity, finding.ranks) == ("warning", (0, 1, 2))
-    assert "have never reported" in finding.summary
-    assert "3 frames refused so far; there is not enough evidence" in finding.summary
+    (alert,) = CoverageRule().update(run, run.ages(5.0))
+    assert (alert.severity, alert.ranks) == ("warning", (0, 1, 2))
+    measures = measured(alert, CoverageMeasures)
+    assert (measures.unheard, measures.losses, measures.window_s) == ((0, 1, 2), Losses(0, 0, 0, 3, 0), None)
 
 
 def test_nothing_heard_is_nothing_said() -> None:

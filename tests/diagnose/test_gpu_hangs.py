@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ddpmon.diagnose.hang import StuckMeasures, UnattributedMeasures, Waiters
 from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.stall_state import Collective
 from ddpmon.parts import NO_ANSWER, Flight, StackFrame
 from ddpmon.run.model import Run
-from tests.diagnose.test_hang import SLEEP, STEPS, flight, judge, only, stall
+from tests.diagnose.measured import hang, measured, only, waiting
+from tests.diagnose.test_hang import SLEEP, STEPS, flight, judge, stall
 from tests.made_frames import columns, rank_frame, run_info
 
 RANKS = 8
@@ -43,90 +46,88 @@ def test_a_stuck_gpu_is_named_though_all_hosts_have_queued_the_reduction(
     recorded: tuple[Flight, ...], phase: str
 ) -> None:
     victim = gpu(*recorded, device="exposed")
-    finding = only(judge(*ranks(gpu(*recorded, host="barrier", device=phase), victim)))
-    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (3,), phase)
-    where = "(the CPU is in barrier at train.py:60 in main: print(loss.item()))"
-    assert f"the GPU of rank 3 has been stuck in {phase} for 20 s {where}" in finding.summary
-    assert "7 ranks (0, 1, 2, ...) wait in " in finding.summary
-    assert finding.evidence["device_phase"] == phase
-    assert finding.evidence["waiting"] == 7
-    assert "nvidia-smi" in finding.advice
-    assert "dmesg" in finding.advice
+    alert = only(judge(*ranks(gpu(*recorded, host="barrier", device=phase), victim)))
+    assert (alert.kind, alert.severity, alert.ranks, alert.phase) == ("hang", "critical", (3,), phase)
+    measures = measured(alert, StuckMeasures)
+    shown = measures.hang.shown
+    assert (shown.device, shown.device_phase, shown.phase) == ("stuck", phase, "barrier")
+    assert (measures.line, measures.hang.seconds, measures.is_alone) == (ITEM[0], 20.0, False)
+    assert waiting(alert) == (0, 1, 2, 4, 5, 6, 7)
 
 
 def test_a_stuck_gpu_is_no_pause_whatever_its_host_is_at() -> None:
     """Its host waits in an evaluation, or has a checkpoint written in the background."""
     for host, told in (("eval", {}), ("other", {"write_bytes_s": 250e6}), ("other", {"moves": True})):
-        finding = only(judge(*ranks(gpu(QUEUED, host=host, device="forward", told=told), VICTIM)))
-        assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
+        alert = only(judge(*ranks(gpu(QUEUED, host=host, device="forward", told=told), VICTIM)))
+        assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (3,))
 
 
 def test_a_stuck_gpu_is_named_beside_a_rank_that_evaluates() -> None:
     found = ranks(gpu(QUEUED, device="forward"), VICTIM)
     found[5] = gpu(device="other", told={"moves": True}, frames=SLEEP)
-    finding = only(judge(*found))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", (3,))
+    alert = only(judge(*found))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", (3,))
 
 
 def test_a_gpu_whose_host_is_in_a_named_phase_and_that_has_done_all_its_work_is_not_stuck() -> None:
-    finding = only(judge(*ranks(gpu(host="eval", device="eval", state="running"), VICTIM)))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*ranks(gpu(host="eval", device="eval", state="running"), VICTIM)))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
 
 
 def test_a_stuck_gpu_whose_host_blocks_in_backward_has_taken_no_other_path() -> None:
     """The launch queue is full before its last two buckets: it has entered fewer reductions, and waits in one."""
     early = gpu(flight(31, 30, "nccl:all_reduce [500]"), host="backward", device="forward")
-    finding = only(judge(*ranks(early, VICTIM)))
-    assert finding.ranks == (3,)
-    assert "the GPU of rank 3 has been stuck in forward for 20 s (the CPU is in backward" in finding.summary
+    alert = only(judge(*ranks(early, VICTIM)))
+    shown = measured(alert, StuckMeasures).hang.shown
+    assert (alert.ranks, shown.device, shown.device_phase, shown.phase) == ((3,), "stuck", "forward", "backward")
 
 
 def test_a_gpu_that_cannot_go_on_is_named_with_its_error() -> None:
-    finding = only(judge(*ranks(gpu(QUEUED, error="700 (illegal memory access)"), gpu(QUEUED))))
-    assert (finding.kind, finding.ranks) == ("hang", (3,))
-    assert "the GPU of rank 3 cannot go on: error 700 (illegal memory access)" in finding.summary
-    assert finding.evidence["device_error"] == "700 (illegal memory access)"
+    alert = only(judge(*ranks(gpu(QUEUED, error="700 (illegal memory access)"), gpu(QUEUED))))
+    assert (alert.kind, alert.ranks) == ("hang", (3,))
+    shown = measured(alert, StuckMeasures).hang.shown
+    assert (shown.device, shown.device_error) == ("broken", "700 (illegal memory access)")
 
 
 def test_the_one_gpu_that_does_not_answer_is_named_if_all_others_wait() -> None:
     silent = gpu(QUEUED, error=NO_ANSWER)
-    finding = only(judge(*ranks(silent, VICTIM)))
-    assert finding.ranks == (3,)
-    assert "the GPU of rank 3 has not answered" in finding.summary
+    alert = only(judge(*ranks(silent, VICTIM)))
+    assert (alert.ranks, measured(alert, StuckMeasures).hang.shown.device) == ((3,), "no_answer")
     found = ranks(silent, VICTIM)
     found[5] = gpu(QUEUED, device="forward")
     assert only(judge(*found)).ranks == (5,), "a driver may block on a victim, too"
 
 
 def test_a_lost_network_names_nobody() -> None:
-    finding = only(judge(*[VICTIM] * RANKS))
-    assert (finding.ranks, finding.severity) == ((), "critical")
-    assert "all 8 ranks have waited in nccl:all_reduce [1000]" in finding.summary
-    assert "network" in finding.advice
+    alert = only(judge(*[VICTIM] * RANKS))
+    assert (alert.ranks, alert.severity) == ((), "critical")
+    assert measured(alert, UnattributedMeasures).absent == 0
+    assert hang(alert).waiters == Waiters((*range(8),), Collective("nccl:all_reduce [1000]", "exposed"))
 
 
 def test_gpus_that_are_all_in_one_phase_name_nobody_and_are_told_of() -> None:
     """A kernel that does not end, or a collective in forward that has no marks."""
-    finding = only(judge(*[gpu(QUEUED, device="forward")] * RANKS))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", ())
-    assert finding.summary.endswith("no single rank is to blame; the GPUs are in forward (8)")
-    finding = only(judge(*[gpu(device="forward")] * RANKS))
-    assert (finding.kind, finding.severity, finding.ranks) == ("hang", "critical", ())
+    alert = only(judge(*[gpu(QUEUED, device="forward")] * RANKS))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", ())
+    assert measured(alert, UnattributedMeasures).device_phases == (("forward", 8),)
+    assert waiting(alert) == (*range(8),)
+    alert = only(judge(*[gpu(device="forward")] * RANKS))
+    assert (alert.kind, alert.severity, alert.ranks) == ("hang", "critical", ())
 
 
 def test_a_single_gpu_that_is_stuck_is_named() -> None:
-    finding = only(judge(gpu(QUEUED, device="backward")))
-    assert (finding.kind, finding.ranks, finding.phase) == ("hang", (0,), "backward")
+    alert = only(judge(gpu(QUEUED, device="backward")))
+    assert (alert.kind, alert.ranks, alert.phase) == ("hang", (0,), "backward")
+    assert measured(alert, StuckMeasures).is_alone
 
 
 @pytest.mark.parametrize("device", ["", "exposed"])
 @pytest.mark.parametrize("host", ["input", "other"])
 def test_a_host_stuck_at_an_earlier_step_is_named_without_a_recorder(host: str, device: str) -> None:
     own = host if device else ""
-    finding = only(judge(*ranks(gpu(host=host, device=own, step=119, frames=SLEEP), gpu(device=device))))
-    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (3,), host)
-    assert "data.py:88 in __getitem__" in finding.summary
-    assert finding.evidence["waiting"] == 7
+    alert = only(judge(*ranks(gpu(host=host, device=own, step=119, frames=SLEEP), gpu(device=device))))
+    assert (alert.kind, alert.severity, alert.ranks, alert.phase) == ("hang", "critical", (3,), host)
+    assert (measured(alert, StuckMeasures).line, len(waiting(alert))) == (SLEEP[2], 7)
 
 
 def test_a_host_that_ran_ahead_is_not_behind_where_the_gpus_tell() -> None:
@@ -138,14 +139,14 @@ def test_a_host_that_ran_ahead_is_not_behind_where_the_gpus_tell() -> None:
 
 
 def test_hosts_at_one_step_without_a_recorder_tell_nothing() -> None:
-    finding = only(judge(*[gpu()] * RANKS))
-    assert (finding.kind, finding.ranks) == ("pause", ())
+    alert = only(judge(*[gpu()] * RANKS))
+    assert (alert.kind, alert.ranks) == ("pause", ())
 
 
 def test_a_rank_that_evaluates_is_a_pause_with_the_recorder_off() -> None:
     evaluates = gpu(device="other", told={"moves": True}, frames=SLEEP)
-    finding = only(judge(*ranks(evaluates, gpu(device="exposed"))))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*ranks(evaluates, gpu(device="exposed"))))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
 
 
 @pytest.mark.parametrize("age", [6.0, 15.0, 40.0])
@@ -156,12 +157,12 @@ def test_a_silent_victim_is_not_named_instead_of_the_culprit(age: float, how: st
     culprit = gpu(*[NEVER] * recorded, host="input", step=119, frames=SLEEP, device="input" if how == "device" else "")
     found = ranks(culprit, gpu(*[QUEUED] * recorded, device="exposed" if how == "device" else ""))
     found[5] = found[0] | {"stall": None, "state": "running"}
-    finding = only(judge(*found, silent={5: age}))
-    assert (finding.kind, finding.severity, finding.ranks, finding.phase) == ("hang", "critical", (3,), "input")
+    alert = only(judge(*found, silent={5: age}))
+    assert (alert.kind, alert.severity, alert.ranks, alert.phase) == ("hang", "critical", (3,), "input")
     run = Run(run_info(RANKS))
     for rank, says in enumerate(found):
         run.add_rank(rank_frame(rank, 20, STEPS, **says), 100.0, age if rank == 5 else 0.0)
-    kinds = [finding.kind for finding in Judge()(run, run.ages(100.0)) if finding.severity == "critical"]
+    kinds = [alert.kind for alert in Judge()(run, run.ages(100.0)) if alert.severity == "critical"]
     assert kinds == ["hang", *["rank_lost"] * (age > 10)]
 
 
@@ -169,7 +170,7 @@ def test_a_silent_victim_is_not_named_instead_of_the_culprit(age: float, how: st
 def test_a_silent_rank_that_the_gpus_of_all_others_wait_for_is_the_one(age: float) -> None:
     found = ranks(gpu(step=120, state="running", stall=None), VICTIM)
     found[0] = gpu(QUEUED, device="exposed", step=121)
-    verdict = [finding.ranks for finding in judge(*found, silent={3: age})]
+    verdict = [alert.ranks for alert in judge(*found, silent={3: age})]
     assert verdict == ([(3,)] if age < 10 else []), "as a lost rank it is spoken of elsewhere"
 
 
@@ -209,14 +210,14 @@ def test_a_silent_rank_beside_one_that_saves_and_that_the_others_wait_for_makes_
     saves = gpu(*[NEVER] * recorded, host="checkpoint", device="checkpoint", state="running", phase_s=15.0)
     found = ranks(saves, gpu(*[QUEUED] * recorded, device="exposed"))
     found[5] = found[0] | {"stall": None, "state": "running"}
-    finding = only(judge(*found, silent={5: age}))
-    assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (3,))
+    alert = only(judge(*found, silent={5: age}))
+    assert (alert.kind, alert.severity, alert.ranks) == ("pause", "info", (3,))
 
 
 @pytest.mark.parametrize("device", ["banana", "\x1b[31m", "EXPOSED", "start" * 50])
 def test_a_phase_that_no_gpu_can_be_in_tells_nothing(device: str) -> None:
-    finding = only(judge(*ranks(gpu(QUEUED, device=device), VICTIM)))
-    assert finding.ranks == (), "its recorder says that it waits"
+    alert = only(judge(*ranks(gpu(QUEUED, device=device), VICTIM)))
+    assert alert.ranks == (), "its recorder says that it waits"
     assert only(judge(*[gpu(QUEUED, device=device)] * RANKS)) == only(judge(*[gpu(QUEUED)] * RANKS))
 
 
@@ -230,8 +231,8 @@ def test_what_a_rank_without_a_gpu_says_of_one_is_not_believed() -> None:
 def test_a_gpu_that_says_nothing_is_not_blamed_beside_one_that_is_known_to_be_stuck() -> None:
     found = ranks(gpu(device="forward"), gpu(device="exposed"))
     found[5] = gpu()
-    finding = only(judge(*found))
-    assert (finding.ranks, finding.evidence["waiting"]) == ((3,), 6)
+    alert = only(judge(*found))
+    assert (alert.ranks, len(waiting(alert))) == ((3,), 6)
 
 
 @pytest.mark.parametrize(("hosts", "severity"), [(1, "critical"), (100, "info")])
@@ -240,5 +241,5 @@ def test_the_first_step_may_take_longer_on_many_hosts(hosts: int, severity: str)
     run = Run(run_info(RANKS * hosts, node_keys=list(range(hosts))))
     for rank in range(RANKS):
         run.add_rank(rank_frame(rank, 20, NO_STEPS, **late), 100.0)
-    (finding,) = [found for found in Judge()(run, run.ages(100.0)) if found.kind == "hang"]
-    assert finding.severity == severity
+    (alert,) = [found for found in Judge()(run, run.ages(100.0)) if found.kind == "hang"]
+    assert alert.severity == severity

@@ -1,0 +1,221 @@
+"""Sentences on ranks that failed or are lost, and on what the monitor does not see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, LostMeasures
+from ddpmon.diagnose.failures import (
+    BrokenConnectionMeasures,
+    DisappearedMeasures,
+    FirstFailureMeasures,
+    InterruptedMeasures,
+    LeftMeasures,
+    RankEnd,
+    RankError,
+)
+from ddpmon.diagnose.wording import clean, does, format_ranks, on_host
+from ddpmon.format import age
+from ddpmon.report.words import Sentence, Words
+
+_LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
+_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
+_ERROR = 160  # characters of a message
+_STACK_LINES, _STACK_WIDTH = 24, 200
+_READ_OTHERS = "read the log of the rank that ended first, and the kernel's log (dmesg) of its host"
+
+
+def _first_failure(m: FirstFailureMeasures, alert: Alert) -> Words:
+    """Who failed first, where, with what, and who follows."""
+    where, error = _place(m.first.traceback), _error(m.first.error)
+    said = [f"rank {alert.ranks[0]} failed {_after(m.first.step)}{f' at {where}' if where else ''}: {error}"]
+    if others := alert.ranks[1:]:
+        alike = all(_error(other) == error for other in m.other_errors)
+        said.append(f"{format_ranks(others)} {'in the same way' if alike else 'with other errors'}")
+    if m.followers:
+        said.append(f"{does(m.followers, 'follow')} from it")
+    return Words(
+        "; ".join(said),
+        evidence=_evidence(m.first, _error(m.first.error, 400)) | ({"where": where} if where else {}),
+        advice="read its log: it did not report which exception ended it"
+        if m.first.error is None
+        else "read its traceback; the errors of the other ranks follow from it",
+    )
+
+
+def _interrupted(m: InterruptedMeasures, _alert: Alert) -> Words:
+    """How the run was interrupted, and on which ranks."""
+    on = "all ranks" if m.are_all else format_ranks(m.ranks)
+    return Words(
+        f"the run was interrupted after step {max(m.step, 0):,} ({_error(m.error, 60)} on {on})",
+        evidence={"failed": m.failed, "exception": _error(m.error)},
+    )
+
+
+def _disappeared(m: DisappearedMeasures, alert: Alert) -> Words:
+    """Who fell silent, and how the others failed because of it."""
+    error = _error(m.error)
+    return Words(
+        f"{format_ranks(alert.ranks)} disappeared without a message; {format_ranks(m.followers)} then failed with "
+        f"{error}",
+        evidence=_evidence(m.first, error),
+        advice=_READ_OTHERS,
+    )
+
+
+def _left(m: LeftMeasures, alert: Alert) -> Words:
+    """Who ended without an exception, and how the others failed because of it."""
+    their, them = ("its", "it") if len(alert.ranks) == 1 else ("their", "them")
+    ended, error = f"{format_ranks(alert.ranks)} ended {_after(m.first.step)}", _error(m.error)
+    return Words(
+        f"{ended} ({their} program exited, or {their} data ended), and {format_ranks(m.followers)} failed waiting for "
+        f"{them}: {error}",
+        evidence=_evidence(m.first, error),
+        advice="make all ranks run the same number of steps: look for an exit, return or continue that only some of "
+        "them reach",
+    )
+
+
+def _broken_connection(m: BrokenConnectionMeasures, _alert: Alert) -> Words:
+    """Who failed with an error that another rank's end causes, while no rank reported one."""
+    error = _error(m.first.error)
+    how = f"{_after(m.first.step)} with {error}"
+    return Words(
+        f"{format_ranks(m.ranks)} failed {how}: no rank reported why the connection broke",
+        evidence=_evidence(m.first, error),
+        advice=_READ_OTHERS,
+    )
+
+
+def _after(step: int) -> str:
+    return "before its first step" if step < 0 else f"after step {step:,}"
+
+
+def _error(error: RankError | None, limit: int = _ERROR) -> str:
+    """An exception and its message, at most `limit` characters of it."""
+    if error is None:
+        return "an error that it did not report"
+    kind, message = clean(error.kind, 60), clean(error.message, limit)
+    return f"{kind}: {message}" if message else kind
+
+
+def _evidence(first: RankEnd, exception: str) -> dict[str, float | int | str]:
+    evidence: dict[str, float | int | str] = {"step": first.step, "exception": exception}
+    if first.traceback:
+        lines = (line[:_STACK_WIDTH] for line in _lines(first.traceback)[-_STACK_LINES:])
+        evidence["stack"] = "\n".join("".join(char if char.isprintable() else " " for char in line) for line in lines)
+    return evidence
+
+
+def _place(traceback: Sequence[str]) -> str:
+    """The innermost line that is the user's own code, else the innermost; "" if there is none."""
+    lines = _lines(traceback)
+    found = [(match, lines[at + 1 : at + 2]) for at, line in enumerate(lines) if (match := _LINE.search(line))]
+    if not found:
+        return ""
+    own = [entry for entry in found if not _FOREIGN.search(entry[0][1])]
+    match, following = (own or found)[-1]
+    source = clean(following[0], 80) if following and not _LINE.search(following[0]) else ""
+    name = match[1].replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{clean(name, 60)}:{match[2]} in {clean(match[3], 60)}{f': {source}' if source else ''}"
+
+
+def _lines(traceback: Sequence[str]) -> list[str]:
+    """The lines of a traceback, whose entries may hold several."""
+    return "\n".join(traceback).split("\n")
+
+
+def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
+    """Who is not seen, and what was lost on the way."""
+    evidence = {
+        "not_reporting": len(m.silent),
+        "never_heard_of": len(m.unheard),
+        "dropped_steps": m.losses.steps,
+        "dropped_frames": m.losses.frames,
+        "rejected_frames": m.losses.rejected,
+        "refused_frames": m.losses.refused,
+        "set_aside": m.losses.set_aside,
+        "thinned_ranks": m.thinned,
+    }
+    said = [*_unseen(m), *_lost_on_the_way(m.losses, m.window_s)]
+    heard = m.world_size - len(alert.ranks)
+    if alert.ranks and 2 * heard <= m.world_size:
+        said.append(
+            f"there is not enough evidence for a verdict: only {heard:,} of {m.world_size:,} ranks have reported"
+        )
+    summary = f"the monitor does not see the whole run: {'; '.join(said)}"
+    return Words(summary, evidence=evidence, advice=_coverage_advice(m, alert.ranks))
+
+
+def _unseen(m: CoverageMeasures) -> list[str]:
+    said = []
+    if m.silent:
+        said.append(f"{does(m.silent, 'have')} not reported for {age(m.silent_s)}")
+    if m.unheard:
+        never = f"{does(m.unheard, 'have')} never reported"
+        said.append(f"{never}, so a slowdown of the whole run or its network cannot be detected")
+    if m.out_of_step:
+        own = "its own" if len(m.out_of_step) == 1 else "their own"
+        said.append(f"{does(m.out_of_step, 'have')} restarted on {own} and cannot be compared with the others")
+    return said
+
+
+def _lost_on_the_way(lost: Losses, window_s: float | None) -> list[str]:
+    when = "so far" if window_s is None else "within the last minute"
+    counts = [(lost.steps, "step", "dropped"), (lost.frames, "frame", "dropped"), (lost.rejected, "frame", "rejected")]
+    counts += [(lost.refused, "frame", "refused"), (lost.set_aside, "step record", "set aside")]
+    return [f"{n:,} {what}{'s' * (n != 1)} {fate} {when}" for n, what, fate in counts if n]
+
+
+def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> str:
+    if absent:
+        hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
+        return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
+    if m.out_of_step:
+        return "restart the whole run, so that all ranks continue from the same step"
+    if m.losses.steps or m.losses.frames:
+        return "the store or a rank's host is too busy to take in frames; the training is not affected"
+    if m.losses.refused:
+        return "set the same DDPMON_TOKEN for every rank and every dashboard; the notices say what was wrong"
+    if m.losses.rejected:
+        return "use the same ddpmon release in the training and here; the notices name the keys"
+    return "check the clocks of the hosts: these steps have impossible durations"
+
+
+def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
+    """As which ranks two processes publish, and which processes these are."""
+    pair = " and ".join(f"pid {process.pid} on {clean(process.host, 60)}" for process in m.publishers)
+    first = "" if len(alert.ranks) == 1 else f"rank {alert.ranks[0]}: "
+    return Words(
+        f"two processes publish as {format_ranks(alert.ranks)} ({first}{pair}): two trainings share one run, and the "
+        f"figures describe neither",
+        evidence={"ranks_written_twice": len(alert.ranks)},
+        advice="give each training its own store or rendezvous, or stop the one that should not run",
+    )
+
+
+def _lost(m: LostMeasures, alert: Alert) -> Words:
+    """Who is silent, since when, and where it was."""
+    one = f"rank {m.rank} ({m.host}) has"
+    whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {m.host}) have"
+    return Words(
+        f"{whose} been silent for {m.silent_s:.0f} s, last seen at step {max(m.step, 0):,} in {m.phase}: "
+        f"killed, stopped or disconnected",
+        evidence={"silent_s": m.silent_s},
+        advice=f"see whether it still runs: {on_host(m.host, f'ps -p {m.pid}')}; then check its log, "
+        "the kernel's log (dmesg) and the network",
+    )
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    FirstFailureMeasures: _first_failure,
+    InterruptedMeasures: _interrupted,
+    DisappearedMeasures: _disappeared,
+    LeftMeasures: _left,
+    BrokenConnectionMeasures: _broken_connection,
+    CoverageMeasures: _coverage,
+    DuplicateRanksMeasures: _duplicate_ranks,
+    LostMeasures: _lost,
+}

@@ -1,0 +1,253 @@
+"""Sentences on a job without progress: hangs, pauses under way, and uneven inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.hang import (
+    Hang,
+    MismatchMeasures,
+    SilentMeasures,
+    StuckMeasures,
+    UnattributedMeasures,
+    Waiters,
+)
+from ddpmon.diagnose.pause import GraphMeasures, OngoingPauseMeasures, UnsynchronisedMeasures
+from ddpmon.diagnose.rank_position import own_line
+from ddpmon.diagnose.stall_state import Collective
+from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
+from ddpmon.diagnose.wording import clean, does, format_line, format_ranks, format_stack, on_host, stack_command
+from ddpmon.format import age
+from ddpmon.parts import StackFrame
+from ddpmon.report.words import Evidence, Sentence, Words
+
+_COLLECTIVES: Mapping[str, str] = {"exposed": "the gradient reduction", "barrier": "a collective"}
+_WRAP = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"
+_RECOMPILES = (
+    "if it compiles again and again, find out why: TORCH_LOGS=recompiles; a shared TORCHINDUCTOR_CACHE_DIR helps"
+)
+_SAME_BATCHES = (
+    "give every rank the same number of batches: DistributedSampler, drop_last=True, or a fixed number of steps; "
+    "or let the others continue with torch.distributed.algorithms.join.Join"
+)
+
+
+def _silent(m: SilentMeasures, alert: Alert) -> Words:
+    """Who has fallen silent, in which phase, and who waits."""
+    fallen = f"{does(alert.ranks, 'have')} fallen silent in {clean(m.hang.shown.phase, 40)}"
+    said = [f"{fallen}; no step has finished for {age(m.hang.seconds)}", *_waiters(m.hang.waiters)]
+    return _hang("; ".join(said), m.hang, alert)
+
+
+def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
+    """Who never came to the collective that the others are in, or is in another; or that two sides disagree."""
+    sides, operation = m.mismatch, _collective(m.mismatch.collective)
+    if sides.absent:
+        who = f"{does(sides.others, 'wait')} for {_them(sides.ranks)} in {operation}"
+        return _hang(f"{_stuck_in(m.hang, sides.ranks, m.line)}; {who}", m.hang, alert, operation)
+    elsewhere = f"{does(sides.ranks, 'are')} in {_collective(sides.theirs)}{_at(m.line)}"
+    others = f"{does(sides.others, 'are')} in {operation}{_at(m.others_line)}"
+    end = (
+        f"{format_ranks(sides.ranks)} took another path"
+        if sides.certain
+        else "the groups disagree, and which is wrong is unknown"
+    )
+    return _hang(f"for {age(m.hang.seconds)}, {elsewhere}, but {others}: {end}", m.hang, alert, operation)
+
+
+def _stuck(m: StuckMeasures, alert: Alert) -> Words:
+    """Which ranks are stuck, and who waits for them."""
+    waiters = [] if m.is_alone else _waiters(m.hang.waiters)
+    return _hang("; ".join([_stuck_in(m.hang, alert.ranks, m.line), *waiters]), m.hang, alert)
+
+
+def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
+    """Everybody waits, or everybody is at work."""
+    alone, seconds = len(m.ranks) == 1, age(m.hang.seconds)
+    everybody = format_ranks(m.ranks) if m.absent or alone else f"all {len(m.ranks):,} ranks"
+    missing = f" ({m.absent} have not reported)" if m.absent else ""
+    devices = f"; the GPUs are in {_counted(m.device_phases)}" if m.device_phases else ""
+    if m.hang.waiters is not None:
+        where = _operation(m.hang) or " and ".join(sorted(_COLLECTIVES.get(p) or clean(p, 40) for p, _ in m.phases))
+        waited = f"{everybody}{missing} {'has' if alone else 'have'} waited in {where} for {seconds}"
+        return _hang(f"{waited}: no single rank is to blame{devices}", m.hang, alert)
+    where = _counted(m.phases) if len(m.phases) > 1 else clean(m.phases[0][0], 40)
+    nobody = "" if alone else ": no rank waits for another"
+    busy = f"{everybody}{missing} in {where}{_at(m.line)}{nobody}{devices}"
+    return _hang(f"no step has finished for {seconds}: {busy}", m.hang, alert)
+
+
+def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "") -> Words:
+    """What is the same of every hang: how the first step is spoken of, the evidence, the advice."""
+    first = "no rank has finished its first step (still compiling?): " if hang.is_first_step else ""
+    texts = {
+        "stack": format_stack(hang.shown.stack),
+        "operation": operation or _operation(hang),
+        "device_phase": hang.shown.device_phase,
+        "device_error": clean(hang.shown.device_error, 60),
+    }
+    evidence: dict[str, float | int | str] = {
+        "seconds": hang.seconds,
+        "waiting": 0 if hang.waiters is None else len(hang.waiters.ranks),
+    }
+    evidence |= {name: text for name, text in texts.items() if text}
+    return Words(f"{first}{sentence}", advice=_hang_advice(hang, alert), evidence=evidence)
+
+
+def _hang_advice(hang: Hang, alert: Alert) -> str:
+    host, pid = hang.shown.host, hang.shown.pid
+    if alert.ranks and hang.shown.device:
+        return (
+            f"look at this GPU: {on_host(host, 'nvidia-smi')}, and for Xid errors {on_host(host, 'sudo dmesg')}; then "
+            f"{stack_command(host, pid)}"
+        )
+    if alert.ranks:
+        return f"see where it is: {stack_command(host, pid)}"
+    if hang.waiters is not None:
+        return f"check the network and the log of {clean(hang.backend, 20)}; the rank detail shows every stack"
+    return "if this is an evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else compare the stacks"
+
+
+def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
+    """Where `ranks` are stuck and for how long, with the line of one; the GPU first, if it is that."""
+    shown, seconds, at = hang.shown, age(hang.seconds), _at(line)
+    phase = clean(shown.phase, 40)
+    if not shown.device:
+        return f"{does(ranks, 'have')} been stuck in {phase} for {seconds}{',' if at else ''}{at}"
+    whose = f"the GPU{'s' if len(ranks) > 1 else ''} of {format_ranks(ranks)}"
+    have = "have" if len(ranks) > 1 else "has"
+    if shown.device == "no_answer":
+        return f"{whose} {have} not answered, and no step has finished for {seconds}"
+    stuck = f"{whose} {have} been stuck in {shown.device_phase} for {seconds}"
+    broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
+    return f"{broken if shown.device == 'broken' else stuck} (the CPU is in {phase}{at})"
+
+
+def _waiters(waiters: Waiters | None) -> list[str]:
+    """Who waits, and in what; nothing if nobody does."""
+    return [] if waiters is None else [f"{does(waiters.ranks, 'wait')} in {_collective(waiters.collective)}"]
+
+
+def _collective(collective: Collective) -> str:
+    return clean(collective.operation, 80) or _COLLECTIVES[collective.phase]
+
+
+def _operation(hang: Hang) -> str:
+    """The collective that most of the waiting ranks entered last, "" if unknown."""
+    return "" if hang.waiters is None else clean(hang.waiters.collective.operation, 80)
+
+
+def _counted(phases: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{clean(phase, 40)} ({count})" for phase, count in phases)
+
+
+def _at(line: StackFrame | None) -> str:
+    return "" if line is None else f" at {format_line(line)}"
+
+
+def _them(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "them"
+
+
+def _graph(m: GraphMeasures, _alert: Alert) -> Words:
+    """Whether the ranks replay a CUDA graph, in which nothing is measured."""
+    ranks = f"all {len(m.ranks):,} ranks" if m.are_all else format_ranks(m.ranks)
+    replay = "replay a CUDA graph" if m.is_replaying else f"have replayed no CUDA graph for {age(m.replay_s)}"
+    return Words(
+        f"not measured: a CUDA graph: {ranks} {replay}, in which no step is seen",
+        evidence={"seconds": m.seconds, "name": "CUDA graph"},
+        advice="ranks are compared in steps outside CUDA graphs: run some steps without the graph to measure them"
+        if m.is_replaying
+        else "look at the stacks of the ranks and at the GPUs (nvidia-smi): where a graph stands is not known",
+    )
+
+
+def _ongoing_pause(m: OngoingPauseMeasures, alert: Alert) -> Words:
+    """Who is busy and with what, for how long, and whether others wait."""
+    phase, line = clean(m.shown.phase, 40), own_line(m.shown.stack)
+    writing = "" if m.write_bytes_s is None else f", writing {m.write_bytes_s / 1e6:,.0f} MB/s"
+    doing = {
+        "named_phase": f"in {phase}",
+        "compilation": "compiling",
+        "unnamed": f"busy without finishing a step (now {phase}{writing})",
+    }[m.activity]
+    alone = "the others have finished" if m.others_finished else "no rank waits for another"
+    return Words(
+        f"{does(m.ranks, 'have')} been {doing} for {age(m.seconds)}{',' if line else ''}{_at(line)}; "
+        f"{does(m.waiting, 'wait') if m.waiting else alone}",
+        evidence=_pause_evidence(m, phase),
+        advice=_pause_advice(m, late=alert.severity != "info"),
+    )
+
+
+def _pause_evidence(m: OngoingPauseMeasures, phase: str) -> Evidence:
+    """How long, and by what the ranks are seen to make progress."""
+    evidence: dict[str, float | int | str] = {"seconds": m.seconds, "waiting": len(m.waiting), "name": phase}
+    if m.activity == "compilation":
+        evidence["compiling"] = "yes"
+    if m.stack_moves:
+        evidence["stack_moves"] = "yes"
+    if m.write_bytes_s is not None:
+        evidence["writes_gb_s"] = m.write_bytes_s / 1e9
+    stack = format_stack(m.shown.stack)
+    return evidence | ({"stack": stack} if stack else {})
+
+
+def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> str:
+    see = f"see where it is: {stack_command(m.shown.host, m.shown.pid)}"
+    if m.activity == "compilation":
+        return see if late else _RECOMPILES
+    if m.activity == "named_phase":
+        return f"it takes far longer than before: check the storage that {format_ranks(m.ranks)} uses" if late else ""
+    return f"{see}; {_WRAP}" if m.waiting and late else _WRAP
+
+
+def _unsynchronised(m: UnsynchronisedMeasures, _alert: Alert) -> Words:
+    """That all ranks go from phase to phase, and none reduces gradients."""
+    now = " and ".join(m.phases)
+    go = f"all {len(m.ranks):,} ranks go" if m.are_all and len(m.ranks) > 1 else does(m.ranks, "go")
+    return Words(
+        f"no gradient reduction for {age(m.seconds)}, although {go} from phase to phase (now {now}): "
+        f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",
+        evidence={"seconds": m.seconds, "waiting": m.waiting, "name": now},
+        advice="nothing to do if this is intended: ranks are compared in steps that reduce gradients; "
+        "wrap an evaluation in `with monitor.phase(name)`",
+    )
+
+
+def _uneven_inputs(m: UnevenInputsMeasures, alert: Alert) -> Words:
+    """Whose data has ended, and who waits for it."""
+    their = "its" if len(alert.ranks) == 1 else "their"
+    done = "finished" if m.has_finished else f"reached the end of {their} data"
+    ending = f": {their} data ended earlier" if m.has_finished else ""
+    return Words(
+        f"{format_ranks(alert.ranks)} {done} after step {m.last_step:,}; {does(m.waiting, 'have')} waited for "
+        f"{_them(alert.ranks)} at step {m.last_step + 1:,} for {age(m.seconds)}{ending}",
+        evidence={"seconds": m.seconds, "waiting": len(m.waiting), "last_step": m.last_step},
+        advice=_SAME_BATCHES,
+    )
+
+
+def _left_behind(m: LeftBehindMeasures, alert: Alert) -> Words:
+    """Who has finished while the others go on."""
+    return Words(
+        f"{format_ranks(alert.ranks)} finished after step {m.last_step:,}; the others continue without "
+        f"{_them(alert.ranks)}",
+        evidence={"last_step": m.last_step, "newest_step": m.newest_step},
+        advice="if this is not intended, give every rank the same number of batches: DistributedSampler, "
+        "drop_last=True",
+    )
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    SilentMeasures: _silent,
+    MismatchMeasures: _mismatch,
+    StuckMeasures: _stuck,
+    UnattributedMeasures: _unattributed,
+    GraphMeasures: _graph,
+    OngoingPauseMeasures: _ongoing_pause,
+    UnsynchronisedMeasures: _unsynchronised,
+    UnevenInputsMeasures: _uneven_inputs,
+    LeftBehindMeasures: _left_behind,
+}

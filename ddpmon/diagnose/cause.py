@@ -93,7 +93,7 @@ class Told:
 
 
 class Machines:
-    """The clashes of a run as findings, and the causes that they are of its lateness."""
+    """The clashes of a run as alerts, and the causes that they are of its lateness."""
 
     def __init__(self) -> None:
         self._clashes = Clashes()
@@ -176,8 +176,8 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
     if share is None and not lateness.ranks.issuperset(sign.ranks):
         return None
     certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
-    evidence = tuple((f"cause_{name}", value) for name, value in sign.evidence.items())
-    return Cause(sign.because, certain, share, sign.advice, evidence, KINDS[sign.kind].precedence)
+    why = Why(sign.measures, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
+    return Cause("", certain, share, "", precedence=why.precedence, why=why)
 
 
 def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
@@ -230,12 +230,12 @@ def _evidence(cause: Cause) -> dict[str, float | int | str]:
 
 
 def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Finding:
-    """The clash as a finding: as bad as the threat that it is, or as the lateness that it may explain."""
+    """The clash as an alert: as bad as the threat that it is, or as the lateness that it may explain."""
     severity: Severity = clash.symptom.threat
     alike = _alike(clash, clashes)
     for lateness in weighed:
         worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)
         if worse and lateness.meets(clash, alike):
             severity = lateness.finding.severity
-    clash.told = replace(clash.finding(), severity=severity)
+    clash.told = replace(clash.alert(), severity=severity)
     return clash.told

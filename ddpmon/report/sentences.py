@@ -8,6 +8,7 @@ from dataclasses import replace
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.cause import TextCause
 from ddpmon.diagnose.finding import Finding
+from ddpmon.report import cpu_sentences, gpu_sentences, host_sentences
 from ddpmon.report.words import Evidence, Sentence, Words
 
 
@@ -16,7 +17,12 @@ def _text_cause(cause: TextCause, _alert: Alert) -> Words:
     return Words("", advice=cause.advice, evidence=evidence, because=cause.because)
 
 
-SENTENCES: Mapping[type[Measures], Sentence] = {TextCause: _text_cause}
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    TextCause: _text_cause,
+    **cpu_sentences.SENTENCES,
+    **gpu_sentences.SENTENCES,
+    **host_sentences.SENTENCES,
+}
 
 
 def tell(alert: Alert) -> Finding:

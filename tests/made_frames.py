@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.report.sentences import in_words
@@ -19,6 +20,7 @@ from ddpmon.snapshot import Finding
 
 Floats = NDArray[np.float64]
 RUN_ID = "made-run"
+Said = TypeVar("Said", Alert, Finding)
 
 
 def run_info(world_size: int, **changes: Any) -> RunInfo:
@@ -216,7 +218,7 @@ def play_hosts(
     return said
 
 
-def open_findings(said: Sequence[Finding]) -> list[Finding]:
+def open_findings(said: Sequence[Said]) -> list[Said]:
     """Those that last and are more than advice."""
     return [finding for finding in said if finding.cleared_at_step is None and finding.kind != "advice"]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts, Level
-from ddpmon.diagnose.wording import named
 from ddpmon.machine import GpuFigures
+from ddpmon.report.wording import named
 from ddpmon.run.limits import HELD_DOWN, gpu_faults, is_narrow
 
 _BUSY_PCT = 5.0

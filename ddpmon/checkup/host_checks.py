@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ddpmon.checkup.facts import Check, Facts, Level
 from ddpmon.diagnose.contention.cpu import count, is_apart, mask_of
-from ddpmon.diagnose.wording import cores, named
+from ddpmon.report.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT, SHM, is_low
 
 _GIB = 1 << 30

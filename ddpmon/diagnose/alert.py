@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.diagnose.kinds import KindName
@@ -52,7 +51,7 @@ class Alert:
         ranks: the ranks it names, worst first; empty when nobody in particular.
         nodes: the hosts it names.
         phase: input, forward, backward, optimizer, other, work, or None.
-        why: what on that rank's machine explains it, or None.
+        cause: what on that rank's machine explains it, or None.
         since_step: the first step of the trouble, None when steps do not apply.
         since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
         cost_pct: percent of the job's time that it costs, None when unknown.
@@ -61,19 +60,15 @@ class Alert:
 
     kind: KindName
     severity: Severity
-    summary: str = ""
+    measures: Measures
     ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
     phase: str | None = None
-    cause: str | None = None
+    cause: Cause | None = None
     since_step: int | None = None
     since_is_bound: bool = False
     cost_pct: float | None = None
-    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
-    advice: str = ""
     cleared_at_step: int | None = None
-    measures: Measures = field(default_factory=Measures)
-    why: Cause | None = None
 
 
 def at_or_above(severity: Severity, floor: Severity) -> bool:

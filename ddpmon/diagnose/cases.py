@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ddpmon.diagnose.finding import Finding, Severity
+from ddpmon.diagnose.alert import Alert, Severity
 
 CONFIRMATIONS = 3
 CLEAR_STEPS = 20
@@ -31,7 +31,7 @@ class Case:
     low: int = 0
     calm: int = 0
     confirmed_at: int | None = None
-    finding: Finding | None = None
+    finding: Alert | None = None
 
     def severity(self, cost_pct: float) -> Severity:
         """Information below 5 % of the job's time, warning from 5 %, critical from 20 %; sticky at the edges."""
@@ -54,7 +54,7 @@ class Cases:
     def __init__(self, confirmations: int = CONFIRMATIONS) -> None:
         self._confirmations = confirmations
         self._cases: dict[int, Case] = {}
-        self.cleared: list[Finding] = []
+        self.cleared: list[Alert] = []
 
     def __contains__(self, key: int) -> bool:
         return key in self._cases
@@ -107,7 +107,6 @@ class Cases:
             del self.cleared[:-_REMEMBERED]
 
 
-def over(finding: Finding, step: int) -> Finding:
+def over(finding: Alert, step: int) -> Alert:
     """What is left of a finding once it is over."""
-    summary = f"over since step {step:,}: {finding.summary}" if finding.summary else ""
-    return replace(finding, severity="info", summary=summary, advice="", cleared_at_step=step)
+    return replace(finding, severity="info", cleared_at_step=step)

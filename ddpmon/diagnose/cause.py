@@ -36,15 +36,6 @@ class FigureMeasures(Measures):
 
 
 @dataclass(frozen=True, slots=True)
-class TextCause(Measures):
-    """A cause whose words are still made by its rule."""
-
-    because: str
-    advice: str
-    evidence: tuple[tuple[str, float | int | str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
     """What was said of a lateness that lasts.
 
@@ -66,7 +57,7 @@ class Told:
 
 
 class Machines:
-    """The clashes of a run as findings, and the causes that they are of its lateness."""
+    """The clashes of a run as alerts, and the causes that they are of its lateness."""
 
     def __init__(self) -> None:
         self._clashes = Clashes()
@@ -98,14 +89,14 @@ class Machines:
         causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
         lasting = {(finding.kind, finding.ranks) for finding in found}
         self._causes = {key: told for key, told in self._causes.items() if key in lasting}
-        told = [replace(finding, why=causes.get(id(finding))) for finding in found]
+        told = [replace(finding, cause=causes.get(id(finding))) for finding in found]
         return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
 
     def _recalled(self, finding: Alert) -> Alert:
         """A finding that is newly over, with its cause; the next of its kind and ranks has one of its own."""
         known = self._causes.pop((finding.kind, finding.ranks), None)
         cause = None if known is None else known.cause_of(finding)
-        return replace(finding, why=cause)
+        return replace(finding, cause=cause)
 
     def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
         finding = lateness.finding
@@ -147,8 +138,7 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
     if share is None and not lateness.ranks.issuperset(sign.ranks):
         return None
     certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
-    text = TextCause(sign.because, sign.advice, tuple(sign.evidence.items()))
-    return Cause(text, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
+    return Cause(sign.measures, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
 
 
 def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
@@ -173,12 +163,12 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Cl
 
 
 def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Alert:
-    """The clash as a finding: as bad as the threat that it is, or as the lateness that it may explain."""
+    """The clash as an alert: as bad as the threat that it is, or as the lateness that it may explain."""
     severity: Severity = clash.symptom.threat
     alike = _alike(clash, clashes)
     for lateness in weighed:
         worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)
         if worse and lateness.meets(clash, alike):
             severity = lateness.finding.severity
-    clash.told = replace(clash.finding(), severity=severity)
+    clash.told = replace(clash.alert(), severity=severity)
     return clash.told

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.contention.gpu_health import GpuThrottledMeasures
+from ddpmon.diagnose.contention.gpu_sharing import GpuSharedMeasures
 from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
@@ -51,9 +53,9 @@ class Lateness:
 
     def share_of(self, clash: Clash) -> float | None:
         """How much of the excess the clash carries by its figures; None where these do not tell."""
-        measured = clash.symptom.evidence.get("sm_pct") if clash.symptom.kind == "gpu_shared" else None
-        if isinstance(measured, float | int):
-            return measured / 100 * self.step_ms / self.excess_ms
+        measures = clash.symptom.measures
+        if isinstance(measures, GpuSharedMeasures) and measures.sm_pct is not None:
+            return measures.sm_pct / 100 * self.step_ms / self.excess_ms
         return self.shares.get(KINDS[clash.symptom.kind].measure)
 
     def suits(self, clash: Clash) -> bool:
@@ -86,7 +88,8 @@ class Lateness:
         since, began = self.finding.since_step, clash.since
         if clash.bound or since is None or began is None:
             return True
-        capped = clash.symptom.evidence.get("reasons") == POWER_CAP
+        measures = clash.symptom.measures
+        capped = isinstance(measures, GpuThrottledMeasures) and measures.reasons == (POWER_CAP,)
         return began < since if capped else began <= since + self._after
 
     @property

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.advice import Advice
+from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.diagnose.cause import Machines
 from ddpmon.diagnose.correlated import LateTogether
 from ddpmon.diagnose.coverage import CoverageRule, find_doubled, find_lost
 from ddpmon.diagnose.failures import find_failed
-from ddpmon.diagnose.finding import SEVERITIES, Finding
 from ddpmon.diagnose.hang import find_stuck
 from ddpmon.diagnose.hidden import HiddenPace
 from ddpmon.diagnose.intermittent import CostlyRanks
@@ -44,7 +44,7 @@ class Judge:
         self._machines = Machines()
         self._of_records = (LossJumpRule(), GcRule(), self._coverage)
 
-    def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Finding, ...]:
+    def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Alert, ...]:
         """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""
         if run.restarts != self._restarts:  # ranks that restart count their steps from the beginning
             self._restarts = run.restarts
@@ -60,7 +60,7 @@ class Judge:
         found += of_work
         return (*sorted(found, key=_weight, reverse=True), *self._cleared())
 
-    def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Finding]:
+    def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
         """What the durations of the steps tell."""
         matrix = self._ledger
         matrix.update(run, alive(run, ages))
@@ -73,19 +73,19 @@ class Judge:
         found = self._machines.update(run, matrix, found, self._slow_no_more())
         return [*found, *self._advice.update(run, matrix)]
 
-    def _slow_no_more(self) -> list[Finding]:
+    def _slow_no_more(self) -> list[Alert]:
         """The lateness and slowness that is over."""
         cleared = [*self._stragglers.cleared]
         for rule in (self._costly, self._hidden, self._together, self._uneven, self._pace):
             cleared += rule.cases.cleared
         return cleared
 
-    def _cleared(self) -> list[Finding]:
+    def _cleared(self) -> list[Alert]:
         cleared = [*self._machines.over, *self._machines.cleared]
         return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
 
 
-def _without_named(pauses: list[Finding], of_work: list[Finding]) -> list[Finding]:
+def _without_named(pauses: list[Alert], of_work: list[Alert]) -> list[Alert]:
     """The pauses, without the long steps of a rank that is known to come and go."""
     known = {rank for finding in of_work if finding.kind == "intermittent_straggler" for rank in finding.ranks}
     return [
@@ -95,5 +95,5 @@ def _without_named(pauses: list[Finding], of_work: list[Finding]) -> list[Findin
     ]
 
 
-def _weight(finding: Finding) -> tuple[int, int, float]:
+def _weight(finding: Alert) -> tuple[int, int, float]:
     return SEVERITIES.index(finding.severity), KINDS[finding.kind].broken, finding.cost_pct or 0.0

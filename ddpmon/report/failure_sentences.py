@@ -16,8 +16,8 @@ from ddpmon.diagnose.failures import (
     RankEnd,
     RankError,
 )
-from ddpmon.diagnose.wording import clean, does, format_ranks, on_host
 from ddpmon.format import age
+from ddpmon.report.wording import clean, does, format_ranks, on_host
 from ddpmon.report.words import Sentence, Words
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')

@@ -17,9 +17,9 @@ from ddpmon.diagnose.pause import GraphMeasures, OngoingPauseMeasures, Unsynchro
 from ddpmon.diagnose.rank_position import own_line
 from ddpmon.diagnose.stall_state import Collective
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
-from ddpmon.diagnose.wording import clean, does, format_line, format_ranks, format_stack, on_host, stack_command
 from ddpmon.format import age
 from ddpmon.parts import StackFrame
+from ddpmon.report.wording import clean, does, format_line, format_ranks, format_stack, on_host, stack_command
 from ddpmon.report.words import Evidence, Sentence, Words
 
 _COLLECTIVES: Mapping[str, str] = {"exposed": "the gradient reduction", "barrier": "a collective"}

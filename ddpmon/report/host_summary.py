@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.diagnose.wording import cores, named
 from ddpmon.format import size
 from ddpmon.machine import Disk, HostFigures, HostProcess
 from ddpmon.report.host_gpus import FOREIGN, gpu_remarks, gpu_states, ours_of
+from ddpmon.report.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import NodeView, Ranks

@@ -10,9 +10,9 @@ from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
-from ddpmon.diagnose.wording import clean, format_ranks
 from ddpmon.format import age, ms, pct
 from ddpmon.report.late_sentences import advice_on
+from ddpmon.report.wording import clean, format_ranks
 from ddpmon.report.words import Evidence, Sentence, Words, in_brackets
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"

@@ -6,24 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ddpmon.diagnose.alert import Alert, Cause, Measures
-from ddpmon.diagnose.cause import TextCause
-from ddpmon.report import advice_sentences, failure_sentences, hang_sentences, job_sentences, late_sentences
+from ddpmon.report import (
+    advice_sentences,
+    cpu_sentences,
+    failure_sentences,
+    gpu_sentences,
+    hang_sentences,
+    host_sentences,
+    job_sentences,
+    late_sentences,
+)
 from ddpmon.report.words import Evidence, Sentence, Words
 from ddpmon.snapshot import Finding
 
-
-def _text_cause(cause: TextCause, _alert: Alert) -> Words:
-    return Words("", advice=cause.advice, evidence=dict(cause.evidence), because=cause.because)
-
-
 SENTENCES: Mapping[type[Measures], Sentence] = {
-    TextCause: _text_cause,
     **advice_sentences.SENTENCES,
+    **cpu_sentences.SENTENCES,
     **failure_sentences.SENTENCES,
+    **gpu_sentences.SENTENCES,
     **hang_sentences.SENTENCES,
-    **job_sentences.SENTENCES,
-    **late_sentences.SENTENCES,
-    **hang_sentences.SENTENCES,
+    **host_sentences.SENTENCES,
     **job_sentences.SENTENCES,
     **late_sentences.SENTENCES,
 }
@@ -36,15 +38,13 @@ def in_words(alerts: Iterable[Alert]) -> tuple[Finding, ...]:
 
 def tell(alert: Alert) -> Finding:
     """The alert in words."""
-    if type(alert.measures) is Measures:
-        return _finding(alert, alert.summary, alert.cause, alert.evidence, alert.advice)
     words = _words(alert.measures, alert)
-    why = None if alert.why is None else _of_cause(alert.why, alert)
-    summary = f"{words.said}{_because(alert.why, why)}{f'. {words.rest}' if words.rest else ''}"
+    why = None if alert.cause is None else _of_cause(alert.cause, alert)
+    summary = f"{words.said}{_because(alert.cause, why)}{f'. {words.rest}' if words.rest else ''}"
     over = "" if alert.cleared_at_step is None else f"over since step {alert.cleared_at_step:,}: "
     advice = words.advice if why is None else why.advice
-    cause = words.cause if why is None or alert.why is None else f"{why.because} ({_strength(alert.why)})"
-    evidence = {**words.evidence, **_evidence(alert.why, why)}
+    cause = words.cause if why is None or alert.cause is None else f"{why.because} ({_strength(alert.cause)})"
+    evidence = {**words.evidence, **_evidence(alert.cause, why)}
     return _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from ddpmon.diagnose.wording import clean
+from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreUnavailable

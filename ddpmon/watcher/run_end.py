@@ -7,8 +7,8 @@ import socket
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.wording import clean
 from ddpmon.format import age
+from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import discover, left_behind

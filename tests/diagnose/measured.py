@@ -12,9 +12,8 @@ M = TypeVar("M", bound=Measures)
 
 
 def only(found: Sequence[Alert]) -> Alert:
-    """The one alert that there is, without words."""
+    """The one alert that there is."""
     (alert,) = found
-    assert (alert.summary, alert.advice, alert.evidence) == ("", "", {})
     return alert
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.diagnose.alert import Measures
+from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit, CulpritMeasures, culprits_of
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import (
     CLOCK_REASONS,
@@ -22,6 +24,7 @@ from ddpmon.machine import (
     ProcessFigures,
     TakenPort,
 )
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import NodeFrame, RankFrame, decode, encode
 from ddpmon.snapshot import Finding
@@ -210,7 +213,14 @@ def test_a_hostile_host_name() -> None:
         run.add_rank(rank_frame(0, tick, job().columns(0, 0, 10)), float(tick))
         run.add_node(node_frame(0, tick, host="\x1b[2Jevil\n", figures=HostFigures(disks=[LOW])), float(tick))
         said = judge(run, run.ages(float(tick)))
-    assert [(found.nodes, found.summary.isprintable()) for found in said] == [(("[2Jevil",), True)]
+    assert [(found.nodes, tell(found).summary.isprintable()) for found in said] == [(("\x1b[2Jevil\n",), True)]
+    assert " on [2Jevil (checkpoints)" in tell(said[0]).summary
+
+
+def test_the_culprits_of_a_clash_are_its_first_processes() -> None:
+    assert culprits_of(Measures()) == culprits_of(CulpritMeasures(())) == frozenset()
+    many = CulpritMeasures(tuple(Culprit(pid) for pid in range(100, 140)))
+    assert culprits_of(many) == frozenset(range(100, 100 + MOST_CULPRITS))
 
 
 NOTHING = HostFigures(

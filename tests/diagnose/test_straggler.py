@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.cases import CLEAR_STEPS, Cases
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play
@@ -123,7 +123,7 @@ def test_what_was_over_at_once_is_not_said_to_be_over_before_it_began() -> None:
     for step in range(100, 103):
         cases.turn(1, step, high=True, low=False)
     for case in cases:
-        case.finding = Alert("straggler", "warning", since_step=100)
+        case.finding = Alert("straggler", "warning", Measures(), since_step=100)
     for step in range(103, 103 + CLEAR_STEPS):
         assert cases.cleared == []
         cases.turn(1, step, high=False, low=True, calm=step - 10)

@@ -224,7 +224,7 @@ ROWS = [
     ),
 ]
 ERROR = "RuntimeError: Connection closed by peer"
-EVIDENCE = {
+EVIDENCE: dict[str, dict[str, float | int | str]] = {
     "first failure": {"step": 1121, "exception": "IndexError: index 7", "stack": STACK, "where": AT},
     "unknown": {"step": 5, "exception": "an error that it did not report"},
     "interrupted": {"failed": 2, "exception": "KeyboardInterrupt"},

@@ -208,7 +208,7 @@ ROWS = [
         SEE,
     ),
 ]
-EVIDENCE = {
+EVIDENCE: dict[str, dict[str, float | int | str]] = {
     "some silent, nobody waits": {"seconds": 15.0, "waiting": 0},
     "never came": {"seconds": 15.0, "waiting": 2, "stack": STACK, "operation": "gloo:all_reduce [1000]"},
     "two sides disagree": {"seconds": 15.0, "waiting": 2, "operation": "the gradient reduction"},

@@ -209,7 +209,7 @@ CAUSES: dict[Figure, tuple[str, str]] = {
 def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure, certain: bool) -> None:
     because, advice = CAUSES[figure]
     cause = Cause(FigureMeasures(figure, 32.0), (2,), "node1", certain=certain, share=0.8)
-    finding = tell(replace(alert(late()), why=cause))
+    finding = tell(replace(alert(late()), cause=cause))
     likely, strength = ("", "certain") if certain else ("likely ", "likely")
     assert finding.summary == (
         f"rank 2 (node1) is late by 40 ms a step in input (since step 1,204), {likely}because of {because} "

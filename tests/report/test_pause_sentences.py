@@ -161,7 +161,7 @@ ROWS = [
         BATCHES,
     ),
 ]
-EVIDENCE = {
+EVIDENCE: dict[str, dict[str, float | int | str]] = {
     "replays of a graph": {"seconds": 700.0, "name": "CUDA graph"},
     "named phase": {"seconds": 45.0, "waiting": 3, "name": "checkpoint"},
     "compilation": {"seconds": 45.0, "waiting": 1, "name": "input", "compiling": "yes", "stack": STACK},

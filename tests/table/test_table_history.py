@@ -21,7 +21,7 @@ class Workers(Measures):
     """Of another."""
 
 
-LATE = Alert("straggler", "info", ranks=(2,), since_step=10, cost_pct=3.0)
+LATE = Alert("straggler", "info", Measures(), ranks=(2,), since_step=10, cost_pct=3.0)
 ADVICE = Alert("advice", "info", measures=Buckets())
 
 

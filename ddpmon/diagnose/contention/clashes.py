@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.contention.cpu import ForeignProcesses, cpu_symptoms
-from ddpmon.diagnose.contention.gpu_health import boards, sharing
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.contention.cpu import cpu_symptoms
+from ddpmon.diagnose.contention.foreign_processes import ForeignProcesses
+from ddpmon.diagnose.contention.gpu_health import boards
+from ddpmon.diagnose.contention.gpu_sharing import sharing
 from ddpmon.diagnose.contention.host_state import Host, View, look
 from ddpmon.diagnose.contention.lifetimes import Clash, Lifetimes
 from ddpmon.diagnose.contention.memory import memory
@@ -16,7 +19,6 @@ from ddpmon.diagnose.contention.metrics import Figures, Leak, Leaks, free_memory
 from ddpmon.diagnose.contention.network import Wires
 from ddpmon.diagnose.contention.storage import Storage
 from ddpmon.diagnose.contention.symptom import Symptom
-from ddpmon.diagnose.finding import Finding
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.model import LOST_S, RankState, Run
 
@@ -44,7 +46,7 @@ class Clashes:
         self._members: Members = {}
         self._node_of: NDArray[np.int64] = np.empty(0, np.int64)
 
-    def update(self, run: Run, found: Sequence[Finding]) -> list[Clash]:
+    def update(self, run: Run, found: Sequence[Alert]) -> list[Clash]:
         """The clashes now; `found` is what is said of the ranks' work."""
         self._gather(run)
         room = {node: free_memory(frame) for node, (frame, _) in run.nodes.items()}
@@ -97,7 +99,7 @@ class Clashes:
             self._node_of[[*ranks]] = node
 
 
-def _view(run: Run, figures: Figures, leaks: dict[int, Leak], found: Sequence[Finding]) -> View:
+def _view(run: Run, figures: Figures, leaks: dict[int, Leak], found: Sequence[Alert]) -> View:
     worse = [each for each in found if each.severity != "info" and each.cleared_at_step is None]
     late = {rank: each.phase or "work" for each in worse if KINDS[each.kind].late for rank in each.ranks}
     slower = [each.phase or "" for each in worse if each.kind == "job_slower"]

@@ -1,4 +1,4 @@
-"""CPU contention: too many of our own threads, too few CPUs, a quota, the wrong NUMA node, foreign processes."""
+"""CPUs: too many threads and workers of the ranks, too few CPUs, a quota, the wrong NUMA node."""
 
 from __future__ import annotations
 
@@ -6,24 +6,74 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from ddpmon.diagnose.contention.host_state import Host, View
-from ddpmon.diagnose.contention.symptom import Symptom, culprit
-from ddpmon.diagnose.wording import clean, cores, does, format_ranks, named
-from ddpmon.machine import Process
-from ddpmon.run.limits import TAKES_PCT
+from ddpmon.diagnose.alert import Measures
+from ddpmon.diagnose.contention.host_state import ANY_WAITS_PCT, THROTTLED_PCT, WAITS_PCT, Host, View
+from ddpmon.diagnose.contention.symptom import Symptom
 
 _MOST = 8192
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?$")
 Crowds = tuple[tuple[int, tuple[int, ...]], ...]
-_THROTTLED_PCT = 5.0
-_WAITS_PCT, _ANY_WAITS_PCT = 5.0, 10.0
-_MORE_PCT, _CLEAR_PCT = 5.0, 10.0
-_LEAST_PCT = 5.0  # of a core, each
-Taker = tuple[Process, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPinnedMeasures(Measures):
+    """More ranks are pinned to some CPUs than these are, where the host has more.
+
+    Attributes:
+        affinity: the CPUs that the first of these ranks may run on, as the kernel lists them: "0-3,8".
+        cpus: how many CPUs they share.
+        host_cpus: how many the host has.
+    """
+
+    affinity: str
+    cpus: int
+    host_cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpuThrottledMeasures(Measures):
+    """A CPU quota stops ranks.
+
+    Attributes:
+        throttled_pct: the percent of the time that it stops the rank which it stops longest.
+        quota_cpus: the CPUs' worth of time that it allows, None where that is unknown.
+    """
+
+    throttled_pct: float
+    quota_cpus: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOversubscribedMeasures(Measures):
+    """More threads and workers compute than there are usable CPUs.
+
+    Attributes:
+        threads: threads that compute.
+        workers: processes at work below the ranks.
+        usable_cpus: CPUs' worth of time that the ranks may use together.
+        are_loaders: all of these processes are known to be DataLoader workers.
+    """
+
+    threads: int
+    workers: int
+    usable_cpus: float
+    are_loaders: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NumaMeasures(Measures):
+    """Ranks may only run on another NUMA node than that of their GPU.
+
+    Attributes:
+        numa_node: the node of the first one's GPU.
+        affinity: the CPUs that the first one may run on, as the kernel lists them.
+    """
+
+    numa_node: int
+    affinity: str
 
 
 @lru_cache(maxsize=4096)
@@ -121,18 +171,12 @@ def _pinned(host: Host, crowded: Crowds) -> list[Symptom]:
         here, room = [ranks[place] for place in places], count(mask)
         if room >= everywhere:
             continue
-        named = "CPU " + clean(host.figures(here[0]).cpus or "", 40) if room == 1 else f"{room} CPUs"
-        said = f"{does(here, 'share')} {named}, although {host.name} has {everywhere}"
         symptoms.append(
             Symptom(
                 kind="cpu_pinned",
                 about=mask,
                 ranks=tuple(here),
-                evidence={"cpus": room, "host_cpus": everywhere},
-                summary=said,
-                because=f"shared CPU cores: {said}",
-                advice="give every rank its own cores with the launcher (torchrun --numa-binding, srun --cpu-bind), "
-                "numactl, taskset or the container's cpuset",
+                measures=CpuPinnedMeasures(host.figures(here[0]).cpus or "", room, everywhere),
             )
         )
     return symptoms
@@ -142,22 +186,17 @@ def _throttled(host: Host) -> list[Symptom]:
     by_quota: dict[float | None, list[int]] = defaultdict(list)
     for rank in host.frames:
         figures = host.figures(rank)
-        if (figures.throttled_pct or 0) >= _THROTTLED_PCT:
+        if (figures.throttled_pct or 0) >= THROTTLED_PCT:
             by_quota[figures.quota_cpus].append(rank)
     symptoms = []
     for quota, ranks in by_quota.items():
         share = max(host.figures(rank).throttled_pct or 0 for rank in ranks)
-        limit = f"a limit of {quota:.3g} CPUs" if quota else "the limit of its cgroup"
-        said = f"{limit} throttles {'it' if len(ranks) == 1 else 'them'} for {min(share, 100):.0f} % of the time"
         symptoms.append(
             Symptom(
                 kind="cpu_throttled",
                 about=quota,
                 ranks=tuple(ranks),
-                summary=f"{format_ranks(ranks)} ({host.name}): {said}",
-                because=f"a CPU quota: {said}",
-                evidence={"throttled_pct": share, **({"quota_cpus": quota} if quota else {})},
-                advice="raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers",
+                measures=CpuThrottledMeasures(share, quota or None),
             )
         )
     return symptoms
@@ -175,18 +214,13 @@ def _oversubscribed(host: Host) -> list[Symptom]:
         if wanted is None or not 0 < usable < wanted or 2 * len(waiting) < len(ranks):
             continue
         threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
-        load = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
-        below = f"{wanted - threads} {'DataLoader workers' if load else 'child processes'}"
-        said = f"{threads} compute threads and {below} on {usable:.3g} usable CPUs"
+        are_loaders = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
         symptoms.append(
             Symptom(
                 kind="cpu_oversubscribed",
                 about=mask,
                 ranks=tuple(ranks),
-                evidence={"threads": threads, "workers": wanted - threads, "usable_cpus": usable},
-                summary=f"{format_ranks(ranks)} ({host.name}) together run {said}",
-                because=f"CPU oversubscription: {said}",
-                advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
+                measures=CpuOversubscribedMeasures(threads, wanted - threads, usable, are_loaders),
             )
         )
     return symptoms
@@ -194,7 +228,7 @@ def _oversubscribed(host: Host) -> list[Symptom]:
 
 def _waits(host: Host, rank: int) -> bool:
     figures = host.figures(rank)
-    return (figures.runqueue_pct or 0) >= _WAITS_PCT or (figures.runqueue_all_pct or 0) >= _ANY_WAITS_PCT
+    return (figures.runqueue_pct or 0) >= WAITS_PCT or (figures.runqueue_all_pct or 0) >= ANY_WAITS_PCT
 
 
 def _far_from_gpu(host: Host) -> list[Symptom]:
@@ -209,104 +243,11 @@ def _far_from_gpu(host: Host) -> list[Symptom]:
     if not far:
         return []
     ranks = sorted(far)
-    cpus = clean(host.figures(ranks[0]).cpus or "", 40)
-    theirs = "its GPU is" if len(ranks) == 1 else "their GPUs are"
     return [
         Symptom(
             kind="numa_misaffinity",
             about=None,
             ranks=tuple(ranks),
-            evidence={"numa_node": far[ranks[0]], "cpus": cpus},
-            summary=f"{format_ranks(ranks)} ({host.name}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
-            f"{far[ranks[0]]}",
-            because="NUMA misplacement: its CPUs are on another NUMA node than its GPU",
-            advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",
+            measures=NumaMeasures(far[ranks[0]], host.figures(ranks[0]).cpus or ""),
         )
     ]
-
-
-class ForeignProcesses:
-    """Remembers who was named, since a wait that has lasted becomes a rank's own past."""
-
-    def __init__(self) -> None:
-        self._named: dict[int, set[int]] = {}
-        self._usual = np.empty(0)
-
-    def look(self, host: Host, view: View) -> list[Symptom]:
-        """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
-        before = self._named.pop(host.number, set())
-        if view.held_up.isdisjoint(host.frames):
-            return []
-        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= _WAITS_PCT]
-        by_mask: dict[int, list[int]] = defaultdict(list)
-        for rank in waiting:
-            by_mask[mask_of(host.figures(rank).cpus)].append(rank)
-        symptoms = []
-        for mask, ranks in by_mask.items():
-            takers = _takers(host, mask) if mask else []
-            taken = sum(share for _, share in takers)
-            if taken < TAKES_PCT:
-                continue
-            enough = _would_suffice(host, mask)
-            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, enough=enough)]
-            if up:
-                self._named.setdefault(host.number, set()).update(up)
-                symptoms.append(_symptom(host, up, takers, taken))
-        return symptoms
-
-    def learn(self, view: View) -> None:
-        """Update the usual wait of each rank from the last minutes."""
-        if view.figures.at_long:
-            self._usual = view.figures.usual("queue")
-
-    def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
-        waits = host.figures(rank).runqueue_pct or 0
-        usual = self._usual[rank] if rank < len(self._usual) else np.nan
-        if waits >= view.peers_wait[rank] + _MORE_PCT or waits >= usual + _MORE_PCT:  # NaN is neither
-            return True
-        return waits >= _CLEAR_PCT and enough
-
-
-def _would_suffice(host: Host, mask: int) -> bool:
-    """Whether the ranks that may run on these CPUs are known not to crowd them by themselves."""
-    together = [rank for rank in host.frames if mask_of(host.figures(rank).cpus) & mask]
-    wanted = demand(host, together)
-    return wanted is not None and wanted <= supply(host, together, mask)
-
-
-def _takers(host: Host, mask: int) -> list[Taker]:
-    """Foreign processes and what they take of these CPUs, in percent of a core, the largest first.
-
-    One that may run elsewhere, too, is expected to take its part here.
-    """
-    everywhere = (1 << min(host.frame.figures.cpu_count or 0, 8192)) - 1
-    found = []
-    for each in host.frame.figures.processes:
-        theirs = mask_of(each.cpus) or everywhere
-        if (each.cpu_pct or 0) < _LEAST_PCT or not theirs or host.is_ours(each.process):
-            continue
-        share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
-        if share >= _LEAST_PCT:
-            found.append((each.process, share))
-    return sorted(found, key=lambda taker: -taker[1])
-
-
-def _symptom(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Symptom:
-    processes, waits = [process for process, _ in takers], [host.figures(rank).runqueue_pct or 0 for rank in ranks]
-    name = named(processes[0])
-    several = f" and {len(takers) - 1} more" if takers[0][1] < 0.8 * taken else ""
-    shown = taken if several else takers[0][1]
-    mask = mask_of(host.figures(ranks[0]).cpus)
-    verb = "take" if several else "takes"
-    takes = f"{name}{several} {verb} {cores(shown, count(mask) or host.frame.figures.cpu_count)}"
-    ranks = sorted(ranks, key=lambda rank: -(host.figures(rank).runqueue_pct or 0))
-    return Symptom(
-        kind="cpu_contention",
-        source=("host", "processes"),
-        about=mask,
-        ranks=tuple(ranks),
-        evidence={**culprit(processes), "taken_pct": taken, "runqueue_pct": max(waits)},
-        summary=f"{takes} on {host.name}, where {does(ranks, 'wait')} for a CPU {max(waits):.0f} % of the time",
-        because=f"CPU contention: {takes}",
-        advice=f"stop or move pid {processes[0].pid}, or give the ranks their own cores (taskset, numactl, cpuset)",
-    )

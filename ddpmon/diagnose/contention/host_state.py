@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention.metrics import Figures, Leak
 from ddpmon.diagnose.contention.symptom import Source
-from ddpmon.diagnose.wording import clean
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
 from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
@@ -21,7 +20,7 @@ from ddpmon.schema import NodeFrame, RankFrame
 
 _UNKNOWN = ProcessFigures()
 LOADED_PCT = 50.0
-_WAITS_PCT, _ANY_WAITS_PCT, _THROTTLED_PCT = 5.0, 10.0, 5.0
+WAITS_PCT, ANY_WAITS_PCT, THROTTLED_PCT = 5.0, 10.0, 5.0  # of the time
 
 
 @dataclass(slots=True)
@@ -49,11 +48,6 @@ class Host:
     def ranks(self) -> tuple[int, ...]:
         """The ranks that run on it."""
         return tuple(self.frames)
-
-    @property
-    def name(self) -> str:
-        """Its name, made harmless."""
-        return clean(self.frame.host, 60)
 
     def figures(self, rank: int) -> ProcessFigures:
         """The rank's own process."""
@@ -120,8 +114,8 @@ class View:
         """The ranks that wait for a CPU, or are throttled, for more than a moment."""
         now = self.figures.now
         with np.errstate(invalid="ignore"):
-            waits = (now["queue"] >= _WAITS_PCT) | (now["queue_all"] >= _ANY_WAITS_PCT)
-            return set(np.flatnonzero(waits | (now["throttled"] >= _THROTTLED_PCT)).tolist())
+            waits = (now["queue"] >= WAITS_PCT) | (now["queue_all"] >= ANY_WAITS_PCT)
+            return set(np.flatnonzero(waits | (now["throttled"] >= THROTTLED_PCT)).tolist())
 
     @cached_property
     def tight(self) -> set[int]:

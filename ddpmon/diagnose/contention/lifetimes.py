@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.cases import over
 from ddpmon.diagnose.contention.host_state import Host
-from ddpmon.diagnose.contention.symptom import LOOKS, Symptom
-from ddpmon.diagnose.finding import Finding
+from ddpmon.diagnose.contention.symptom import LOOKS, Symptom, culprits_of
 from ddpmon.diagnose.kinds import KindName
 
 CLEAR_LOOKS = 10
@@ -21,7 +21,7 @@ class Clash:
 
     Attributes:
         symptom: what the last frame that showed it had to say.
-        host: where.
+        host: where, as its frame names it.
         since: the step of its ranks then, None before their first. again: that of its last return, if it was gone.
         gone: the first step without it, while it is not shown.
         bound: the first look at its host showed it already.
@@ -36,7 +36,7 @@ class Clash:
     bound: bool
     again: int | None = None
     gone: int = 0
-    told: Finding | None = None
+    told: Alert | None = None
     shown: int = 0
     missed: int = 0
     reading: int | None = None
@@ -67,41 +67,40 @@ class Clash:
     def lapses(self, symptom: Symptom, reading: int | None) -> bool:
         """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
         if self.confirmed:
-            return self.without >= LOOKS and _culprits(self.symptom).isdisjoint(_culprits(symptom))
+            return self.without >= LOOKS and _is_by_others(self.symptom, symptom)
         return not self.seen and reading != self.reading
 
-    def finding(self) -> Finding:
+    def alert(self) -> Alert:
         """The clash by itself, as bad as the threat that it is."""
         symptom = self.symptom
-        return Finding(
+        return Alert(
             kind=symptom.kind,
             severity=symptom.threat,
-            summary=symptom.summary,
             ranks=symptom.ranks,
             nodes=(self.host,),
             since_step=self.since,
             since_is_bound=self.bound and self.since is not None,
-            evidence=symptom.evidence,
-            advice=symptom.advice,
+            measures=symptom.measures,
         )
 
 
-def _culprits(symptom: Symptom) -> set[str]:
-    """The processes whose doing it is, as far as it names any."""
-    return {*str(symptom.evidence.get("pids", symptom.evidence.get("pid", ""))).split(", ")}
+def _is_by_others(before: Symptom, now: Symptom) -> bool:
+    """Whether it is the doing of other processes now, or only one of the two names any."""
+    known, named = culprits_of(before.measures), culprits_of(now.measures)
+    return known.isdisjoint(named) and bool(known or named)
 
 
 class Lifetimes:
     """All clashes of all hosts.
 
     Attributes:
-        cleared: the last findings that are over, oldest first.
+        cleared: the last alerts that are over, oldest first.
     """
 
     def __init__(self) -> None:
         self._hosts: dict[int, dict[tuple[KindName, Hashable], Clash]] = {}
         self._looked: set[int] = set()
-        self.cleared: list[Finding] = []
+        self.cleared: list[Alert] = []
 
     def __iter__(self) -> Iterator[Clash]:
         return iter([clash for known in self._hosts.values() for clash in known.values() if clash.confirmed])
@@ -119,7 +118,7 @@ class Lifetimes:
             clash, reading = known.get(key), host.reading(symptom.source)
             if clash is None or clash.lapses(symptom, reading):
                 self._end(clash)
-                clash = known[key] = Clash(symptom, host.name, step if step >= 0 else None, first)
+                clash = known[key] = Clash(symptom, host.frame.host, step if step >= 0 else None, first)
             clash.take(symptom, reading, step)
         for key in [key for key in known if key not in shown]:
             clash = known[key]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
+from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.contention.host_state import Host, View
-from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
-from ddpmon.diagnose.finding import Severity
-from ddpmon.diagnose.wording import format_ranks, named
-from ddpmon.format import age, size
+from ddpmon.diagnose.contention.symptom import Culprit, CulpritMeasures, Symptom, culprits
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
@@ -16,7 +15,71 @@ _BRIM = 0.98
 _IMMINENT_S = 60.0
 _SHM_BRIM = 0.02
 _DOCKER = 64 << 20
-_ADVICE = "use fewer DataLoader workers, smaller caches or a larger limit; then find out what grows"
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemoryMeasures(CulpritMeasures):
+    """A host is short of memory. Its culprit is a foreign process with much of the memory, if there is one.
+
+    Attributes:
+        held_bytes: the resident memory of that process.
+        memory_used, memory_total: bytes of the host's memory, None while it is not nearly full.
+        pressure_pct: the percent of the time that tasks wait for memory, None while that is little.
+        swap_in_bytes_s: bytes a second that are read back from swap, None while these are few.
+    """
+
+    held_bytes: int
+    memory_used: int | None
+    memory_total: int | None
+    pressure_pct: float | None
+    swap_in_bytes_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMemoryMeasures(Measures):
+    """The memory of a cgroup is nearly full, or processes were killed for it.
+
+    Attributes:
+        memory_used, memory_limit: bytes; a limit of 0 is unknown.
+        oom_kills: how many processes were killed for lack of memory.
+        is_nearly_full: what is used comes near the limit.
+    """
+
+    memory_used: int
+    memory_limit: int
+    oom_kills: int
+    is_nearly_full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGrowthMeasures(CulpritMeasures):
+    """The memory of a rank, the culprit, grows steadily towards the limit.
+
+    Attributes:
+        growth_bytes_s: by how many bytes a second.
+        left_s: in how many seconds the memory is full.
+        rss_bytes: its resident memory.
+    """
+
+    growth_bytes_s: float
+    left_s: float
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemoryMeasures(Measures):
+    """Shared memory is too small or nearly full.
+
+    Attributes:
+        free, total: bytes.
+        workers: processes below the ranks that may pass batches through it.
+        are_loaders: all of these processes are known to be DataLoader workers.
+    """
+
+    free: int
+    total: int
+    workers: int
+    are_loaders: bool
 
 
 def memory(host: Host, view: View) -> list[Symptom]:
@@ -43,20 +106,11 @@ def _near(used: int | None, total: int | None) -> Severity | None:
 
 def _of_host(host: Host) -> list[Symptom]:
     figures = host.frame.figures
-    threat, said, evidence = _near(figures.memory_used, figures.memory_total), [], dict[str, float | int | str]()
-    if threat and figures.memory_used and figures.memory_total:
-        said.append(f"{100 * figures.memory_used / figures.memory_total:.0f} % of its memory is in use")
-        evidence |= {"memory_used": figures.memory_used, "memory_total": figures.memory_total}
-    if (share := memory_stall(figures.pressure)) is not None:
-        said.append(f"tasks wait for memory {share:.0f} % of the time")
-        evidence["pressure_pct"] = share
-    if (figures.swap_in_bytes_s or 0) >= SWAP_IN_S:
-        said.append(f"{size(figures.swap_in_bytes_s or 0)}/s are read back from swap")
-        evidence["swap_in_bytes_s"] = figures.swap_in_bytes_s or 0
-    if not said:
+    threat, stall = _near(figures.memory_used, figures.memory_total), memory_stall(figures.pressure)
+    swap = figures.swap_in_bytes_s or 0
+    if threat is None and stall is None and swap < SWAP_IN_S:
         return []
-    words, greedy = " and ".join(said), _greediest(host)
-    whose = f"; {named(greedy.process)} holds {size(greedy.rss_bytes or 0)}" if greedy else ""
+    greedy = _greediest(host)
     return [
         Symptom(
             kind="memory_pressure",
@@ -64,10 +118,14 @@ def _of_host(host: Host) -> list[Symptom]:
             source=("host", "host"),
             ranks=host.ranks,
             threat=threat or "info",
-            evidence={**evidence, **(culprit([greedy.process]) if greedy else {})},
-            summary=f"{host.name} is short of memory: {words}{whose}",
-            because=f"memory pressure: {words}{whose}",
-            advice=_ADVICE,
+            measures=HostMemoryMeasures(
+                culprits=culprits([greedy.process]) if greedy else (),
+                held_bytes=(greedy.rss_bytes or 0) if greedy else 0,
+                memory_used=figures.memory_used if threat else None,
+                memory_total=figures.memory_total if threat else None,
+                pressure_pct=stall,
+                swap_in_bytes_s=swap if swap >= SWAP_IN_S else None,
+            ),
         )
     ]
 
@@ -94,20 +152,13 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
     used = max(host.figures(rank).memory_used or 0 for rank in ranks)
     kills = max(host.figures(rank).oom_kills or 0 for rank in ranks)
     near = _near(used, limit)
-    said = [f"{size(used)} of the {size(limit)} that the cgroup allows are in use"] if near else []
-    said += [f"{kills:,} process{'es were' if kills > 1 else ' was'} killed for lack of memory"] if kills else []
-    evidence: Evidence = {"memory_used": used, "memory_limit": limit, "oom_kills": kills}
-    words = " and ".join(said)
     return Symptom(
         kind="memory_pressure",
         about=("cgroup", limit),
         ranks=tuple(ranks),
         threat=near or "warning",
         looks=1 if kills else 3,
-        evidence=evidence,
-        summary=f"{format_ranks(ranks)} ({host.name}): {words}",
-        because=f"memory pressure: {words}",
-        advice=_ADVICE,
+        measures=CgroupMemoryMeasures(used, limit, kills, is_nearly_full=near is not None),
     )
 
 
@@ -117,7 +168,6 @@ def _growing(host: Host, view: View) -> list[Symptom]:
         leak = view.leaks.get(rank)
         if leak is None:
             continue
-        said = f"grows by {size(leak.bytes_s)}/s, so the memory is full in {age(leak.left_s)}"
         symptoms.append(
             Symptom(
                 kind="memory_pressure",
@@ -125,15 +175,12 @@ def _growing(host: Host, view: View) -> list[Symptom]:
                 ranks=(rank,),
                 looks=1,
                 threat="critical" if leak.left_s <= _IMMINENT_S else "warning",
-                evidence={
-                    "growth_bytes_s": leak.bytes_s,
-                    "left_s": leak.left_s,
-                    "rss_bytes": host.figures(rank).rss_bytes or 0,
-                    "pid": host.frames[rank].pid,
-                },
-                summary=f"rank {rank} ({host.name}) {said}",
-                because=f"memory pressure: it {said}",
-                advice="find out what this rank keeps: losses with their graphs, caches, copies in DataLoader workers",
+                measures=MemoryGrowthMeasures(
+                    culprits=(Culprit(host.frames[rank].pid),),
+                    growth_bytes_s=leak.bytes_s,
+                    left_s=leak.left_s,
+                    rss_bytes=host.figures(rank).rss_bytes or 0,
+                ),
             )
         )
     return symptoms
@@ -150,20 +197,14 @@ def _shared(host: Host, disk: Disk) -> list[Symptom]:
     workers = sum(count for count, _ in loading)
     if not little and not workers:
         return []
-    said = f"{size(disk.free)} of {size(disk.total)} are free in {SHM}"
-    who_may = "DataLoader workers" if all(told for _, told in loading) else "child processes of its ranks may"
-    with_workers = f", and {workers} {who_may} pass batches through it" if workers else ""
+    are_loaders = all(told for _, told in loading)
     return [
         Symptom(
             kind="shm_low",
             source=("disk", disk.path),
             about=None,
             ranks=host.ranks,
-            summary=f"{said} on {host.name}{with_workers}",
-            because=f"low shared memory: {said}",
-            evidence={"free": disk.free, "total": disk.total, "workers": workers},
+            measures=SharedMemoryMeasures(disk.free, disk.total, workers, are_loaders),
             threat="critical" if workers and disk.free < _SHM_BRIM * disk.total else "warning",
-            advice="the run ends with a bus error when it is full: enlarge it (docker run --shm-size, a Kubernetes "
-            "emptyDir in memory), use fewer workers, or remove the files of dead processes",
         )
     ]

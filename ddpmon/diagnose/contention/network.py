@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View
-from ddpmon.diagnose.contention.symptom import Evidence, Symptom, culprit
-from ddpmon.diagnose.wording import clean, is_device_name, named, on_host
+from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
 from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
@@ -19,6 +20,50 @@ _SECONDS, _NAMES = 10, 64
 _DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
 _TIMES = 3.0  # the middle of the other hosts
 Counts = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NicErrorMeasures(Measures):
+    """A network interface loses packets.
+
+    Attributes:
+        name: of the interface.
+        errors, drops: how many came within the frames; below 0 where its counters began again.
+        frames: how many of its host's last frames these are.
+    """
+
+    name: str
+    errors: int
+    drops: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetransmitMeasures(Measures):
+    """A host sends many TCP segments again.
+
+    Attributes:
+        retransmits_per_1000: how many of a thousand.
+        others_per_1000: how many the other hosts send again, in the middle.
+    """
+
+    retransmits_per_1000: float
+    others_per_1000: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPortMeasures(CulpritMeasures):
+    """A port that the run wanted was taken. Its culprit is the process that holds or held it, if it is visible.
+
+    Attributes:
+        port: its number.
+        wanted_for: what the run wanted it for.
+        is_held: it is held still.
+    """
+
+    port: int
+    wanted_for: str
+    is_held: bool
 
 
 class Wires:
@@ -53,10 +98,8 @@ class Wires:
         errors, drops = past[-1][0] - past[0][0], past[-1][1] - past[0][1]
         if not _grows(past, 0) and (drops < _DROPS or not _grows(past, 1)):
             return []
-        said = f"{clean(nic.name, 30)} of {host.name} had {max(errors, 0):,} errors and {max(drops, 0):,} drops"
-        return [
-            _symptom(host, nic.name, f"{said} within its last {len(past)} frames", {"errors": errors, "drops": drops})
-        ]
+        measures = NicErrorMeasures(nic.name, errors, drops, len(past))
+        return [Symptom(kind="nic_errors", about=nic.name, ranks=host.ranks, measures=measures)]
 
 
 def _grows(past: deque[Counts], which: int) -> bool:
@@ -74,41 +117,20 @@ def _sent_again(host: Host, rate: float, run: Run) -> list[Symptom]:
     if not others or rate < _TIMES * float(np.median(others)):
         return []
     usual = float(np.median(others))
-    said = f"{host.name} retransmits {rate / 10:.1f} % of its TCP segments, the other hosts {usual / 10:.1f} %"
-    return [_symptom(host, None, said, {"retransmits_per_1000": rate, "others_per_1000": usual})]
-
-
-def _symptom(host: Host, about: str | None, said: str, evidence: Evidence) -> Symptom:
-    known = about is not None and is_device_name(about)
-    counters = f": {on_host(host.frame.host, f'ethtool -S {about}')}" if known else ""
-    return Symptom(
-        kind="nic_errors",
-        about=about,
-        ranks=host.ranks,
-        summary=said,
-        because=f"network errors: {said}",
-        evidence=evidence,
-        advice=f"check the cable, the switch port, duplex, speed and firmware{counters}",
-    )
+    return [Symptom(kind="nic_errors", about=None, ranks=host.ranks, measures=RetransmitMeasures(rate, usual))]
 
 
 def _taken(host: Host, port: TakenPort) -> list[Symptom]:
     """A port that the run wanted and somebody else holds, or held then."""
     if port.process is not None and host.is_ours(port.process):
         return []
-    by = named(port.process) if port.process else "a process that is not visible from here"
-    is_held = f"is held by {by}" if port.held else "was held by a process that has released it since"
-    wanted = clean(port.wanted_for, 60)
-    evidence: Evidence = {"port": port.port, "wanted_for": wanted, **(culprit([port.process]) if port.process else {})}
+    holder = culprits([port.process] if port.process else [])
     return [
         Symptom(
             kind="port_clash",
             about=port.port,
             ranks=host.ranks[:1],
             looks=1,
-            evidence=evidence,
-            summary=f"port {port.port} on {host.name}, wanted for {wanted}, {is_held}",
-            because=f"a taken port: {port.port} {is_held}",
-            advice="nothing to do unless a firewall only allows this port: the run uses the next free one",
+            measures=TakenPortMeasures(holder, port.port, port.wanted_for, is_held=port.held),
         )
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
+from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom
-from ddpmon.diagnose.wording import clean, on_host
-from ddpmon.format import size
 from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
@@ -19,6 +19,41 @@ _BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
 _KEPT, _ENOUGH, _PATHS = 64, 10, 32
 _WRITTEN = 256 << 20
 _WAITS_FOR_DISKS = frozenset({"input", "other"})
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLowMeasures(Measures):
+    """A disk that the run writes to is nearly full.
+
+    Attributes:
+        path: where it is mounted.
+        free, total: bytes.
+        uses: what the run has there, such as "checkpoints".
+    """
+
+    path: str
+    free: int
+    total: int
+    uses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSlowMeasures(Measures):
+    """Ranks wait for a slow disk.
+
+    Attributes:
+        path: where it is mounted.
+        wait_ms: how long a request waits.
+        busy_pct: the percent of the time that the disk is busy; 0 where that is unknown.
+        io_pressure_pct: the percent of the time that tasks of the host wait for disks; 0 while that is little.
+        is_busy: the disk itself is busy; if not, only the tasks that wait tell.
+    """
+
+    path: str
+    wait_ms: float
+    busy_pct: float
+    io_pressure_pct: float
+    is_busy: bool
 
 
 class Past:
@@ -96,35 +131,23 @@ class Storage:
 
 
 def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
-    path = clean(disk.path, 60)
-    said = f"requests to {path} wait {wait:.0f} ms, and its disk is {min(disk.busy_pct or 0, 100):.0f} % busy"
-    if (disk.busy_pct or 0) < _BUSY_PCT:
-        said = f"tasks wait for disks {stalled:.0f} % of the time"
+    busy = disk.busy_pct or 0
     return Symptom(
         kind="disk_slow",
         source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
-        summary=f"{host.name}: {said}",
-        because=f"a slow disk: {said}",
-        evidence={"path": path, "wait_ms": wait, "busy_pct": disk.busy_pct or 0, "io_pressure_pct": stalled},
-        advice=f"see what else uses it: {on_host(host.frame.host, 'iotop')}; copy the data to a local disk, cache "
-        "it, or prefetch more",
+        measures=DiskSlowMeasures(disk.path, wait, busy, stalled, is_busy=busy >= _BUSY_PCT),
     )
 
 
 def _low(host: Host, disk: Disk, free: int) -> Symptom:
     """One that the run writes to is nearly full."""
-    uses = ", ".join(clean(use, 30) for use in disk.uses)
-    said = f"{size(free)} of {size(disk.total or 0)} are free on {clean(disk.path, 60)}"
     return Symptom(
         kind="disk_low",
         source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
         threat="critical" if free < _BRIM else "warning",
-        summary=f"{said} on {host.name}{f' ({uses})' if uses else ''}",
-        because=f"a nearly full disk: {said}",
-        evidence={"path": clean(disk.path, 60), "free": free, "total": disk.total or 0},
-        advice="free some space or keep fewer checkpoints: a checkpoint that does not fit ends the run",
+        measures=DiskLowMeasures(disk.path, free, disk.total or 0, tuple(disk.uses)),
     )

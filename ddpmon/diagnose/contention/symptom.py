@@ -1,18 +1,42 @@
-"""What one look at a host shows of one clash, and the words for whose doing it is."""
+"""What one look at a host shows of one clash, and the processes whose doing it is."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from ddpmon.diagnose.finding import Severity
+from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.diagnose.wording import clean, named
 from ddpmon.machine import Process
 
 LOOKS = 3  # frames of a host that must show a clash: one sudden value is none
-Evidence = dict[str, float | int | str]
+MOST_CULPRITS = 16  # whose numbers are listed, and compared with those of an earlier look; of more, the first
 Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "processes"), ("disk", "/work")
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A process whose doing a clash is.
+
+    Attributes:
+        pid: its number.
+        user, command: as its host's frame has them, None where they are not visible.
+    """
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritMeasures(Measures):
+    """Measures of a clash that may be the doing of processes.
+
+    Attributes:
+        culprits: these processes, the one that counts most first; empty where none is known.
+    """
+
+    culprits: tuple[Culprit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +46,7 @@ class Symptom:
     Attributes:
         about: what tells it from others of its kind on the same host.
         ranks: whom it hurts, worst first.
-        summary: one sentence.
-        because: what follows "because of" where it is a cause: its name as a noun, then the details.
+        measures: what it rests on.
         threat: how bad it is even if nobody is late.
         looks: how many frames in a row must show it.
         source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
@@ -32,29 +55,18 @@ class Symptom:
     kind: KindName
     about: Hashable
     ranks: tuple[int, ...]
-    summary: str
-    because: str
-    evidence: Evidence
-    advice: str
+    measures: Measures
     threat: Severity = "info"
     looks: int = LOOKS
     source: Source | None = None
 
 
-def labels(processes: Sequence[Process]) -> str:
-    """The first of them, and how many more: pid 8123 (bob, python x.py) and 2 more."""
-    more = len(processes) - 1
-    return named(processes[0]) + (f" and {more} more" if more > 0 else "")
+def culprits(processes: Sequence[Process]) -> tuple[Culprit, ...]:
+    """What the measures keep of these processes."""
+    return tuple(Culprit(process.pid, process.user, process.command) for process in processes)
 
 
-def culprit(processes: Sequence[Process]) -> Evidence:
-    """Whose doing it is, as evidence: the first one whole, and everybody's number."""
-    first = processes[0]
-    evidence: Evidence = {"pid": first.pid}
-    if first.user:
-        evidence["user"] = clean(first.user, 32)
-    if first.command:
-        evidence["command"] = clean(first.command)
-    if len(processes) > 1:
-        evidence["pids"] = ", ".join(str(process.pid) for process in processes[:16])
-    return evidence
+def culprits_of(measures: Measures) -> frozenset[int]:
+    """The numbers of the processes whose doing it is, as far as it names any."""
+    named = measures.culprits if isinstance(measures, CulpritMeasures) else ()
+    return frozenset(culprit.pid for culprit in named[:MOST_CULPRITS])

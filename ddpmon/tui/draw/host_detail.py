@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.wording import named
 from ddpmon.format import age, amount, figure, pct, plural
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.verdicts import about_host, marked_ranks
+from ddpmon.report.wording import named
 from ddpmon.run.ours import Ours
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ddpmon.diagnose.contention.symptom import Culprit
 from ddpmon.machine import Process
 from ddpmon.parts import StackFrame
 
@@ -20,7 +21,7 @@ def clean(text: str, limit: int = 120) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def named(process: Process) -> str:
+def named(process: Process | Culprit) -> str:
     """Pid 8123 (bob, python x.py), as far as it is visible."""
     known = ", ".join(clean(text, limit) for text, limit in ((process.user, 32), (process.command, 60)) if text)
     return f"pid {process.pid} ({known})" if known else f"pid {process.pid}"

@@ -1,0 +1,98 @@
+"""Sentences on contention for CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.contention.cpu import (
+    CpuOversubscribedMeasures,
+    CpuPinnedMeasures,
+    CpuThrottledMeasures,
+    NumaMeasures,
+)
+from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
+from ddpmon.report.contention_phrases import culprit_evidence, host_name
+from ddpmon.report.wording import clean, cores, does, format_ranks, named
+from ddpmon.report.words import Sentence, Words
+
+_NEARLY_ALL = 0.8  # of what all of them take: the first process alone is named then
+
+
+def _contention(m: CpuContentionMeasures, alert: Alert) -> Words:
+    takes = _takes(m)
+    waits = f"{does(alert.ranks, 'wait')} for a CPU {m.runqueue_pct:.0f} % of the time"
+    return Words(
+        f"{takes} on {host_name(alert)}, where {waits}",
+        because=f"CPU contention: {takes}",
+        advice=f"stop or move pid {m.culprits[0].pid}, or give the ranks their own cores (taskset, numactl, cpuset)",
+        evidence={
+            **culprit_evidence(m.culprits),
+            "taken_pct": m.taken_pct,
+            "runqueue_pct": m.runqueue_pct,
+        },
+    )
+
+
+def _takes(m: CpuContentionMeasures) -> str:
+    if m.first_pct >= _NEARLY_ALL * m.taken_pct:
+        return f"{named(m.culprits[0])} takes {cores(m.first_pct, m.cpus)}"
+    return f"{named(m.culprits[0])} and {len(m.culprits) - 1} more take {cores(m.taken_pct, m.cpus)}"
+
+
+def _pinned(m: CpuPinnedMeasures, alert: Alert) -> Words:
+    cpus = f"CPU {clean(m.affinity, 40)}" if m.cpus == 1 else f"{m.cpus} CPUs"
+    said = f"{does(alert.ranks, 'share')} {cpus}, although {host_name(alert)} has {m.host_cpus}"
+    return Words(
+        said,
+        because=f"shared CPU cores: {said}",
+        advice="give every rank its own cores with the launcher (torchrun --numa-binding, srun --cpu-bind), "
+        "numactl, taskset or the container's cpuset",
+        evidence={"cpus": m.cpus, "host_cpus": m.host_cpus},
+    )
+
+
+def _throttled(m: CpuThrottledMeasures, alert: Alert) -> Words:
+    limit = "the limit of its cgroup" if m.quota_cpus is None else f"a limit of {m.quota_cpus:.3g} CPUs"
+    them = "it" if len(alert.ranks) == 1 else "them"
+    said = f"{limit} throttles {them} for {min(m.throttled_pct, 100):.0f} % of the time"
+    return Words(
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}): {said}",
+        because=f"a CPU quota: {said}",
+        advice="raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers",
+        evidence={
+            "throttled_pct": m.throttled_pct,
+            **({} if m.quota_cpus is None else {"quota_cpus": m.quota_cpus}),
+        },
+    )
+
+
+def _oversubscribed(m: CpuOversubscribedMeasures, alert: Alert) -> Words:
+    below = f"{m.workers} {'DataLoader workers' if m.are_loaders else 'child processes'}"
+    said = f"{m.threads} compute threads and {below} on {m.usable_cpus:.3g} usable CPUs"
+    return Words(
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}) together run {said}",
+        because=f"CPU oversubscription: {said}",
+        advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
+        evidence={"threads": m.threads, "workers": m.workers, "usable_cpus": m.usable_cpus},
+    )
+
+
+def _far_from_gpu(m: NumaMeasures, alert: Alert) -> Words:
+    cpus, theirs = clean(m.affinity, 40), "its GPU is" if len(alert.ranks) == 1 else "their GPUs are"
+    return Words(
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
+        f"{m.numa_node}",
+        because="NUMA misplacement: its CPUs are on another NUMA node than its GPU",
+        advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",
+        evidence={"numa_node": m.numa_node, "cpus": cpus},
+    )
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    CpuContentionMeasures: _contention,
+    CpuPinnedMeasures: _pinned,
+    CpuThrottledMeasures: _throttled,
+    CpuOversubscribedMeasures: _oversubscribed,
+    NumaMeasures: _far_from_gpu,
+}

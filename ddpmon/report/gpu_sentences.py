@@ -1,0 +1,181 @@
+"""Sentences on the GPUs of the ranks: who is on them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.contention.gpu_health import GpuErrorMeasures, GpuThrottledMeasures, PcieMeasures
+from ddpmon.diagnose.contention.gpu_sharing import (
+    GpuContextMeasures,
+    GpuDoubledMeasures,
+    GpuHiddenMeasures,
+    GpuLeftoverMeasures,
+    GpuSharedMeasures,
+)
+from ddpmon.format import size
+from ddpmon.report.contention_phrases import culprit_evidence, culprit_names, host_name, host_of
+from ddpmon.report.wording import clean, does, format_ranks, is_host_name, on_host
+from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.run.limits import SM_PCT
+
+
+def _shared(m: GpuSharedMeasures, alert: Alert) -> Words:
+    name, several, s = culprit_names(m.culprits), m.gpus > 1, "" if len(m.culprits) > 1 else "s"
+    is_busy = m.sm_pct is not None and m.sm_pct >= SM_PCT
+    uses = f"use{s} {m.sm_pct:.0f} % of" if is_busy else f"hold{s} {size(m.memory_bytes)} on"
+    training = "another training uses the same GPUs: " if several else ""
+    return Words(
+        f"{training}{name} {uses} the GPU{'s' if several else ''} of {format_ranks(alert.ranks)} ({host_name(alert)})",
+        because=f"a shared GPU: {name} {uses} its GPU",
+        advice="ask its owner to move to another GPU, or request exclusive GPUs from the scheduler",
+        evidence={
+            **culprit_evidence(m.culprits),
+            "memory_bytes": m.memory_bytes,
+            "gpus": m.gpus,
+            **({} if m.sm_pct is None else {"sm_pct": m.sm_pct}),
+        },
+    )
+
+
+def _leftover(m: GpuLeftoverMeasures, alert: Alert) -> Words:
+    name = culprit_names(m.culprits)
+    return Words(
+        f"{size(m.memory_bytes)} on the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) are held by {name}, "
+        "idle and probably a leftover of an earlier run",
+        because=f"GPU memory held by {name}",
+        advice=f"if it is yours and no longer needed, end it{_kill(host_of(alert), m.culprits[0].pid)}",
+        evidence={**culprit_evidence(m.culprits), "memory_bytes": m.memory_bytes, "gpus": m.gpus},
+    )
+
+
+def _kill(host: str, pid: int) -> str:
+    """The command for that, with a colon; none on an unknown host, nor for a number that means more than a process."""
+    return f": {on_host(host, f'kill {pid}')}" if pid > 1 and is_host_name(host) else ""
+
+
+def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
+    foreign, whose = size(m.foreign_bytes), f"{format_ranks(alert.ranks)} ({host_name(alert)})"
+    return Words(
+        f"{foreign} on the GPU of {whose} do not belong to this run: the processes are not visible from here "
+        "(a container?), only their memory is",
+        because=f"a shared GPU: {foreign} on its GPU belong to processes that are not visible from here",
+        advice="see whose processes these are, outside the container: "
+        f"{on_host(host_of(alert), f'nvidia-smi -i {m.gpu_index}')}",
+        evidence={
+            "memory_bytes": m.foreign_bytes,
+            "memory_used": m.memory_used,
+            "ours_bytes": m.memory_used - m.foreign_bytes,
+        },
+    )
+
+
+def _doubled(m: GpuDoubledMeasures, alert: Alert) -> Words:
+    said = f"{does(alert.ranks, 'share')} one GPU"
+    return Words(
+        f"{said} ({host_name(alert)})",
+        because=f"a GPU with several ranks: {said}",
+        advice="give every rank its own GPU: call torch.cuda.set_device(local_rank) before anything else",
+        evidence={"ranks_on_it": m.ranks_on_it},
+    )
+
+
+def _context(m: GpuContextMeasures, alert: Alert) -> Words:
+    held = size(m.memory_bytes)
+    said = f"{does(m.visitors, 'hold')} a context ({held}) on the GPU of {format_ranks(m.owners)}"
+    return Words(
+        f"{said} ({host_name(alert)})",
+        because=f"a GPU with several ranks: {said}",
+        advice="call torch.cuda.set_device(local_rank) before the first use of CUDA, and pass map_location to "
+        "torch.load",
+        evidence={"contexts": len(m.visitors), "memory_bytes": m.memory_bytes},
+    )
+
+
+def _throttled(m: GpuThrottledMeasures, alert: Alert) -> Words:
+    reasons = ", ".join(m.reasons)
+    said = f"{reasons}, {_against(m)}"
+    command = f"nvidia-smi -q -i {m.gpu_index} -d CLOCK,POWER,PERFORMANCE"
+    return Words(
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is throttled: {said}{_heat(m)}",
+        because=f"a throttled GPU: {said}",
+        advice=f"check its cooling, power limit and power supply: {on_host(host_of(alert), command)}",
+        evidence={
+            "reasons": reasons,
+            **_known(
+                sm_clock_mhz=m.sm_clock_mhz,
+                peers_clock_mhz=m.peers_clock_mhz,
+                temperature_c=m.temperature_c,
+                power_w=m.power_w,
+                power_limit_w=m.power_limit_w,
+                utilization_pct=m.utilization_pct,
+            ),
+        },
+    )
+
+
+def _against(m: GpuThrottledMeasures) -> str:
+    if not m.is_below_peers:
+        return "while its rank is late"
+    return f"{m.sm_clock_mhz:,.0f} MHz where its peers run at {m.peers_clock_mhz:,.0f} MHz"
+
+
+def _heat(m: GpuThrottledMeasures) -> str:
+    heat = [] if m.temperature_c is None else [f"{m.temperature_c:.0f} °C"]
+    if m.power_w is not None:
+        heat.append(f"{m.power_w:.0f} W" + (f" of {m.power_limit_w:.0f}" if m.power_limit_w else ""))
+    return f" ({', '.join(heat)})" if heat else ""
+
+
+def _known(**numbers: float | None) -> Evidence:
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _errors(m: GpuErrorMeasures, alert: Alert) -> Words:
+    xids, faults = ", ".join(map(str, m.xids)), _faults(m)
+    said = ", ".join([*([f"Xid {xids}"] if xids else []), *(f"{count:,} {name}" for name, count in faults.items())])
+    command = f"nvidia-smi -q -i {m.gpu_index} -d ECC,ROW_REMAPPER"
+    return Words(
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) has reported errors: {said}",
+        because=f"GPU errors: {said}",
+        advice=f"take GPU {m.gpu_index} ({clean(m.uuid, 60)}) out of service and have it reset or replaced"
+        if m.ends_a_process
+        else f"if it repeats, have the GPU checked: {on_host(host_of(alert), command)}",
+        evidence={
+            **({"xids": xids} if xids else {}),
+            **{name.replace(" ", "_").lower(): count for name, count in faults.items()},
+        },
+    )
+
+
+def _faults(m: GpuErrorMeasures) -> dict[str, int]:
+    counts = {
+        "uncorrected ECC errors": m.ecc_uncorrected,
+        "remapped rows": m.remapped_rows,
+        "retired pages": m.retired_pages,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _link(m: PcieMeasures, alert: Alert) -> Words:
+    by_width, by_generation = f"x{m.width} instead of x{m.width_max}", f"{m.generation} instead of {m.generation_max}"
+    said = by_width if m.degraded == "width" else f"generation {by_generation}"
+    return Words(
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is connected by PCIe {said}",
+        because=f"a degraded PCIe link: its GPU is connected by {said}",
+        advice="reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: "
+        f"{on_host(host_of(alert), 'dmesg')}",
+        evidence=_known(width=m.width, width_max=m.width_max, generation=m.generation, generation_max=m.generation_max),
+    )
+
+
+SENTENCES: Mapping[type[Measures], Sentence] = {
+    GpuSharedMeasures: _shared,
+    GpuLeftoverMeasures: _leftover,
+    GpuHiddenMeasures: _hidden,
+    GpuDoubledMeasures: _doubled,
+    GpuContextMeasures: _context,
+    GpuThrottledMeasures: _throttled,
+    GpuErrorMeasures: _errors,
+    PcieMeasures: _link,
+}

@@ -1,0 +1,259 @@
+"""Every sentence on the GPUs of the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.contention.gpu_health import GpuErrorMeasures, GpuThrottledMeasures, PcieMeasures
+from ddpmon.diagnose.contention.gpu_sharing import (
+    GpuContextMeasures,
+    GpuDoubledMeasures,
+    GpuHiddenMeasures,
+    GpuLeftoverMeasures,
+    GpuSharedMeasures,
+)
+from ddpmon.diagnose.contention.symptom import Culprit
+from ddpmon.report.gpu_sentences import SENTENCES
+from ddpmon.report.sentences import tell
+from tests.report.clash_alerts import Row, because, clash
+
+GB = 1 << 30
+BOB = Culprit(8123, "bob", "python x.py")
+JOB = tuple(Culprit(900 + place, "ann", "python other.py") for place in range(3))
+ASK = "ask its owner to move to another GPU, or request exclusive GPUs from the scheduler"
+LEAVE = "if it is yours and no longer needed, end it"
+OWN_GPU = "give every rank its own GPU: call torch.cuda.set_device(local_rank) before anything else"
+SET_DEVICE = "call torch.cuda.set_device(local_rank) before the first use of CUDA, and pass map_location to torch.load"
+COOL = "check its cooling, power limit and power supply: `ssh node0 nvidia-smi -q -i 2 -d CLOCK,POWER,PERFORMANCE`"
+REPEATS = "if it repeats, have the GPU checked: `ssh node0 nvidia-smi -q -i 2 -d ECC,ROW_REMAPPER`"
+RESEAT = (
+    "reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: `ssh node0 dmesg`"
+)
+HOT = GpuThrottledMeasures(2, ("hardware thermal",), True, 1100.0, 1700.0, 93.0, 400.0, 700.0, 99.0)
+LATE = replace(HOT, reasons=("hardware thermal", "power brake"), is_below_peers=False, peers_clock_mhz=None)
+ERRORS = GpuErrorMeasures(2, "GPU-2", (31,), 0, 0, 0, ends_a_process=False)
+NARROW = PcieMeasures("width", 4, 16, 5, 5)
+SHARED = [
+    (
+        "busy process",
+        clash("gpu_shared", GpuSharedMeasures((BOB,), 8 * GB, 1, 38.0)),
+        "pid 8123 (bob, python x.py) uses 38 % of the GPU of rank 2 (node0)",
+        ASK,
+        "a shared GPU: pid 8123 (bob, python x.py) uses 38 % of its GPU",
+    ),
+    (
+        "idle process",
+        clash("gpu_shared", GpuSharedMeasures((BOB,), 9 * GB, 1, 0.5)),
+        "pid 8123 (bob, python x.py) holds 9.0 GiB on the GPU of rank 2 (node0)",
+        ASK,
+        "a shared GPU: pid 8123 (bob, python x.py) holds 9.0 GiB on its GPU",
+    ),
+    (
+        "unknown use by several",
+        clash("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 1, None)),
+        "pid 900 (ann, python other.py) and 2 more hold 9.0 GiB on the GPU of rank 2 (node0)",
+        ASK,
+        "a shared GPU: pid 900 (ann, python other.py) and 2 more hold 9.0 GiB on its GPU",
+    ),
+    (
+        "another training",
+        clash("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 3, 60.0), (1, 2, 3)),
+        "another training uses the same GPUs: pid 900 (ann, python other.py) and 2 more use 60 % of the GPUs of "
+        "ranks 1, 2, 3 (node0)",
+        ASK,
+        "a shared GPU: pid 900 (ann, python other.py) and 2 more use 60 % of its GPU",
+    ),
+    (
+        "hidden processes",
+        clash("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB)),
+        "20.0 GiB on the GPU of rank 2 (node0) do not belong to this run: the processes are not visible from here "
+        "(a container?), only their memory is",
+        "see whose processes these are, outside the container: `ssh node0 nvidia-smi -i 2`",
+        "a shared GPU: 20.0 GiB on its GPU belong to processes that are not visible from here",
+    ),
+    (
+        "hidden processes of an odd host",
+        clash("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB), host="$(id)"),
+        "20.0 GiB on the GPU of rank 2 ($(id)) do not belong to this run: the processes are not visible from here "
+        "(a container?), only their memory is",
+        "see whose processes these are, outside the container: `nvidia-smi -i 2`",
+        "a shared GPU: 20.0 GiB on its GPU belong to processes that are not visible from here",
+    ),
+]
+LEFT = "8.0 GiB on the GPU of rank 2 ({}) are held by {}, idle and probably a leftover of an earlier run"
+LEFTOVERS = [
+    (
+        "leftover",
+        clash("gpu_leftover", GpuLeftoverMeasures((BOB,), 8 * GB, 1)),
+        LEFT.format("node0", "pid 8123 (bob, python x.py)"),
+        f"{LEAVE}: `ssh node0 kill 8123`",
+        "GPU memory held by pid 8123 (bob, python x.py)",
+    ),
+    (
+        "leftovers on an odd host",
+        clash("gpu_leftover", GpuLeftoverMeasures(JOB[:2], 8 * GB, 1), host="-oProxyCommand=id"),
+        LEFT.format("-oProxyCommand=id", "pid 900 (ann, python other.py) and 1 more"),
+        LEAVE,
+        "GPU memory held by pid 900 (ann, python other.py) and 1 more",
+    ),
+    (
+        "leftover that is no process",
+        clash("gpu_leftover", GpuLeftoverMeasures((Culprit(0),), 8 * GB, 1)),
+        LEFT.format("node0", "pid 0"),
+        LEAVE,
+        "GPU memory held by pid 0",
+    ),
+]
+DOUBLED = [
+    (
+        "two ranks on one",
+        clash("gpu_doubled", GpuDoubledMeasures(2), (0, 1)),
+        "ranks 0, 1 share one GPU (node0)",
+        OWN_GPU,
+        "a GPU with several ranks: ranks 0, 1 share one GPU",
+    ),
+    (
+        "contexts of others",
+        clash("gpu_doubled", GpuContextMeasures((1, 2), (0,), GB), (0, 1, 2)),
+        "ranks 1, 2 hold a context (1.0 GiB) on the GPU of rank 0 (node0)",
+        SET_DEVICE,
+        "a GPU with several ranks: ranks 1, 2 hold a context (1.0 GiB) on the GPU of rank 0",
+    ),
+    (
+        "context of another",
+        clash("gpu_doubled", GpuContextMeasures((1,), (0, 2), GB // 2), (0, 2, 1)),
+        "rank 1 holds a context (512 MiB) on the GPU of ranks 0, 2 (node0)",
+        SET_DEVICE,
+        "a GPU with several ranks: rank 1 holds a context (512 MiB) on the GPU of ranks 0, 2",
+    ),
+]
+THROTTLED = [
+    (
+        "below its peers",
+        clash("gpu_throttled", HOT),
+        "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz "
+        "(93 °C, 400 W of 700)",
+        COOL,
+        "a throttled GPU: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
+    ),
+    (
+        "late rank",
+        clash("gpu_throttled", LATE),
+        "the GPU of rank 2 (node0) is throttled: hardware thermal, power brake, while its rank is late "
+        "(93 °C, 400 W of 700)",
+        COOL,
+        "a throttled GPU: hardware thermal, power brake, while its rank is late",
+    ),
+    (
+        "only its power known",
+        clash("gpu_throttled", replace(HOT, temperature_c=None, power_limit_w=None)),
+        "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz (400 W)",
+        COOL,
+        "a throttled GPU: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
+    ),
+    (
+        "neither heat nor power known",
+        clash("gpu_throttled", replace(HOT, temperature_c=None, power_w=None)),
+        "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
+        COOL,
+        "a throttled GPU: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
+    ),
+]
+BROKEN = [
+    (
+        "an error",
+        clash("gpu_errors", ERRORS),
+        "the GPU of rank 2 (node0) has reported errors: Xid 31",
+        REPEATS,
+        "GPU errors: Xid 31",
+    ),
+    (
+        "errors that end a process",
+        clash("gpu_errors", replace(ERRORS, xids=(63, 79), remapped_rows=1, ends_a_process=True)),
+        "the GPU of rank 2 (node0) has reported errors: Xid 63, 79, 1 remapped rows",
+        "take GPU 2 (GPU-2) out of service and have it reset or replaced",
+        "GPU errors: Xid 63, 79, 1 remapped rows",
+    ),
+    (
+        "broken memory",
+        clash("gpu_errors", replace(ERRORS, xids=(), ecc_uncorrected=1200, retired_pages=3)),
+        "the GPU of rank 2 (node0) has reported errors: 1,200 uncorrected ECC errors, 3 retired pages",
+        REPEATS,
+        "GPU errors: 1,200 uncorrected ECC errors, 3 retired pages",
+    ),
+    (
+        "narrow link",
+        clash("pcie_degraded", NARROW),
+        "the GPU of rank 2 (node0) is connected by PCIe x4 instead of x16",
+        RESEAT,
+        "a degraded PCIe link: its GPU is connected by x4 instead of x16",
+    ),
+    (
+        "link of a lower generation",
+        clash("pcie_degraded", PcieMeasures("generation", None, None, 1, 5)),
+        "the GPU of rank 2 (node0) is connected by PCIe generation 1 instead of 5",
+        RESEAT,
+        "a degraded PCIe link: its GPU is connected by generation 1 instead of 5",
+    ),
+]
+ROWS: list[Row] = [*SHARED, *LEFTOVERS, *DOUBLED, *THROTTLED, *BROKEN]
+WHO: list[tuple[str, float | int | str]] = [("pid", 8123), ("user", "bob"), ("command", "python x.py")]
+EVIDENCE: list[tuple[Measures, list[tuple[str, float | int | str]]]] = [
+    (GpuSharedMeasures((BOB,), 8 * GB, 1, 38.0), [*WHO, ("memory_bytes", 8 * GB), ("gpus", 1), ("sm_pct", 38.0)]),
+    (GpuSharedMeasures((Culprit(9),), 0, 1, None), [("pid", 9), ("memory_bytes", 0), ("gpus", 1)]),
+    (
+        GpuLeftoverMeasures((BOB, Culprit(9)), 8 * GB, 2),
+        [*WHO, ("pids", "8123, 9"), ("memory_bytes", 8 * GB), ("gpus", 2)],
+    ),
+    (
+        GpuHiddenMeasures(2, 15 * GB, 40 * GB),
+        [("memory_bytes", 15 * GB), ("memory_used", 40 * GB), ("ours_bytes", 25 * GB)],
+    ),
+    (GpuDoubledMeasures(2), [("ranks_on_it", 2)]),
+    (GpuContextMeasures((1, 2), (0,), GB), [("contexts", 2), ("memory_bytes", GB)]),
+    (
+        HOT,
+        [
+            ("reasons", "hardware thermal"),
+            ("sm_clock_mhz", 1100.0),
+            ("peers_clock_mhz", 1700.0),
+            ("temperature_c", 93.0),
+            ("power_w", 400.0),
+            ("power_limit_w", 700.0),
+            ("utilization_pct", 99.0),
+        ],
+    ),
+    (
+        replace(LATE, sm_clock_mhz=None, temperature_c=None, power_limit_w=None, utilization_pct=None),
+        [("reasons", "hardware thermal, power brake"), ("power_w", 400.0)],
+    ),
+    (
+        replace(ERRORS, xids=(63, 79), ecc_uncorrected=2, remapped_rows=1, retired_pages=3),
+        [("xids", "63, 79"), ("uncorrected_ecc_errors", 2), ("remapped_rows", 1), ("retired_pages", 3)],
+    ),
+    (replace(ERRORS, xids=(), retired_pages=3), [("retired_pages", 3)]),
+    (NARROW, [("width", 4), ("width_max", 16), ("generation", 5), ("generation_max", 5)]),
+    (PcieMeasures("generation", None, None, 1, 5), [("generation", 1), ("generation_max", 5)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("alert", "summary", "advice", "noun"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_sentence(alert: Alert, summary: str, advice: str, noun: str) -> None:
+    told = tell(alert)
+    assert (told.summary, told.advice, told.cause) == (summary, advice, None)
+    assert because(alert) == noun
+
+
+@pytest.mark.parametrize(("measures", "evidence"), EVIDENCE, ids=lambda each: type(each).__name__)
+def test_evidence(measures: Measures, evidence: list[tuple[str, float | int | str]]) -> None:
+    assert [*tell(clash("gpu_shared", measures)).evidence.items()] == evidence
+
+
+def test_every_class_is_in_the_tables() -> None:
+    assert {type(row[1].measures) for row in ROWS} == {type(measures) for measures, _ in EVIDENCE} == {*SENTENCES}
+    assert all(hash(row[1].measures) == hash(replace(row[1].measures)) for row in ROWS)

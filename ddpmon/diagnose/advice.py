@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import Cases
+from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
+from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
@@ -183,13 +184,13 @@ class Facts:
 class Advice:
     """Follows which advice the figures support."""
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, book: AlertBook) -> None:
+        self.lives = book.group("advice")
         self._judged = -1
 
-    def update(self, run: Run, matrix: StepMatrix) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Look again every ten steps, once all ranks are seen and heard."""
-        steps = matrix.steps
+        run, matrix, steps = tick.run, tick.steps, tick.steps.steps
         if len(steps) < WINDOW or min(len(matrix.who), len(run.states)) < run.rank_count:
             return []
         if int(steps[-1]) >= self._judged + _EVERY:
@@ -197,11 +198,11 @@ class Advice:
             facts = _facts(run, matrix)
             for key, rule in enumerate(RULES):
                 found = rule(facts) if facts.duration > 0 else None
-                self.cases.turn(key, self._judged, high=found is not None, low=found is None)
-                for case in self.cases:
-                    if case.key == key and found is not None:
-                        case.finding = found
-        return [case.finding for case in self.cases if case.finding is not None]
+                self.lives.observe(key, self._judged, high=found is not None, low=found is None)
+                for life in self.lives:
+                    if life.key == key and found is not None:
+                        life.describe(found)
+        return self.lives.firing
 
 
 def _facts(run: Run, matrix: StepMatrix) -> Facts:

@@ -56,6 +56,7 @@ class Alert:
         since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
         cost_pct: percent of the job's time that it costs, None when unknown.
         cleared_at_step: about the first step without it, None while it lasts.
+        id: of its life in the book of alerts; 0 for one that is judged anew at every tick.
     """
 
     kind: KindName
@@ -69,6 +70,7 @@ class Alert:
     since_is_bound: bool = False
     cost_pct: float | None = None
     cleared_at_step: int | None = None
+    id: int = 0
 
 
 def at_or_above(severity: Severity, floor: Severity) -> bool:

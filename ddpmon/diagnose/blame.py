@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.cases import Case
+from ddpmon.diagnose.alert_book import Life
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.measure import LateMeasures, agrees, phase_of
 
 
-def blame(kind: KindName, case: Case, nodes: tuple[str, ...], since: tuple[int, bool], late: LateMeasures) -> Alert:
+def blame(kind: KindName, life: Life, nodes: tuple[str, ...], since: tuple[int, bool], late: LateMeasures) -> Alert:
     """The alert; it names nobody, and is information, where the others do not wait for those who are late.
 
     Args:
         kind: of which kind.
-        case: the suspicion, whose severity is sticky.
+        life: the suspicion, whose severity is sticky.
         nodes: the hosts of those who are late.
         since: the first step, and whether that is only a bound.
         late: by how much, and at what cost.
@@ -22,7 +22,7 @@ def blame(kind: KindName, case: Case, nodes: tuple[str, ...], since: tuple[int, 
         return Alert(kind, "info", measures=late, since_step=since[0], since_is_bound=since[1])
     return Alert(
         kind=kind,
-        severity=case.severity(late.cost_pct),
+        severity=life.severity(late.cost_pct),
         measures=late,
         ranks=late.whom.ranks,
         nodes=nodes,

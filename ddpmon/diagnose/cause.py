@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.contention.clashes import Clashes
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import LateMeasures, is_collecting
-from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.run.model import Run
+from ddpmon.diagnose.tick import Tick
 
 Figure = Literal["throttled", "clock", "cpu_clock", "queue"]
 _FIGURES: tuple[Figure, ...] = ("throttled", "clock", "cpu_clock", "queue")  # the first that carries as much is named
-Key = tuple[str, tuple[int, ...]]
-End = tuple[str, tuple[int, ...], int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,84 +33,36 @@ class FigureMeasures(Measures):
     carried_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What was said of a lateness that lasts.
+class CauseFinder:
+    """Finds the contention of a run, and what of it makes ranks or the job late.
 
-    Attributes:
-        cause: the last that it had. lasts: whether it still had it when it was last described, as `of` tells.
-        times, without: in how many ticks it had one, and had none.
+    Args:
+        book: where the alerts live: a life remembers the causes that were found for it.
     """
 
-    cause: Cause | None
-    of: Alert
-    lasts: bool
-    times: int
-    without: int
+    def __init__(self, book: AlertBook) -> None:
+        self._book = book
+        self._clashes = Clashes(book)
 
-    def cause_of(self, finding: Alert) -> Cause | None:
-        """What it had most of the time, if it is `finding`, which is over, and not one that began behind that."""
-        same = (self.of.since_step or 0) <= (finding.cleared_at_step or 0)
-        return self.cause if same and self.times >= self.without and not _collected(finding) else None
-
-
-class Machines:
-    """The clashes of a run as alerts, and the causes that they are of its lateness."""
-
-    def __init__(self) -> None:
-        self._clashes = Clashes()
-        self._causes: dict[Key, Told] = {}
-        self._over: dict[End, Alert] = {}
-
-    @property
-    def over(self) -> list[Alert]:
-        """The lateness that is over, as it was told when it was first seen to be."""
-        return [*self._over.values()]
-
-    @property
-    def cleared(self) -> list[Alert]:
-        """The last clashes that are over."""
-        return self._clashes.lifetimes.cleared
-
-    def update(self, run: Run, matrix: StepMatrix, found: Sequence[Alert], cleared: Sequence[Alert]) -> list[Alert]:
-        """`found`, which tells of the ranks' work, with causes; and the clashes behind it.
-
-        Args:
-            run: the run.
-            matrix: its steps.
-            found: what lasts.
-            cleared: what is over, each as long as it is to be shown.
-        """
-        clashes = self._clashes.update(run, found)
-        self._over = {_end(finding): self._over.get(_end(finding)) or self._recalled(finding) for finding in cleared}
-        weighed = weigh(run, matrix, self._clashes.figures, found)
-        causes = {id(each.finding): self._cause(each, clashes) for each in weighed}
-        lasting = {(finding.kind, finding.ranks) for finding in found}
-        self._causes = {key: told for key, told in self._causes.items() if key in lasting}
-        told = [replace(finding, cause=causes.get(id(finding))) for finding in found]
-        return [*told, *(_told(clash, clashes, weighed) for clash in clashes)]
-
-    def _recalled(self, finding: Alert) -> Alert:
-        """A finding that is newly over, with its cause; the next of its kind and ranks has one of its own."""
-        known = self._causes.pop((finding.kind, finding.ranks), None)
-        cause = None if known is None else known.cause_of(finding)
-        return replace(finding, cause=cause)
-
-    def _cause(self, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
-        finding = lateness.finding
-        key = (finding.kind, finding.ranks)
-        known = self._causes.get(key) or Told(None, finding, False, 0, 0)
-        if key in self._causes and known.of is finding:
-            return known.cause if known.lasts else None  # it fades: the last clear word on it stands
-        found = _best(lateness, clashes)
-        has = found is not None
-        self._causes[key] = Told(found or known.cause, finding, has, known.times + has, known.without + (not has))
-        return found
+    def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
+        """`said` with causes, and the contention behind it."""
+        clashes, lives = self._clashes.update(tick.run, said), self._book.lives()
+        weighed = weigh(tick.run, tick.steps, self._clashes.figures, said)
+        causes = {id(each.finding): _cause(lives[each.finding.id], each, clashes) for each in weighed}
+        explained = [replace(alert, cause=causes[id(alert)]) if id(alert) in causes else alert for alert in said]
+        return [*explained, *(_of_contention(clash, clashes, weighed) for clash in clashes)]
 
 
-def _end(finding: Alert) -> End:
-    """What tells an alert that is over from others."""
-    return finding.kind, finding.ranks, finding.since_step, finding.cleared_at_step
+def _cause(life: Life, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
+    """The cause of a lateness; while it fades, the last clear word on it stands."""
+    if life.weighed is lateness.finding:
+        return life.cause if life.lasts else None
+    found = _best(lateness, clashes)
+    life.weighed, life.lasts, life.cause = lateness.finding, found is not None, found or life.cause
+    life.explained, life.unexplained = life.explained + life.lasts, life.unexplained + (not life.lasts)
+    mostly = life.explained >= life.unexplained and not _collected(lateness.finding)
+    life.recalled = life.cause if mostly else None
+    return found
 
 
 def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
@@ -162,7 +112,7 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Cl
     return causes
 
 
-def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Alert:
+def _of_contention(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Alert:
     """The clash as an alert: as bad as the threat that it is, or as the lateness that it may explain."""
     severity: Severity = clash.symptom.threat
     alike = _alike(clash, clashes)
@@ -170,5 +120,4 @@ def _told(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -
         worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)
         if worse and lateness.meets(clash, alike):
             severity = lateness.finding.severity
-    clash.told = replace(clash.alert(), severity=severity)
-    return clash.told
+    return clash.life.describe(replace(clash.alert(), severity=severity))

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
-from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -34,14 +36,15 @@ class LateTogether:
     70 % of the long steps by half as much as the last; its steps are those in which 70 % of it work 25 % longer.
     """
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, book: AlertBook) -> None:
+        self.lives = book.group("late together")
         self._judged = -1
         self._who: tuple[int, ...] = ()
 
-    def update(self, run: Run, matrix: StepMatrix, *, explained: bool) -> list[Alert]:
-        """Judge the steps that have come in; `explained`: somebody in particular is late."""
-        steps = matrix.steps
+    def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
+        """Judge the steps that have come in, unless somebody in particular is late."""
+        run, matrix, steps = tick.run, tick.steps, tick.steps.steps
+        explained = any(KINDS[alert.kind].late and alert.severity != "info" for alert in said)
         if len(matrix.who) < 4 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
@@ -49,15 +52,20 @@ class LateTogether:
         for end in ends.tolist():
             found = () if explained else next(filter(None, (_group(matrix, end, size) for size in WINDOWS)), ())
             self._who = found or self._who
-            self.cases.turn(_GROUP, int(steps[end - 1]), high=bool(found), low=False)
-            if _GROUP in self.cases:
+            self.lives.observe(_GROUP, int(steps[end - 1]), high=bool(found), low=False)
+            if _GROUP in self.lives:
                 own = _hits(matrix, self._who, end)
                 if end - 1 - own.last > own.pause:
-                    self.cases.clear(_GROUP, int(steps[own.last + 1]))
-        for case in self.cases:
-            if case.high:
-                case.finding = _described(run, matrix, case, self._who) or case.finding
-        return [case.finding for case in self.cases if case.finding is not None]
+                    self.lives.resolve(_GROUP, int(steps[own.last + 1]))
+        for life in self.lives:
+            if life.high:
+                self._describe(run, matrix, life)
+        return self.lives.firing
+
+    def _describe(self, run: Run, matrix: StepMatrix, life: Life) -> None:
+        alert = _described(run, matrix, life, self._who)
+        if alert is not None:
+            life.describe(alert)
 
 
 def _group(matrix: StepMatrix, end: int, window: int) -> tuple[int, ...]:
@@ -108,7 +116,7 @@ def _hits(matrix: StepMatrix, ranks: Sequence[int], end: int) -> Hits:
     return Hits(_late_steps(matrix, rows, slice(0, end)) if rows.size else rows)
 
 
-def _described(run: Run, matrix: StepMatrix, case: Case, ranks: Sequence[int]) -> Alert | None:
+def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -> Alert | None:
     rows, own = np.flatnonzero(np.isin(matrix.who, ranks)), _hits(matrix, ranks, len(matrix.steps))
     peers = np.delete(matrix.who, rows)
     if not own.at.size or not peers.size:
@@ -123,7 +131,7 @@ def _described(run: Run, matrix: StepMatrix, case: Case, ranks: Sequence[int]) -
     )
     since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
     hosts = tuple(dict.fromkeys(matrix.hosts[place] for place in matrix.host_of[rows].tolist()))
-    return blame("slow_node" if whom.of_host else "intermittent_straggler", case, hosts, since, late)
+    return blame("slow_node" if whom.of_host else "intermittent_straggler", life, hosts, since, late)
 
 
 def _whom(matrix: StepMatrix, rows: I64) -> Whom:

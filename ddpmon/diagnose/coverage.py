@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.step_matrix import lost_ranks
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 _FIRST_FRAMES = 30  # a rank publishes once a second
@@ -100,8 +101,9 @@ class CoverageRule:
     def __init__(self) -> None:
         self._past: deque[tuple[float, Losses]] = deque()  # what was lost so far, by the watcher's clock in seconds
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
         """One alert if the picture has holes, none for a run that has just started or has ended."""
+        run, ages = tick.run, tick.ages
         standing = run.standing
         if not run.states:
             return _unheard(run)
@@ -169,8 +171,9 @@ def _alert(measures: CoverageMeasures) -> Alert:
     return Alert("monitor_degraded", "warning" if severe else "info", measures=measures, ranks=absent)
 
 
-def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+def find_doubled(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """One alert for all ranks as which two processes publish, if this was seen within the last minute."""
+    run, ages = tick.run, tick.ages
     if not run.doubles.seen:
         return []
     now = float(np.nanmax(run.standing.heard_at + ages))
@@ -182,16 +185,11 @@ def find_doubled(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
     return [Alert("monitor_degraded", "warning", measures=measures, ranks=tuple(ranks))]
 
 
-def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Ranks that were heard of once and have been silent too long without having said that they end."""
-    with np.errstate(invalid="ignore"):
-        return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
-
-
-def find_lost(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
-    """One alert for all lost ranks, if there are any."""
+def find_lost(tick: Tick, said: Sequence[Alert] = ()) -> list[Alert]:
+    """One alert for all lost ranks; none if all of them are named already, as those that ended before a failure."""
+    run, ages = tick.run, tick.ages
     lost: Sequence[int] = lost_ranks(run, ages).tolist()
-    if not lost:
+    if {rank for alert in said for rank in alert.ranks}.issuperset(lost):
         return []
     first = max(lost, key=lambda rank: ages[rank])
     frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age

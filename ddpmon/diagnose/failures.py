@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.tick import Tick
 from ddpmon.diagnose.waiting import QUEUED
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
@@ -143,8 +144,9 @@ def step_of(frame: RankFrame) -> int:
     return frame.failure.step if frame.failure is not None else frame.step
 
 
-def find_failed(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+def find_failed(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """One alert for all ranks that have failed: the first cause by step, then rank; the rest as its consequence."""
+    run, ages = tick.run, tick.ages
     failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.standing.failed).tolist()}
     if not failed:
         return []

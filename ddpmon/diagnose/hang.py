@@ -20,6 +20,7 @@ from ddpmon.diagnose.stall_state import (
     find_mismatch,
     stall_state,
 )
+from ddpmon.diagnose.tick import Tick
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
 from ddpmon.diagnose.waiting import JUST_CAME_S, WAITING, device_phase, is_device_stuck
 from ddpmon.parts import StackFrame
@@ -125,13 +126,14 @@ class UnattributedMeasures(Measures):
 HangMeasures = SilentMeasures | MismatchMeasures | StuckMeasures | UnattributedMeasures
 
 
-def find_stuck(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+def find_stuck(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """What holds a job up that makes no progress: a `hang`, a `pause` under way, or `uneven_inputs`.
 
     A lost or a failed rank that the others wait for is spoken of elsewhere: then there is nothing to say here. A job
     that goes on without a rank that has finished is `uneven_inputs` as information. Where the ranks that are heard
     prove which of them is wrong, silent and lost ones explain nothing.
     """
+    run, ages = tick.run, tick.ages
     graphed = find_graphed(run, ages)
     if graphed is not None:
         return [graphed]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import Case, Cases
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.measure import cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
+from ddpmon.diagnose.tick import Tick, late_of
 
 WINDOW = 50  # steps
 _EVERY = 10  # steps
@@ -33,28 +35,28 @@ class HiddenPaceMeasures(Measures):
 class HiddenPace:
     """Follows the rank that paces a run which never synchronises: fixing it may save 10 %, and perhaps nothing."""
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, book: AlertBook) -> None:
+        self.lives = book.group("hidden pace")
         self._judged = -1
 
-    def update(self, matrix: StepMatrix, named: set[int]) -> list[Alert]:
-        """Judge the steps that have come in; `named` are ranks that are known to be late."""
-        steps = matrix.steps
+    def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
+        """Judge the steps that have come in, of the ranks that are not known to be late."""
+        matrix, steps, named = tick.steps, tick.steps.steps, {rank for alert in late_of(said) for rank in alert.ranks}
         if matrix.own is None or len(matrix.who) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
-        self.cases.keep(set(matrix.who.tolist()) - named)
+        self.lives.keep(set(matrix.who.tolist()) - named)
         for end in ends[ends >= WINDOW].tolist():
             row, least, most = _pacer(matrix, end)
             found = most >= _WORTH_PCT and least < _NOTHING_PCT and int(matrix.who[row]) not in named
-            for key in {*self.cases.keys, int(matrix.who[row])}:
+            for key in {*self.lives.keys, int(matrix.who[row])}:
                 high = found and key == matrix.who[row]
-                self.cases.turn(key, int(steps[end - 1]), high=high, low=not high)
-            for case in self.cases:
-                if case.high:
-                    case.finding = _alert(matrix, case, row, most)
-        return [case.finding for case in self.cases if case.finding is not None]
+                self.lives.observe(key, int(steps[end - 1]), high=high, low=not high)
+            for life in self.lives:
+                if life.high:
+                    life.describe(_alert(matrix, life, row, most))
+        return self.lives.firing
 
 
 def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
@@ -70,14 +72,14 @@ def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
     return row, least, most
 
 
-def _alert(matrix: StepMatrix, case: Case, row: int, most: float) -> Alert:
+def _alert(matrix: StepMatrix, life: Life, row: int, most: float) -> Alert:
     return Alert(
         kind="straggler",
         severity="info",
-        ranks=(case.key,),
+        ranks=(life.key,),
         nodes=(matrix.hosts[matrix.host_of[row]],),
         phase="work",
-        since_step=case.confirmed_at if case.finding is None else case.finding.since_step,
+        since_step=life.confirmed_at if life.alert is None else life.alert.since_step,
         since_is_bound=True,
         cost_pct=0.0,
         measures=HiddenPaceMeasures(most, WINDOW),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
-from ddpmon.diagnose.cases import Case, Cases
 from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
+from ddpmon.diagnose.straggler import Stragglers
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -77,53 +80,61 @@ class Hits:
 
 
 class CostlyRanks:
-    """Follows who is slowest by far in some of the steps: intermittent stragglers."""
+    """Follows who is slowest by far in some of the steps: intermittent stragglers.
 
-    def __init__(self) -> None:
-        self.cases = Cases(confirmations=1)
+    Args:
+        book: where its alerts live.
+        steady: the rule on ranks that are late at every step. The two rules know each other: whom one of them has
+            confirmed, the other leaves alone.
+    """
+
+    def __init__(self, book: AlertBook, steady: Stragglers) -> None:
+        self.lives = book.group("intermittent", confirmations=1)
+        self._steady = steady
         self._judged = -1
 
-    def update(self, run: Run, matrix: StepMatrix, named: set[int]) -> list[Alert]:
-        """Judge the steps that have come in; `named` are ranks that are known to be late at every step."""
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
+        """Judge the steps that have come in; ranks that are known to be late at every step are not intermittent."""
+        run, matrix, named = tick.run, tick.steps, self._steady.suspects
         if len(matrix.who) < 2 or not len(matrix.steps):
             return []
-        self.cases.keep(set(matrix.who.tolist()) - named)
+        self.lives.keep(set(matrix.who.tolist()) - named)
         steps = matrix.steps
         ends = ends_of_blocks(steps, _EVERY, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         hits = _hits(matrix)
         for end in ends.tolist():
-            self._turn(matrix, hits, end, named)
-        for case in self.cases:
-            self._describe(run, matrix, case, hits, named)
-        return [case.finding for case in self.cases if case.finding is not None]
+            self._observe(matrix, hits, end, named)
+        for life in self.lives:
+            self._describe(run, matrix, life, hits, named)
+        return self.lives.firing
 
-    def _turn(self, matrix: StepMatrix, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
+    def _observe(self, matrix: StepMatrix, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
         step = int(matrix.steps[end - 1])
         rows = {row for window in WINDOWS if end >= window for row in _costliest(matrix, hits, end, window)}
         for rank in sorted(int(matrix.who[row]) for row in rows):
             if rank not in named and not _own_hits(matrix, hits[:end], rank).steady:
-                self.cases.turn(rank, step, high=True, low=False)
-        for case in list(self.cases):
-            own = _own_hits(matrix, hits[:end], case.key)
+                self.lives.observe(rank, step, high=True, low=False)
+        for life in list(self.lives):
+            own = _own_hits(matrix, hits[:end], life.key)
             if end - 1 - own.last > own.pause:
-                self.cases.clear(case.key, int(matrix.steps[own.last + 1]))
+                self.lives.resolve(life.key, int(matrix.steps[own.last + 1]))
 
-    def _describe(self, run: Run, matrix: StepMatrix, case: Case, hits: NDArray[np.bool_], named: set[int]) -> None:
-        own = _own_hits(matrix, hits, case.key)
-        if not own.at.size or (case.finding is not None and not own.fresh(len(matrix.steps))):
+    def _describe(self, run: Run, matrix: StepMatrix, life: Life, hits: NDArray[np.bool_], named: set[int]) -> None:
+        own = _own_hits(matrix, hits, life.key)
+        if not own.at.size or (life.alert is not None and not own.fresh(len(matrix.steps))):
             return
         first = own.first
         chosen = own.at[own.at >= first][-_DESCRIBED:]
-        rows = np.flatnonzero(matrix.who == case.key)
-        suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.cases)]))
+        rows = np.flatnonzero(matrix.who == life.key)
+        suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.lives)]))
         peers = np.delete(matrix.who, suspects)
         normal = Others(run, matrix.steps[chosen], peers if peers.size else np.delete(matrix.who, rows), own=matrix.own)
-        state = run.ranks[case.key]
+        state = run.ranks[life.key]
         host = "" if state is None else state.frame.host
         span = np.arange(len(matrix.steps)) >= int(chosen[0])
         late = replace(
-            normal.compare(run, Whom((case.key,), host)),
+            normal.compare(run, Whom((life.key,), host)),
             cost_pct=cost_of_steps(matrix, rows, suspects, chosen, span),
             cost_most_pct=None
             if matrix.own is None
@@ -132,7 +143,7 @@ class CostlyRanks:
             one_step_in=own.gap,
         )
         since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
-        case.finding = blame("intermittent_straggler", case, (host,), since, late)
+        life.describe(blame("intermittent_straggler", life, (host,), since, late))
 
 
 def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:

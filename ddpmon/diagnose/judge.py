@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.advice import Advice
 from ddpmon.diagnose.alert import SEVERITIES, Alert
-from ddpmon.diagnose.cause import Machines
+from ddpmon.diagnose.alert_book import AlertBook
+from ddpmon.diagnose.cause import CauseFinder
 from ddpmon.diagnose.correlated import LateTogether
 from ddpmon.diagnose.coverage import CoverageRule, find_doubled, find_lost
 from ddpmon.diagnose.failures import find_failed
@@ -17,15 +18,16 @@ from ddpmon.diagnose.intermittent import CostlyRanks
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.load_imbalance import UnevenWork
 from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
-from ddpmon.diagnose.pauses import GcRule, NamedPauseMeasures, find_pauses
+from ddpmon.diagnose.pauses import GcRule, find_pauses
 from ddpmon.diagnose.regression import Pace
 from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.diagnose.straggler import Stragglers
+from ddpmon.diagnose.tick import Rule, Tick
 from ddpmon.run.model import Run
 
 
 class Judge:
-    """Keeps the lifetimes of the findings; what it says depends on the frames and their ages alone."""
+    """Asks the rules in their order; what it says depends on the frames and their ages alone."""
 
     def __init__(self) -> None:
         self._restarts = 0
@@ -33,67 +35,43 @@ class Judge:
         self._begin()
 
     def _begin(self) -> None:
-        self._ledger = StepMatrix()
-        self._stragglers = Stragglers()
-        self._costly = CostlyRanks()
-        self._hidden = HiddenPace()
-        self._together = LateTogether()
-        self._uneven = UnevenWork()
-        self._pace = Pace()
-        self._advice = Advice()
-        self._machines = Machines()
-        self._of_records = (LossJumpRule(), GcRule(), self._coverage)
+        self._steps, self._book = StepMatrix(), AlertBook()
+        stragglers = Stragglers(self._book)
+        self._rules: tuple[Rule, ...] = (
+            # that the job has stopped, or will
+            find_failed,
+            find_lost,
+            find_stuck,
+            find_nonfinite,
+            find_doubled,
+            LossJumpRule(),
+            GcRule(),
+            self._coverage,
+            # on ranks and hosts; each rule leaves to the ones before it what they explain
+            stragglers,
+            CostlyRanks(self._book, stragglers),
+            HiddenPace(self._book),
+            LateTogether(self._book),
+            # on the job as a whole
+            UnevenWork(self._book),
+            Pace(self._book),
+            find_pauses,
+            Advice(self._book),
+        )
+        self._causes = CauseFinder(self._book)
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Alert, ...]:
-        """The findings now, the worst and dearest first, cleared ones last. `ages` is [world] in seconds."""
+        """The alerts now, the worst and dearest first, resolved ones last. `ages` is [world] in seconds."""
         if run.restarts != self._restarts:  # ranks that restart count their steps from the beginning
             self._restarts = run.restarts
             self._begin()
-        failed = find_failed(run, ages)
-        told = {rank for finding in failed for rank in finding.ranks}
-        lost = [finding for finding in find_lost(run, ages) if not told.issuperset(finding.ranks)]
-        found = [*failed, *lost, *find_stuck(run, ages), *find_nonfinite(run, ages), *find_doubled(run, ages)]
-        for rule in self._of_records:
-            found += rule.update(run, ages)
-        of_work = self._of_work(run, ages)
-        found += _without_named(find_pauses(run, ages), of_work)
-        found += of_work
-        return (*sorted(found, key=_weight, reverse=True), *self._cleared())
-
-    def _of_work(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
-        """What the durations of the steps tell."""
-        matrix = self._ledger
-        matrix.update(run, alive(run, ages))
-        found = self._stragglers.update(run, matrix, set(self._costly.cases.keys))
-        found += self._costly.update(run, matrix, self._stragglers.suspects)
-        found += self._hidden.update(matrix, {rank for each in found for rank in each.ranks})
-        found += self._together.update(run, matrix, explained=any(each.severity != "info" for each in found))
-        found += self._uneven.update(matrix, explained=bool(found))
-        found += self._pace.update(run, matrix, found)
-        found = self._machines.update(run, matrix, found, self._slow_no_more())
-        return [*found, *self._advice.update(run, matrix)]
-
-    def _slow_no_more(self) -> list[Alert]:
-        """The lateness and slowness that is over."""
-        cleared = [*self._stragglers.cleared]
-        for rule in (self._costly, self._hidden, self._together, self._uneven, self._pace):
-            cleared += rule.cases.cleared
-        return cleared
-
-    def _cleared(self) -> list[Alert]:
-        cleared = [*self._machines.over, *self._machines.cleared]
-        return sorted(cleared, key=lambda finding: finding.cleared_at_step or 0, reverse=True)
+        self._steps.update(run, alive(run, ages))
+        tick, said = Tick(run, ages, self._steps), list[Alert]()
+        for rule in self._rules:
+            said += rule(tick, said)
+        said = self._causes(tick, said)
+        return (*sorted(said, key=_weight, reverse=True), *self._book.resolved)
 
 
-def _without_named(pauses: list[Alert], of_work: list[Alert]) -> list[Alert]:
-    """The pauses, without the long steps of a rank that is known to come and go."""
-    known = {rank for finding in of_work if finding.kind == "intermittent_straggler" for rank in finding.ranks}
-    return [
-        pause
-        for pause in pauses
-        if isinstance(pause.measures, NamedPauseMeasures) or not known.intersection(pause.ranks)
-    ]
-
-
-def _weight(finding: Alert) -> tuple[int, int, float]:
-    return SEVERITIES.index(finding.severity), KINDS[finding.kind].broken, finding.cost_pct or 0.0
+def _weight(alert: Alert) -> tuple[int, int, float]:
+    return SEVERITIES.index(alert.severity), KINDS[alert.kind].broken, alert.cost_pct or 0.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import Cases
+from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
+from ddpmon.diagnose.tick import Tick, late_of
 
 WINDOW = 50
 _COST = 0.10
@@ -36,13 +38,13 @@ class UnevenWorkMeasures(Measures):
 class UnevenWork:
     """Follows the imbalance `1 - mean(mean_r work / max_r work)` (docs/detection.md "Uneven work")."""
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, book: AlertBook) -> None:
+        self.lives = book.group("uneven work")
         self._judged = -1
 
-    def update(self, matrix: StepMatrix, *, explained: bool) -> list[Alert]:
-        """Judge the steps that have come in; `explained`: somebody in particular is late."""
-        steps = matrix.steps
+    def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
+        """Judge the steps that have come in, unless somebody in particular is late."""
+        matrix, steps, explained = tick.steps, tick.steps.steps, bool(late_of(said))
         if len(matrix.who) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, _EVERY, self._judged)
@@ -51,12 +53,12 @@ class UnevenWork:
             cost, own = _imbalance(matrix, end)
             high = cost >= _COST and own <= _OWN_SHARE and not explained
             calm = int(steps[end - 1 if explained else end - 1 - WINDOW // 2])
-            self.cases.turn(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained, calm=calm)
-            for case in self.cases:
+            self.lives.observe(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained, calm=calm)
+            for life in self.lives:
                 if high:
-                    since = case.confirmed_at if case.finding is None else case.finding.since_step
-                    case.finding = _alert(matrix, end, since, cost)
-        return [case.finding for case in self.cases if case.finding is not None]
+                    since = life.confirmed_at if life.alert is None else life.alert.since_step
+                    life.describe(_alert(matrix, end, since, cost))
+        return self.lives.firing
 
 
 def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import NewSteps, alive
+from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import BadLoss
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import SILENT_S, Run
@@ -130,8 +131,9 @@ class LossJumpRule:
         self._steps = NewSteps()
         self._jump: _Jump | None = None
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
         """Judge what has been logged since the last call. A jump stands until 50 logged values are normal again."""
+        run, ages = tick.run, tick.ages
         ranks = alive(run, ages)
         steps = self._steps.take(run, ranks)
         logged = steps[np.isfinite(_losses(run, steps, ranks)).any(axis=0)]
@@ -212,15 +214,16 @@ def _jump_alert(run: Run, jump: _Jump) -> Alert:
     )
 
 
-def find_nonfinite(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+def find_nonfinite(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """One alert for all ranks with such losses; it names a minority that was first, else nobody in particular.
 
     Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the
-    ranks that the trouble has spread to would be named for the one where it began. `ages` is [world] in seconds.
+    ranks that the trouble has spread to would be named for the one where it began.
 
     A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
     steps information.
     """
+    run, ages = tick.run, tick.ages
     bad = {rank: loss for rank, loss in sorted(run.standing.bad_loss.items()) if loss.count}
     if not bad:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
@@ -90,11 +92,12 @@ class GcMeasures(Measures):
     every: float
 
 
-def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
-    """Named pauses, one alert a name, and unnamed ones, one a rank.
+def find_pauses(tick: Tick, said: Sequence[Alert] = ()) -> list[Alert]:
+    """Named pauses, one alert a name, and unnamed ones, one a rank that is not known to come and go.
 
-    One is told of while the last was less than 50 steps ago, or while they cost 1 % of the time on record.
+    A pause is reported for 50 steps after its last occurrence, or while pauses cost 1 % of the recorded time.
     """
+    run, ages = tick.run, tick.ages
     ranks = np.flatnonzero(alive(run, ages) & (run.rings.last >= 0))
     if not ranks.size:
         return []
@@ -103,7 +106,9 @@ def find_pauses(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
     slots = slots[run.rings.step[witness, slots] >= 0]
     steps, durations = run.rings.step[witness, slots], run.rings.column["duration"][witness, slots]
     named = [_named(name, pauses, steps, durations) for name, pauses in run.marks.pauses.items()]
-    return [*filter(None, named), *_unnamed(run, ranks, steps, durations)]
+    known = {rank for alert in said if alert.kind == "intermittent_straggler" for rank in alert.ranks}
+    unnamed = _unnamed(run, ranks, steps, durations)
+    return [*filter(None, named), *(alert for alert in unnamed if known.isdisjoint(alert.ranks))]
 
 
 def _worth(cost_pct: float, last: int, newest: int) -> bool:
@@ -194,8 +199,9 @@ class GcRule:
         self._steps = NewSteps()
         self._judged: NDArray[np.float64] = np.empty((0, 4))  # step, duration, saved, the collector's longest: ms
 
-    def update(self, run: Run, ages: NDArray[np.float64]) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
         """Take in the steps finished since the last call; the verdict is on the last 500 usable ones."""
+        run, ages = tick.run, tick.ages
         ranks = alive(run, ages)
         steps = self._steps.take(run, ranks)
         if steps.size and len(self._judged) and steps[-1] < self._judged[-1, 0]:

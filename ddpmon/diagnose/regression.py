@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import Case, Cases
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
@@ -152,8 +153,8 @@ class Pace:
     Each is measured against its own first fifty steps on record.
     """
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, book: AlertBook) -> None:
+        self.lives = book.group("pace")
         self._duration, self._together, self._transfer = Shift(), Shift(), Shift()
         self._normal: Numbers = {}
         self._most_are_late = False  # the typical rank is then one of those that are named
@@ -161,24 +162,25 @@ class Pace:
         self._judged = -1
         self._shown = self._together  # what the job was last seen to be slower by
 
-    def update(self, run: Run, matrix: StepMatrix, others: Sequence[Alert]) -> list[Alert]:
-        """Judge the steps that have come in; `others` is what the other rules say of the same steps."""
+    def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
+        """Judge the steps that have come in."""
+        run, matrix = tick.run, tick.steps
         if len(matrix.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
-        named = [finding for finding in others if KINDS[finding.kind].late and finding.severity != "info"]
+        named = [finding for finding in said if KINDS[finding.kind].late and finding.severity != "info"]
         late = {rank for finding in named for rank in finding.ranks}
         self._most_are_late = 2 * len(late) > len(matrix.who)
         somebody, self._bounded = bool(named), matrix.own is not None
         for place in np.flatnonzero(matrix.steps > self._judged).tolist():
-            self._turn(run, matrix, place, somebody=somebody)
+            self._observe(run, matrix, place, somebody=somebody)
         if len(matrix.steps):
             self._judged = max(self._judged, int(matrix.steps[-1]))
-        for case in self.cases:
-            if case.high:
-                self._describe(run, matrix, case, somebody=somebody)
-        return [case.finding for case in self.cases if case.finding is not None]
+        for life in self.lives:
+            if life.high:
+                self._describe(run, matrix, life, somebody=somebody)
+        return self.lives.firing
 
-    def _turn(self, run: Run, matrix: StepMatrix, place: int, *, somebody: bool) -> None:
+    def _observe(self, run: Run, matrix: StepMatrix, place: int, *, somebody: bool) -> None:
         step = int(matrix.steps[place])
         duration, typical, transfer = (float(matrix.job(name)[place]) for name in ("duration", "typical", "transfer"))
         if self._duration.feed(step, duration):
@@ -187,21 +189,21 @@ class Pace:
         self._transfer.feed(step, transfer)
         slower = self._slower(somebody=somebody)
         self._shown = slower or self._shown
-        if not self._normal or (slower is None and not self._transfer.high and not self.cases.keys):
+        if not self._normal or (slower is None and not self._transfer.high and not self.lives.keys):
             return
         now = _figures(matrix, place, WINDOW)
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
         calm = self._calm(matrix, place, _NETWORK, self._transfer) if self._transfer.low else step
-        self.cases.turn(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
+        self.lives.observe(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
         calm = step if whole else self._calm(matrix, place, _JOB, self._shown)
-        self.cases.turn(_JOB, step, high=whole, low=not whole, calm=calm)
+        self.lives.observe(_JOB, step, high=whole, low=not whole, calm=calm)
 
     def _calm(self, matrix: StepMatrix, place: int, key: int, shift: Shift) -> int:
         """The first step without it, as seen from `place`: from there on most are below the middle of the rise."""
         steps = matrix.steps
-        told = [case.finding for case in self.cases if case.key == key and case.finding is not None]
+        told = [life.alert for life in self.lives if life.key == key and life.alert is not None]
         if not told:
             return int(steps[place])
         since = int(np.searchsorted(steps, told[0].since_step or 0))
@@ -223,12 +225,12 @@ class Pace:
         more = max(1.0, now["samples"] / before["samples"]) if before["samples"] > 0 else 1.0
         return (before["duration"] + slower.level - slower.normal) / before["duration"] / more
 
-    def _describe(self, run: Run, matrix: StepMatrix, case: Case, *, somebody: bool) -> None:
+    def _describe(self, run: Run, matrix: StepMatrix, life: Life, *, somebody: bool) -> None:
         place = len(matrix.steps) - 1
         now = _figures(matrix, place, WINDOW) | _phases(run, matrix, place, WINDOW)
         rise = _rise(now, self._normal)
         several = not matrix.one_host
-        if case.key == _NETWORK:
+        if life.key == _NETWORK:
             shift = self._transfer
             found = _slow_network(shift, rise, now, several_hosts=several)
         else:
@@ -236,15 +238,15 @@ class Pace:
             waits = self._is_waiting(shift, rise)
             found = _job_slower(shift, rise, now, is_waiting=waits, several_hosts=several)
         since, bound = onset(matrix.steps, self._history(matrix, shift) / shift.normal)
-        if bound and case.finding is not None:
-            since, bound = case.finding.since_step or 0, case.finding.since_is_bound
+        if bound and life.alert is not None:
+            since, bound = life.alert.since_step or 0, life.alert.since_is_bound
         found = replace(found, since_step=since, since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
-        by_cores = case.key == _NETWORK and not several and run.info.backend == "gloo"
+        by_cores = life.key == _NETWORK and not several and run.info.backend == "gloo"
         lasted = (int(matrix.steps[place]) + 1 - since) * now["duration"]
         passing = lasted * (found.cost_pct or 0.0) / 100 < _PASSING_MS
         harmless = by_cores or passing
-        case.finding = found if harmless else replace(found, severity=case.severity(found.cost_pct or 0.0))
+        life.describe(found if harmless else replace(found, severity=life.severity(found.cost_pct or 0.0)))
 
     def _is_waiting(self, shift: Shift, rise: Numbers) -> bool:
         """Whether steps take longer, while the typical rank's work and the transfer have grown by little."""

@@ -7,18 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.coverage import lost_ranks
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.sustained import WARM_UP, work_ratios
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import row_medians
-from ddpmon.run.model import Run
+from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
 _CHUNK = 64
 JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
 Array = NDArray[Any]
+
+
+def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Ranks that were heard of once and have been silent too long without having said that they end."""
+    with np.errstate(invalid="ignore"):
+        return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
 
 
 def alive(run: Run, ages: NDArray[np.float64]) -> NDArray[np.bool_]:

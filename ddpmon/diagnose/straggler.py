@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
-from ddpmon.diagnose.cases import Case
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.measure import LateMeasures, Others, Whom, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import WINDOW, SteadyRule, onset
+from ddpmon.diagnose.tick import Tick
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
@@ -30,84 +32,80 @@ _LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (docs/detection.md
 class Stragglers:
     """Follows every rank and every host from tick to tick."""
 
-    def __init__(self) -> None:
-        self._ranks = SteadyRule()
-        self._hosts = SteadyRule()
+    def __init__(self, book: AlertBook) -> None:
+        self._ranks, self._hosts = SteadyRule(book.group("late ranks")), SteadyRule(book.group("late hosts"))
+        self._intermittent = book.group("intermittent", confirmations=1)
         self._come_and_go: set[int] = set()
         self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
 
     @property
-    def cleared(self) -> list[Alert]:
-        """The last findings that are over."""
-        return [*self._ranks.cases.cleared, *self._hosts.cases.cleared]
-
-    @property
     def suspects(self) -> set[int]:
         """The ranks whose lateness is confirmed, apart from those that come and go."""
-        return {case.key for case in self._ranks.cases if case.key not in self._come_and_go}
+        return {life.key for life in self._ranks.lives if life.key not in self._come_and_go}
 
-    def update(self, run: Run, matrix: StepMatrix, intermittent: set[int]) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in since the last call.
 
-        `intermittent` ranks are named as such: where their lateness was over once before, each further phase of it is
-        not one more finding, unless it lasts.
+        Intermittent ranks are named as such: where their lateness was over once before, each further phase of it is
+        not one more alert, unless it lasts.
         """
+        run, matrix, intermittent = tick.run, tick.steps, {*self._intermittent.keys}
         steps = matrix.steps
         if len(matrix.who) < 2 or len(steps) < WINDOW:
             return []
         self._ranks.update(steps, matrix.ratios, matrix.who)
-        by_rank = {case.key: case for case in self._ranks.cases}
-        over_before = {rank for finding in self._ranks.cases.cleared for rank in finding.ranks}
+        by_rank = {life.key: life for life in self._ranks.lives}
+        over_before = {rank for finding in self._ranks.lives.resolved for rank in finding.ranks}
         self._come_and_go = {key for key in intermittent & over_before & by_rank.keys() if _is_young(by_rank[key])}
         late_hosts = self._late_hosts(matrix)
         suspects = np.flatnonzero(np.isin(matrix.who, [*self.suspects]))
         of_hosts = np.flatnonzero(np.isin(matrix.host_of, [place for place, _ in late_hosts]))
         suspects = np.union1d(suspects, of_hosts)
         normal = Others(run, steps[-WINDOW:], _peers(matrix, suspects), own=matrix.own)
-        for place, case in late_hosts:
+        for place, life in late_hosts:
             rows = np.flatnonzero(matrix.host_of == place)
-            self._describe(run, matrix, case, matrix.host_ratios[place], rows, suspects, normal)
+            self._describe(run, matrix, life, matrix.host_ratios[place], rows, suspects, normal)
         spared = set(matrix.who[of_hosts].tolist())
-        alone = [case for key, case in by_rank.items() if key not in spared | self._come_and_go]
-        for case in alone:
-            row = np.flatnonzero(matrix.who == case.key)
-            self._describe(run, matrix, case, matrix.ratios[row[0]], row, suspects, normal)
-        cases = [*(case for _, case in late_hosts), *alone]
-        return [case.finding for case in cases if case.finding is not None]
+        alone = [life for key, life in by_rank.items() if key not in spared | self._come_and_go]
+        for life in alone:
+            row = np.flatnonzero(matrix.who == life.key)
+            self._describe(run, matrix, life, matrix.ratios[row[0]], row, suspects, normal)
+        lives = [*(life for _, life in late_hosts), *alone]
+        return [life.alert for life in lives if life.alert is not None]
 
-    def _late_hosts(self, matrix: StepMatrix) -> list[tuple[int, Case]]:
+    def _late_hosts(self, matrix: StepMatrix) -> list[tuple[int, Life]]:
         """Confirmed hosts of two ranks and more, each of which is late against the other hosts' ranks, by place."""
         if len(matrix.hosts) < 2:
             return []
         keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in matrix.host_keys]
         self._hosts.update(matrix.steps, matrix.host_ratios, np.array(keys, np.int64))
-        for case in self._hosts.cases:  # one of its ranks may go on being late alone, and the host's median with it
-            if case.finding is not None and case.high and not _all_late(matrix, keys.index(case.key), *_STILL_ALL_LATE):
-                self._hosts.cases.clear(case.key, int(matrix.steps[-1 - WINDOW // 2]))
-        cases = [(keys.index(case.key), case) for case in self._hosts.cases]
+        for life in self._hosts.lives:  # one of its ranks may go on being late alone, and the host's median with it
+            if life.alert is not None and life.high and not _all_late(matrix, keys.index(life.key), *_STILL_ALL_LATE):
+                self._hosts.lives.resolve(life.key, int(matrix.steps[-1 - WINDOW // 2]))
+        lives = [(keys.index(life.key), life) for life in self._hosts.lives]
         return [
-            (place, case) for place, case in cases if case.finding is not None or _all_late(matrix, place, *_ALL_LATE)
+            (place, life) for place, life in lives if life.alert is not None or _all_late(matrix, place, *_ALL_LATE)
         ]
 
     def _describe(
         self,
         run: Run,
         matrix: StepMatrix,
-        case: Case,
+        life: Life,
         ratios: NDArray[np.float32],
         rows: I64,
         suspects: I64,
         normal: Others,
     ) -> None:
-        """Write the alert of a confirmed case; while it fades, the last clear word on it stands.
+        """Write the alert of a confirmed life; while it fades, the last clear word on it stands.
 
         One that came and went between two calls is described as it was when it was confirmed.
         """
         steps = matrix.steps
-        if case.finding is not None and not case.high:
+        if life.alert is not None and not life.high:
             return
-        if not case.high:
-            steps = steps[: int(np.searchsorted(steps, case.confirmed_at or 0, side="right"))]
+        if not life.high:
+            steps = steps[: int(np.searchsorted(steps, life.confirmed_at or 0, side="right"))]
             normal = Others(run, steps[-WINDOW:], _peers(matrix, suspects), own=matrix.own)
         window = slice(len(steps) - WINDOW, len(steps))
         late = normal.compare(run, _whom(matrix, rows))
@@ -116,16 +114,16 @@ class Stragglers:
         late = replace(
             late, ratio=middle(ratios[window]), window_steps=WINDOW, latest=_latest(matrix, rows, normal, late)
         )
-        since = _since(steps, ratios, case)
+        since = _since(steps, ratios, life)
         late = _with_cost(matrix, late, rows, suspects, since, cost_window(steps, since[0]))
-        case.finding = _alert(case, since, late)
+        life.describe(_alert(life, since, late))
 
 
-def _since(steps: I64, ratios: NDArray[np.float32], case: Case) -> tuple[int, bool]:
-    """The onset, and whether it is only a bound; that of an old case stands."""
-    if case.finding is None or (case.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
-        return _onset(steps, ratios, case.confirmed_at or 0)
-    return case.finding.since_step or 0, case.finding.since_is_bound
+def _since(steps: I64, ratios: NDArray[np.float32], life: Life) -> tuple[int, bool]:
+    """The onset, and whether it is only a bound; that of an old life stands."""
+    if life.alert is None or (life.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
+        return _onset(steps, ratios, life.confirmed_at or 0)
+    return life.alert.since_step or 0, life.alert.since_is_bound
 
 
 def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[int, bool]:
@@ -171,9 +169,9 @@ def _ranks(matrix: StepMatrix, rows: I64) -> tuple[int, ...]:
     return tuple(matrix.who[rows].tolist())
 
 
-def _is_young(case: Case) -> bool:
+def _is_young(life: Life) -> bool:
     """Whether a rank known to come and go has not been late for so long without a break that it is late for good."""
-    return case.finding is None and case.high < _FOR_GOOD
+    return life.alert is None and life.high < _FOR_GOOD
 
 
 def _all_late(matrix: StepMatrix, host: int, least: float, share: float) -> bool:
@@ -196,9 +194,9 @@ def _peers(matrix: StepMatrix, suspects: I64) -> I64:
     return left if left.size else matrix.who
 
 
-def _alert(case: Case, since: tuple[int, bool], late: LateMeasures) -> Alert:
+def _alert(life: Life, since: tuple[int, bool], late: LateMeasures) -> Alert:
     kind: KindName = "straggler" if late.whom.of_host is None else "slow_node"
-    found = blame(kind, case, (late.whom.host,), since, late)
+    found = blame(kind, life, (late.whom.host,), since, late)
     return replace(found, kind="uneven_work", severity="info") if _is_by_design(late) else found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.cases import CONFIRMATIONS, Cases
+from ddpmon.diagnose.alert_book import CONFIRMATIONS, Group
 from ddpmon.run.medians import middle, middles, others_medians
 from ddpmon.run.rings import F32, I64
 
@@ -113,11 +113,11 @@ class SteadyRule:
     """Walks through the windows of 20 steps; what it says depends on the steps alone, not on how they came in.
 
     Attributes:
-        cases: who is under suspicion.
+        lives: who is under suspicion.
     """
 
-    def __init__(self) -> None:
-        self.cases = Cases()
+    def __init__(self, lives: Group) -> None:
+        self.lives = lives
         self._judged = -1
 
     def update(self, steps: I64, ratios: F32, keys: I64) -> None:
@@ -128,15 +128,15 @@ class SteadyRule:
             ratios: [n, T] work over the median of the others.
             keys: [n] what each row is called, from call to call.
         """
-        self.cases.keep(set(keys.tolist()))
+        self.lives.keep(set(keys.tolist()))
         first = max(WINDOW - 1, int(np.searchsorted(steps, self._judged, side="right")))
         for start in range(first, len(steps), _CHUNK):
             part = slice(start - WINDOW + 1, min(len(steps), start + _CHUNK))
-            verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.cases.keys))
+            verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.lives.keys))
             calm = steps[start - WINDOW // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):
                     high, low = bool(verdicts.high[place, at]), bool(verdicts.low[place, at])
-                    self.cases.turn(int(keys[row]), step, high=high, low=low, calm=calm[at])
+                    self.lives.observe(int(keys[row]), step, high=high, low=low, calm=calm[at])
         if len(steps):
             self._judged = max(self._judged, int(steps[-1]))

@@ -38,8 +38,9 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def does(ranks: Sequence[int], verb: str) -> str:
-    """`format_ranks` with its verb, given in the plural: rank 2 waits, ranks 0, 1 wait."""
-    single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}s")
+    """`format_ranks` with its verb, given in the plural: rank 2 waits, rank 2 attaches, ranks 0, 1 wait."""
+    ending = "es" if verb.endswith(("ch", "sh", "s", "x", "o")) else "s"
+    single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}{ending}")
     return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
 
 

@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
-from ddpmon.diagnose.coverage import lost_ranks
 from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run

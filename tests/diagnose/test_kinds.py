@@ -13,7 +13,7 @@ from make_findings import FINDINGS, README, ROOT, pages
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 
-CARRIERS = ("Finding", "Symptom", "Named")  # what takes a kind to the dashboard; the kind is its first field
+CARRIERS = ("Alert", "Symptom", "blame")  # what takes a kind to the dashboard; the kind comes first
 
 
 def emitted(source: str) -> Iterator[str]:
@@ -39,9 +39,9 @@ def test_every_kind_is_emitted_and_every_emitted_kind_is_in_the_table() -> None:
 
 
 def test_an_emitted_kind_is_found_however_it_is_written() -> None:
-    made = 'Finding("a", 1); Symptom(kind="b"); Named("c"); replace(x, kind="d" if y else "e")'
+    made = 'Alert("a", 1); Symptom(kind="b"); blame("c"); replace(x, kind="d" if y else "e")'
     assert [*emitted(made)] == ["a", "b", "c", "d", "e"]
-    assert not [*emitted('Finding(kind=z); np.argsort(w, kind="stable"); other("f")')]
+    assert not [*emitted('Alert(kind=z); np.argsort(w, kind="stable"); other("f")')]
 
 
 @pytest.mark.parametrize("path", [README, FINDINGS], ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import CLEAR_STEPS, Cases
+from ddpmon.diagnose.alert_book import CLEAR_STEPS, AlertBook
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play
 
@@ -119,15 +119,15 @@ def test_steps_that_are_not_compared_do_not_put_the_end_of_it_off() -> None:
 
 
 def test_what_was_over_at_once_is_not_said_to_be_over_before_it_began() -> None:
-    cases = Cases()
+    lives = AlertBook().group("late ranks")
     for step in range(100, 103):
-        cases.turn(1, step, high=True, low=False)
-    for case in cases:
-        case.finding = Alert("straggler", "warning", Measures(), since_step=100)
+        lives.observe(1, step, high=True, low=False)
+    for life in lives:
+        life.describe(Alert("straggler", "warning", Measures(), since_step=100))
     for step in range(103, 103 + CLEAR_STEPS):
-        assert cases.cleared == []
-        cases.turn(1, step, high=False, low=True, calm=step - 10)
-    assert [each.cleared_at_step for each in cases.cleared] == [100]
+        assert lives.resolved == []
+        lives.observe(1, step, high=False, low=True, calm=step - 10)
+    assert [each.cleared_at_step for each in lives.resolved] == [100]
 
 
 def test_a_watcher_that_comes_late_says_before() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.cases import over
 from ddpmon.diagnose.hidden import HiddenPaceMeasures
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
@@ -42,7 +41,7 @@ SKIPPED = "normal now and then in mixed precision, where the gradient scaler ski
 
 def slower(measures: JobSlowerMeasures = SLOWER, phase: str | None = None, cleared: int | None = None) -> Alert:
     found = Alert("job_slower", "info", phase=phase, since_step=1150, cost_pct=23.02, measures=measures)
-    return found if cleared is None else over(found, cleared)
+    return found if cleared is None else replace(found, severity="info", cleared_at_step=cleared)
 
 
 def network(measures: SlowNetworkMeasures = NETWORK) -> Alert:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.contention.cpu import cpu_symptoms
 from ddpmon.diagnose.contention.foreign_processes import ForeignProcesses
 from ddpmon.diagnose.contention.gpu_health import boards
@@ -35,8 +36,8 @@ class Clashes:
         figures: the ranks' processes over time.
     """
 
-    def __init__(self) -> None:
-        self.lifetimes = Lifetimes()
+    def __init__(self, book: AlertBook) -> None:
+        self.lifetimes = Lifetimes(book.group("contention"))
         self.figures = Figures()
         self._leaks, self._leaking = Leaks(), dict[int, Leak]()
         self._foreign, self._storage, self._wires = ForeignProcesses(), Storage(), Wires()

@@ -6,13 +6,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.cases import over
+from ddpmon.diagnose.alert_book import Group, Life
 from ddpmon.diagnose.contention.host_state import Host
 from ddpmon.diagnose.contention.symptom import LOOKS, Symptom, culprits_of
 from ddpmon.diagnose.kinds import KindName
 
 CLEAR_LOOKS = 10
-_REMEMBERED = 10
 
 
 @dataclass(slots=True)
@@ -20,29 +19,33 @@ class Clash:
     """One clash, from its first symptom on.
 
     Attributes:
+        life: its life in the book of alerts.
         symptom: what the last frame that showed it had to say.
         host: where, as its frame names it.
         since: the step of its ranks then, None before their first. again: that of its last return, if it was gone.
         gone: the first step without it, while it is not shown.
         bound: the first look at its host showed it already.
-        told: how it was last described.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
         reading: the newest. seen: whether it has shown the clash. without: how many before it in a row had not.
     """
 
+    life: Life
     symptom: Symptom
     host: str
     since: int | None
     bound: bool
     again: int | None = None
     gone: int = 0
-    told: Alert | None = None
     shown: int = 0
     missed: int = 0
     reading: int | None = None
     seen: bool = True
     without: int = 0
-    confirmed: bool = False
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether enough readings in a row have shown it."""
+        return self.life.confirmed_at is not None
 
     def take(self, symptom: Symptom | None, reading: int | None, step: int) -> None:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
@@ -51,7 +54,8 @@ class Clash:
             self.again = step if self.without >= LOOKS else self.again
             self.shown += begins or not self.seen
             self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
-            self.confirmed |= self.shown >= symptom.looks
+            if self.shown >= symptom.looks and not self.confirmed:
+                self.life.confirmed_at = step
         else:
             self.gone = self.gone if self.missed else step
             self.missed += 1
@@ -91,16 +95,12 @@ def _is_by_others(before: Symptom, now: Symptom) -> bool:
 
 
 class Lifetimes:
-    """All clashes of all hosts.
+    """All clashes of all hosts; `lives` is their group in the book of alerts."""
 
-    Attributes:
-        cleared: the last alerts that are over, oldest first.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, lives: Group) -> None:
+        self._lives = lives
         self._hosts: dict[int, dict[tuple[KindName, Hashable], Clash]] = {}
         self._looked: set[int] = set()
-        self.cleared: list[Alert] = []
 
     def __iter__(self) -> Iterator[Clash]:
         return iter([clash for known in self._hosts.values() for clash in known.values() if clash.confirmed])
@@ -118,7 +118,8 @@ class Lifetimes:
             clash, reading = known.get(key), host.reading(symptom.source)
             if clash is None or clash.lapses(symptom, reading):
                 self._end(clash)
-                clash = known[key] = Clash(symptom, host.frame.host, step if step >= 0 else None, first)
+                life = self._lives.begin((node, *key))
+                clash = known[key] = Clash(life, symptom, host.frame.host, step if step >= 0 else None, first)
             clash.take(symptom, reading, step)
         for key in [key for key in known if key not in shown]:
             clash = known[key]
@@ -129,10 +130,11 @@ class Lifetimes:
             del self._hosts[node]
 
     def _end(self, clash: Clash | None) -> None:
-        if clash is not None and clash.confirmed and clash.told is not None:
-            self.cleared.append(over(clash.told, max(0, clash.gone, clash.since or 0)))
-            del self.cleared[:-_REMEMBERED]
+        """It is over; what was never confirmed has not been described, and leaves nothing behind."""
+        if clash is not None:
+            self._lives.resolve(clash.life.key, max(0, clash.gone))
 
     def forget(self, node: int) -> None:
         """Nobody tells of this host any more: what was, is neither known to last nor to be over."""
-        self._hosts.pop(node, None)
+        for clash in self._hosts.pop(node, {}).values():
+            self._lives.drop(clash.life.key)

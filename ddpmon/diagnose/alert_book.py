@@ -1,0 +1,180 @@
+"""The lives of alerts: pending until they are confirmed, firing while they last, resolved when they are over."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ddpmon.diagnose.alert import Alert, Cause, Severity
+
+CONFIRMATIONS = 3
+CLEAR_STEPS = 20
+WARNING_PCT, CRITICAL_PCT = 5.0, 20.0  # of the job's time
+_EASE = 0.8  # a severity is kept until the cost falls below this part of its threshold
+_REMEMBERED = 10  # resolved alerts of a group that are shown
+GroupName = Literal[
+    "late ranks",
+    "late hosts",
+    "intermittent",
+    "hidden pace",
+    "late together",
+    "uneven work",
+    "pace",
+    "contention",
+    "advice",
+]
+
+
+@dataclass(slots=True)
+class Life:
+    """One trouble from its first judgement to its end, on a rank, a host or the whole job.
+
+    Attributes:
+        id: what tells it from every other trouble of the run, 1 or more.
+        key: who or what is under suspicion, within its group; hashable.
+        high, low: how many judgements in a row said yes, and clearly no.
+        calm: the first step without it, by the first of these that said no.
+        confirmed_at: the step at which it had held often enough in a row; None while it is pending.
+        alert: how it was last described, None before that.
+        weighed: the description that its causes were last looked for, None before that.
+        cause: the last that was found. lasts: whether it was found for `weighed`.
+        explained, unexplained: for how many descriptions a cause was found, and for how many none.
+        recalled: the cause that it had most of the time, which stays with it when it is resolved.
+    """
+
+    id: int
+    key: Any
+    high: int = 0
+    low: int = 0
+    calm: int = 0
+    confirmed_at: int | None = None
+    alert: Alert | None = None
+    weighed: Alert | None = None
+    cause: Cause | None = None
+    lasts: bool = False
+    explained: int = 0
+    unexplained: int = 0
+    recalled: Cause | None = None
+
+    def severity(self, cost_pct: float) -> Severity:
+        """Information below 5 % of the job's time, warning from 5 %, critical from 20 %; sticky at the edges."""
+        before = "info" if self.alert is None else self.alert.severity
+        critical = CRITICAL_PCT * (_EASE if before == "critical" else 1)
+        warning = WARNING_PCT * (_EASE if before != "info" else 1)
+        return "critical" if cost_pct >= critical else "warning" if cost_pct >= warning else "info"
+
+    def describe(self, alert: Alert) -> Alert:
+        """Take the newest description, which gets the id of this life."""
+        self.alert = replace(alert, id=self.id)
+        return self.alert
+
+
+class Group:
+    """The lives of one rule's alerts.
+
+    Attributes:
+        resolved: the last alerts that are over, oldest first.
+    """
+
+    def __init__(self, ids: Iterator[int], confirmations: int) -> None:
+        self._ids = ids
+        self._confirmations = confirmations
+        self._lives: dict[Any, Life] = {}
+        self.resolved: list[Alert] = []
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._lives
+
+    def __iter__(self) -> Iterator[Life]:
+        return iter([life for life in self._lives.values() if life.confirmed_at is not None])
+
+    @property
+    def keys(self) -> list[Any]:
+        """Everybody under suspicion, confirmed or not."""
+        return list(self._lives)
+
+    @property
+    def firing(self) -> list[Alert]:
+        """The alerts that are confirmed and last."""
+        return [life.alert for life in self if life.alert is not None]
+
+    def keep(self, keys: set[int]) -> None:
+        """Forget those who are no longer judged."""
+        self._lives = {key: life for key, life in self._lives.items() if key in keys}
+
+    def begin(self, key: Any) -> Life:
+        """A new life, pending."""
+        life = self._lives[key] = Life(next(self._ids), key)
+        return life
+
+    def observe(self, key: Any, step: int, *, high: bool, low: bool, calm: int | None = None) -> None:
+        """Take one judgement in, made at `step`.
+
+        Args:
+            key: on whom.
+            step: the last one that it looked at.
+            high: whether it says yes.
+            low: whether it says clearly no.
+            calm: the first step without the trouble, if this is the first to say no; by default `step`. A window says
+                no only once half of its steps are without it.
+        """
+        life = self._lives.get(key)
+        if life is None:
+            if not high:
+                return
+            life = self.begin(key)
+        life.high = life.high + 1 if high else 0
+        if low and not life.low:
+            life.calm = step if calm is None else calm
+        life.low = life.low + 1 if low else 0
+        if life.confirmed_at is None:
+            if life.high >= self._confirmations:
+                life.confirmed_at = step
+            elif not high:
+                self.drop(key)
+        elif life.low >= CLEAR_STEPS:
+            self.resolve(key, life.calm)
+
+    def resolve(self, key: Any, step: int) -> None:
+        """It is over: `step` was the first without it."""
+        life = self._lives.pop(key, None)
+        if life is None or life.alert is None:
+            return
+        end = max(step, life.alert.since_step or 0)
+        self.resolved.append(replace(life.alert, severity="info", cause=life.recalled, cleared_at_step=end))
+        del self.resolved[:-_REMEMBERED]
+
+    def drop(self, key: Any) -> None:
+        """Forget it: it is neither known to last nor to be over."""
+        self._lives.pop(key, None)
+
+
+class AlertBook:
+    """All lives of a run, in groups: one a rule."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._groups: dict[GroupName, Group] = {}
+
+    def group(self, name: GroupName, confirmations: int = CONFIRMATIONS) -> Group:
+        """The group of this name, which is begun by the first call.
+
+        Args:
+            name: the group's.
+            confirmations: judgements in a row that must say yes.
+        """
+        if name not in self._groups:
+            self._groups[name] = Group(self._ids, confirmations)
+        return self._groups[name]
+
+    def lives(self) -> dict[int, Life]:
+        """Id -> life, of all that are confirmed."""
+        return {life.id: life for group in self._groups.values() for life in group}
+
+    @property
+    def resolved(self) -> list[Alert]:
+        """What is over of what made ranks, hosts or the job slower, the newest first."""
+        over = [alert for name, group in self._groups.items() if name != "advice" for alert in group.resolved]
+        return sorted(over, key=lambda alert: alert.cleared_at_step or 0, reverse=True)

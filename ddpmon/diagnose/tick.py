@@ -1,0 +1,47 @@
+"""One look at a run, and what every rule has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.step_matrix import StepMatrix
+from ddpmon.run.model import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a rule judges.
+
+    Attributes:
+        run: all that is known of the run.
+        ages: [world] how old the newest frame of each rank is, in s; NaN for a rank never heard of.
+        steps: the usable steps on record.
+    """
+
+    run: Run
+    ages: NDArray[np.float64]
+    steps: StepMatrix = field(default_factory=StepMatrix)
+
+
+class Rule(Protocol):
+    """Judges one kind of trouble, in numbers; it may remember what it needs from tick to tick."""
+
+    def __call__(self, tick: Tick, said: Sequence[Alert], /) -> Sequence[Alert]:
+        """The alerts of this rule now.
+
+        Args:
+            tick: what to judge.
+            said: what the rules before it say at this tick.
+        """
+
+
+def late_of(said: Sequence[Alert]) -> list[Alert]:
+    """Those of the alerts that are on late ranks, also where these are late by design."""
+    return [alert for alert in said if KINDS[alert.kind].late or alert.kind == "uneven_work"]

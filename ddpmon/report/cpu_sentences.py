@@ -12,9 +12,7 @@ from ddpmon.diagnose.contention.cpu import (
     NumaMeasures,
 )
 from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
-from ddpmon.report.contention_phrases import culprit_evidence, host_name
-from ddpmon.report.wording import clean, cores, does, format_ranks, named
-from ddpmon.report.words import Sentence, Words
+from ddpmon.report.wording import Sentence, Words, clean, cores, culprit_evidence, does, format_ranks, host_name, named
 
 _NEARLY_ALL = 0.8  # of what all of them take: the first process alone is named then
 

@@ -17,8 +17,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.format import age
-from ddpmon.report.wording import clean, does, format_ranks, on_host
-from ddpmon.report.words import Sentence, Words
+from ddpmon.report.wording import Sentence, Words, clean, does, format_ranks, on_host
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")

@@ -14,9 +14,20 @@ from ddpmon.diagnose.contention.gpu_sharing import (
     GpuSharedMeasures,
 )
 from ddpmon.format import size
-from ddpmon.report.contention_phrases import culprit_evidence, culprit_names, host_name, host_of
-from ddpmon.report.wording import clean, does, format_ranks, is_host_name, on_host
-from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    culprit_evidence,
+    culprit_names,
+    does,
+    format_ranks,
+    host_name,
+    host_of,
+    is_host_name,
+    on_host,
+)
 from ddpmon.run.limits import SM_PCT
 
 

@@ -19,8 +19,18 @@ from ddpmon.diagnose.stall_state import Collective
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
 from ddpmon.format import age
 from ddpmon.parts import StackFrame
-from ddpmon.report.wording import clean, does, format_line, format_ranks, format_stack, on_host, stack_command
-from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    does,
+    format_line,
+    format_ranks,
+    format_stack,
+    on_host,
+    stack_command,
+)
 
 _COLLECTIVES: Mapping[str, str] = {"exposed": "the gradient reduction", "barrier": "a collective"}
 _WRAP = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"

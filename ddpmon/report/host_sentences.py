@@ -14,9 +14,19 @@ from ddpmon.diagnose.contention.memory import (
 from ddpmon.diagnose.contention.network import NicErrorMeasures, RetransmitMeasures, TakenPortMeasures
 from ddpmon.diagnose.contention.storage import DiskLowMeasures, DiskSlowMeasures
 from ddpmon.format import age, size
-from ddpmon.report.contention_phrases import culprit_evidence, host_name, host_of
-from ddpmon.report.wording import clean, format_ranks, is_device_name, named, on_host
-from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    culprit_evidence,
+    format_ranks,
+    host_name,
+    host_of,
+    is_device_name,
+    named,
+    on_host,
+)
 from ddpmon.run.limits import SHM
 
 _USE_LESS_MEMORY = "use fewer DataLoader workers, smaller caches or a larger limit; then find out what grows"

@@ -12,8 +12,7 @@ from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasu
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.format import age, ms, pct
 from ddpmon.report.late_sentences import advice_on
-from ddpmon.report.wording import clean, format_ranks
-from ddpmon.report.words import Evidence, Sentence, Words, in_brackets
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, in_brackets
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
 _ONE_HOST = "all ranks share one host: check what else uses its memory bandwidth and cores"

@@ -10,8 +10,7 @@ from ddpmon.diagnose.cause import FigureMeasures
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.measure import LateMeasures, agrees, is_collecting, phase_of, phases_tell
 from ddpmon.format import ms, pct
-from ddpmon.report.wording import does, format_ranks, on_host, stack_command
-from ddpmon.report.words import Evidence, Sentence, Words, in_brackets
+from ddpmon.report.wording import Evidence, Sentence, Words, does, format_ranks, in_brackets, on_host, stack_command
 from ddpmon.schema import PHASES
 
 _ADVICE = {

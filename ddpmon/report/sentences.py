@@ -16,7 +16,7 @@ from ddpmon.report import (
     job_sentences,
     late_sentences,
 )
-from ddpmon.report.words import Evidence, Sentence, Words
+from ddpmon.report.wording import Evidence, Sentence, Words
 from ddpmon.snapshot import Finding
 
 SENTENCES: Mapping[type[Measures], Sentence] = {

@@ -1,18 +1,46 @@
-"""Words for sentences: ranks, durations, sizes, commands to paste, and foreign text made harmless."""
+"""What the sentence of an alert consists of, and the phrases that several sentences share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from ddpmon.diagnose.contention.symptom import Culprit
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit
 from ddpmon.machine import Process
-from ddpmon.parts import StackFrame
+from ddpmon.parts import NO_HOST, StackFrame
 
 _SHOWN = 6
 _STACK_LINES = 16
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
+Evidence = Mapping[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is said of one alert.
+
+    Attributes:
+        said: the sentence, without its full stop if nothing follows it. The cause stands behind it.
+        rest: whole sentences behind it and its cause, such as what it costs; empty if there are none.
+        advice: what to do or look at next; empty for none.
+        evidence: the numbers that the alert rests on, by the names of the JSON contract.
+        because: what follows "because of" where these measures are the cause of something: a noun, then the details.
+        cause: what the rank itself tells of the reason, where `said` names it already.
+    """
+
+    said: str
+    rest: str = ""
+    advice: str = ""
+    evidence: Evidence = field(default_factory=dict)
+    because: str = ""
+    cause: str | None = None
+
+
+Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them
 
 
 def clean(text: str, limit: int = 120) -> str:
@@ -95,3 +123,39 @@ def format_line(line: StackFrame) -> str:
     name = line.file.replace("\\", "/").rsplit("/", 1)[-1]
     source = f": {clean(line.source, 80)}" if line.source.strip() else ""
     return f"{clean(name, 60)}:{line.line} in {clean(line.function, 60)}{source}"
+
+
+def in_brackets(host: str) -> str:
+    """The host behind the name of a rank: " (node0)"; "" where it is unknown."""
+    return "" if host in ("", NO_HOST) else f" ({host})"
+
+
+def host_of(alert: Alert) -> str:
+    """The host as its frame names it, for commands; "" if the alert names none."""
+    return next(iter(alert.nodes), "")
+
+
+def host_name(alert: Alert) -> str:
+    """The host's name, made harmless."""
+    return clean(host_of(alert), 60)
+
+
+def culprit_names(culprits: Sequence[Culprit]) -> str:
+    """The first of them, and how many more: pid 8123 (bob, python x.py) and 2 more."""
+    more = len(culprits) - 1
+    return named(culprits[0]) + (f" and {more} more" if more > 0 else "")
+
+
+def culprit_evidence(culprits: Sequence[Culprit]) -> Evidence:
+    """The first one whole, and everybody's number; nothing where none is known."""
+    if not culprits:
+        return {}
+    first = culprits[0]
+    evidence: dict[str, float | int | str] = {"pid": first.pid}
+    if first.user:
+        evidence["user"] = clean(first.user, 32)
+    if first.command:
+        evidence["command"] = clean(first.command)
+    if len(culprits) > 1:
+        evidence["pids"] = ", ".join(str(culprit.pid) for culprit in culprits[:MOST_CULPRITS])
+    return evidence

@@ -56,9 +56,8 @@ class Judge:
             UnevenWork(self._book),
             Pace(self._book),
             find_pauses,
-            Advice(self._book),
         )
-        self._causes = CauseFinder(self._book)
+        self._causes, self._advice = CauseFinder(self._book), Advice(self._book)
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Alert, ...]:
         """The alerts now, the worst and dearest first, resolved ones last. `ages` is [world] in seconds."""
@@ -70,6 +69,7 @@ class Judge:
         for rule in self._rules:
             said += rule(tick, said)
         said = self._causes(tick, said)
+        said += self._advice(tick, said)
         return (*sorted(said, key=_weight, reverse=True), *self._book.resolved)
 
 

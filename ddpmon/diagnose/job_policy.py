@@ -83,7 +83,8 @@ class UnevenWorkPolicy:
         every_steps: steps from one judgement to the next. Chosen, not measured: fewer make the judgements that confirm
             an alert more alike.
         least_imbalance_share: imbalance, of 1, from which it is reported; it is over below half of that. Chosen,
-            not measured; it is also the size from which a change is real (docs/detection.md "Sources of the thresholds").
+            not measured; it is also the size from which a change is real (docs/detection.md "Sources of the
+            thresholds").
         own_share: the part of the imbalance that one rank may hold beyond an equal share. With more than that it is
             somebody in particular: persistence, not size, tells a bad rank from uneven work (docs/detection.md "Facts
             about synchronous steps", fact 5). One half is chosen, not measured.

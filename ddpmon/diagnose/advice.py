@@ -10,6 +10,7 @@ import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook
+from ddpmon.diagnose.job_policy import ADVICE
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.tick import Tick
@@ -18,16 +19,7 @@ from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
 
-WINDOW = 50
-_EVERY = 10
-_NOTABLE = 0.10
-_LARGE = 0.25
-_MIB = 1 << 20
-_SMALL_BUCKET = 4 * _MIB
-_MANY_BUCKETS = 8
-_USUAL_BUCKETS = 4
-_SLOW_LINK_GB_S = 1.25  # what a 10 Gbit/s network carries
-_FULL = 0.85
+_MIB = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +183,9 @@ class Advice:
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Look again every ten steps, once all ranks are seen and heard."""
         run, matrix, steps = tick.run, tick.steps, tick.steps.steps
-        if len(steps) < WINDOW or min(len(matrix.who), len(run.states)) < run.rank_count:
+        if len(steps) < ADVICE.window_steps or min(len(matrix.who), len(run.states)) < run.rank_count:
             return []
-        if int(steps[-1]) >= self._judged + _EVERY:
+        if int(steps[-1]) >= self._judged + ADVICE.every_steps:
             self._judged = int(steps[-1])
             facts = _facts(run, matrix)
             for key, rule in enumerate(RULES):
@@ -206,17 +198,17 @@ class Advice:
 
 
 def _facts(run: Run, matrix: StepMatrix) -> Facts:
-    steps = matrix.steps[-WINDOW:]
+    steps = matrix.steps[-ADVICE.window_steps :]
     normal = Others(run, steps, matrix.who, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
     windows = run.rings.take("allreduce", steps, matrix.who)
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
-        duration=middle(matrix.job("duration")[-WINDOW:]),
+        duration=middle(matrix.job("duration")[-ADVICE.window_steps :]),
         input=middle(normal["input"]),
         backward=middle(normal["backward"]),
-        transfer=middle(matrix.job("transfer")[-WINDOW:]),
+        transfer=middle(matrix.job("transfer")[-ADVICE.window_steps :]),
         reduction=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
@@ -232,16 +224,20 @@ def _memory(gpu: GpuFigures | None) -> float:
 
 def _input(facts: Facts) -> Alert | None:
     share = facts.input / facts.duration
-    if share < _NOTABLE:
+    if share < ADVICE.notable_share:
         return None
     return _advise(100 * share, InputAdvice(facts.input, facts.duration, facts.workers))
 
 
 def _one_bucket(facts: Facts) -> Alert | None:
-    if facts.exposed_share < _NOTABLE or facts.buckets != 1 or facts.gradient_bytes < 2 * _MIB:
+    if (
+        facts.exposed_share < ADVICE.notable_share
+        or facts.buckets != 1
+        or facts.gradient_bytes < ADVICE.splittable_bytes
+    ):
         return None
-    hidden = min(facts.transfer, facts.backward) * (1 - 1 / _USUAL_BUCKETS)
-    cap = max(1, facts.gradient_bytes // _MIB // _USUAL_BUCKETS)
+    hidden = min(facts.transfer, facts.backward) * (1 - 1 / ADVICE.usual_buckets)
+    cap = max(1, facts.gradient_bytes // _MIB // ADVICE.usual_buckets)
     return _advise(
         100 * hidden / facts.duration,
         OneBucketAdvice(facts.transfer, facts.on_gpus, facts.backward, facts.gradient_bytes, cap),
@@ -250,22 +246,26 @@ def _one_bucket(facts: Facts) -> Alert | None:
 
 def _many_buckets(facts: Facts) -> Alert | None:
     each = facts.gradient_bytes / max(1, facts.buckets)
-    if facts.exposed_share < _NOTABLE or facts.buckets < _MANY_BUCKETS or each >= _SMALL_BUCKET:
+    if (
+        facts.exposed_share < ADVICE.notable_share
+        or facts.buckets < ADVICE.many_buckets
+        or each >= ADVICE.small_bucket_bytes
+    ):
         return None
     return _advise(50 * facts.exposed_share, ManyBucketsAdvice(facts.transfer, facts.on_gpus, facts.buckets, each))
 
 
 def _accumulate(facts: Facts) -> Alert | None:
-    if facts.exposed_share < _LARGE:
+    if facts.exposed_share < ADVICE.large_share:
         return None
     return _advise(50 * facts.exposed_share, AccumulateAdvice(facts.transfer, facts.on_gpus, facts.duration))
 
 
 def _half_precision(facts: Facts) -> Alert | None:
     settings = facts.info.settings
-    large = facts.gradient_bytes >= _SMALL_BUCKET
+    large = facts.gradient_bytes >= ADVICE.compressible_bytes
     plain = settings.gradient_dtype == "float32" and settings.comm_hook is None
-    if facts.exposed_share < _NOTABLE or not large or not plain:
+    if facts.exposed_share < ADVICE.notable_share or not large or not plain:
         return None
     return _advise(
         50 * facts.exposed_share,
@@ -274,12 +274,12 @@ def _half_precision(facts: Facts) -> Alert | None:
 
 
 def _interconnect(facts: Facts) -> Alert | None:
-    if not facts.on_gpus or facts.exposed_share < _NOTABLE:
+    if not facts.on_gpus or facts.exposed_share < ADVICE.notable_share:
         return None
     path: Literal["gloo", "network"]
     if facts.info.backend == "gloo":
         path = "gloo"
-    elif facts.hosts > 1 and 0 < facts.busbw_gb_s < _SLOW_LINK_GB_S:
+    elif facts.hosts > 1 and 0 < facts.busbw_gb_s < ADVICE.slow_link_gb_s:
         path = "network"
     else:
         return None
@@ -287,7 +287,7 @@ def _interconnect(facts: Facts) -> Alert | None:
 
 
 def _bucket_view(facts: Facts) -> Alert | None:
-    if facts.info.settings.gradient_as_bucket_view is not False or facts.memory < _FULL:
+    if facts.info.settings.gradient_as_bucket_view is not False or facts.memory < ADVICE.full_memory_share:
         return None
     return _advise(None, BucketViewAdvice(100 * facts.memory, facts.gradient_bytes))
 

@@ -10,12 +10,9 @@ import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import lost_ranks
+from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import LOST_S, SILENT_S, Run
-
-_FIRST_FRAMES = 30  # a rank publishes once a second
-_LATELY_S = 60.0
-_WARNING_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class CoverageRule:
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
             out_of_step: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
         unheard: list[int] = []
-        if int(standing.seq.max()) >= _FIRST_FRAMES or lost.rejected or lost.refused:
+        if int(standing.seq.max()) >= COVERAGE.first_frames or lost.rejected or lost.refused:
             unheard = np.flatnonzero(~standing.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
         if not silent and not unheard and not out_of_step and not some_lost:
@@ -127,7 +124,7 @@ class CoverageRule:
             unheard=tuple(unheard),
             out_of_step=tuple(out_of_step),
             losses=lost,
-            window_s=_LATELY_S,
+            window_s=COVERAGE.lately_s,
             thinned=int(standing.thinned.sum()),
         )
         return [_alert(measures)]
@@ -144,7 +141,7 @@ class CoverageRule:
         if not self._past:
             self._past.append((now, replace(total, rejected=0, refused=0)))
         self._past.append((now, total))
-        while now - self._past[0][0] > _LATELY_S:
+        while now - self._past[0][0] > COVERAGE.lately_s:
             self._past.popleft()
         _, first = self._past[0]
         return Losses(
@@ -167,7 +164,7 @@ def _unheard(run: Run) -> list[Alert]:
 
 def _alert(measures: CoverageMeasures) -> Alert:
     absent = tuple(sorted([*measures.silent, *measures.unheard]))
-    severe = len(absent) >= _WARNING_SHARE * measures.world_size
+    severe = len(absent) >= COVERAGE.warning_share * measures.world_size
     return Alert("monitor_degraded", "warning" if severe else "info", measures=measures, ranks=absent)
 
 
@@ -177,7 +174,7 @@ def find_doubled(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     if not run.doubles.seen:
         return []
     now = float(np.nanmax(run.standing.heard_at + ages))
-    ranks = sorted(rank for rank, double in run.doubles.seen.items() if now - double.at <= _LATELY_S)
+    ranks = sorted(rank for rank, double in run.doubles.seen.items() if now - double.at <= COVERAGE.lately_s)
     if not ranks:
         return []
     double = run.doubles.seen[ranks[0]]

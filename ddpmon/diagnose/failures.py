@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.tick import Tick
-from ddpmon.diagnose.waiting import QUEUED
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
@@ -179,7 +179,9 @@ def _disappeared(run: Run, ages: NDArray[np.float64]) -> list[int]:
 def _left(run: Run, secondary: RankFrame) -> list[int]:
     """Ranks that had ended without an exception just where another could not go on."""
     steps, last = run.standing.step, step_of(secondary)
-    left: list[int] = np.flatnonzero(run.standing.finished & (steps <= last) & (steps >= last - QUEUED)).tolist()
+    left: list[int] = np.flatnonzero(
+        run.standing.finished & (steps <= last) & (steps >= last - STALL.queued_steps)
+    ).tolist()
     return left if 2 * len(left) <= run.rank_count else []  # most have simply come to the end
 
 

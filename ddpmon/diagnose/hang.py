@@ -20,20 +20,16 @@ from ddpmon.diagnose.stall_state import (
     find_mismatch,
     stall_state,
 )
+from ddpmon.diagnose.stop_policy import HANG, ONGOING_PAUSE, STALL
 from ddpmon.diagnose.tick import Tick
 from ddpmon.diagnose.uneven_inputs import find_left_behind, find_uneven
-from ddpmon.diagnose.waiting import JUST_CAME_S, WAITING, device_phase, is_device_stuck
+from ddpmon.diagnose.waiting import WAITING, device_phase, is_device_stuck
 from ddpmon.parts import StackFrame
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import PHASES, RankFrame
 
 _COLLECTIVES: tuple[CollectivePhase, ...] = ("exposed", "barrier")
-_SHOWN = 4  # phases that a sentence counts ranks in
-_FIRST_STEP_S = 300.0
-_FIRST_STEP_HOST_S = 2.0  # more for each host with GPUs: all ranks of NCCL's bootstrap meet at one address
-_FIRST_STEP_MOST_S = 1800.0  # with GPUs: as long as a compilation may take
-_SOON_S = 5.0  # after the first rank the others notice, too, that they stand still
-_GOES_ON_S = 60.0  # for so long: who comes and comes again does not go on
+_SHOWN = 4  # phases that a sentence counts ranks in, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +173,10 @@ def _is_too_soon(state: StallState, ranks: Sequence[int]) -> bool:
     between the phases may save, or evaluate. Where nobody is, the culprit may be one that has not told.
     """
     blamed = [state.going[rank] for rank in ranks or state.waiting() if rank in state.going]
-    if state.seconds < _GOES_ON_S and any(frame.phase_s < JUST_CAME_S for frame in blamed):
+    if state.seconds < HANG.goes_on_s and any(frame.phase_s < STALL.just_came_s for frame in blamed):
         return True
     told = all(frame.stall is not None for frame in (blamed if ranks else state.going.values()))
-    return state.seconds < state.patience_s + _SOON_S and not told
+    return state.seconds < state.patience_s + HANG.soon_s and not told
 
 
 def _is_lost(state: StallState, ages: NDArray[np.float64]) -> bool:
@@ -297,7 +293,9 @@ def _first_step_s(run: Run, state: StallState) -> float:
     """How long the first step may take: with GPUs longer on many hosts, and as long as some rank is seen at work."""
     frames = list(state.going.values())
     if all(frame.gpu_uuid is None for frame in frames):
-        return _FIRST_STEP_S
+        return HANG.first_step_s
     if any(map(is_progressing, frames)):
-        return _FIRST_STEP_MOST_S
-    return min(_FIRST_STEP_MOST_S, _FIRST_STEP_S + _FIRST_STEP_HOST_S * (len(run.info.node_keys) - 1))
+        return ONGOING_PAUSE.compilation_most_s
+    return min(
+        ONGOING_PAUSE.compilation_most_s, HANG.first_step_s + HANG.first_step_host_s * (len(run.info.node_keys) - 1)
+    )

@@ -9,13 +9,9 @@ import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook
+from ddpmon.diagnose.job_policy import UNEVEN_WORK
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.tick import Tick, late_of
-
-WINDOW = 50
-_COST = 0.10
-_EVERY = 5
-_OWN_SHARE = 0.5  # of the imbalance: with more than that it is somebody in particular
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +43,14 @@ class UnevenWork:
         matrix, steps, explained = tick.steps, tick.steps.steps, bool(late_of(said))
         if len(matrix.who) < 2 or not len(steps):
             return []
-        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        ends = ends_of_blocks(steps, UNEVEN_WORK.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
-        for end in ends[ends >= WINDOW].tolist():
+        for end in ends[ends >= UNEVEN_WORK.window_steps].tolist():
             cost, own = _imbalance(matrix, end)
-            high = cost >= _COST and own <= _OWN_SHARE and not explained
-            calm = int(steps[end - 1 if explained else end - 1 - WINDOW // 2])
-            self.lives.observe(0, int(steps[end - 1]), high=high, low=cost < _COST / 2 or explained, calm=calm)
+            least = UNEVEN_WORK.least_imbalance_share
+            high = cost >= least and own <= UNEVEN_WORK.own_share and not explained
+            calm = int(steps[end - 1 if explained else end - 1 - UNEVEN_WORK.window_steps // 2])
+            self.lives.observe(0, int(steps[end - 1]), high=high, low=cost < least / 2 or explained, calm=calm)
             for life in self.lives:
                 if high:
                     since = life.confirmed_at if life.alert is None else life.alert.since_step
@@ -63,7 +60,7 @@ class UnevenWork:
 
 def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:
     """The imbalance, and the largest part of it that one rank holds beyond an equal share."""
-    part = slice(end - WINDOW, end)
+    part = slice(end - UNEVEN_WORK.window_steps, end)
     mean, top = matrix.job("mean")[part], matrix.job("top")[part]
     n = len(matrix.who)
     held = np.bincount(matrix.top_row[part], top - mean, n) / max(1e-9, float((top - mean).sum()))
@@ -71,13 +68,13 @@ def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:
 
 
 def _alert(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Alert:
-    part = slice(end - WINDOW, end)
+    part = slice(end - UNEVEN_WORK.window_steps, end)
     gap = matrix.job("top")[part] - matrix.job("mean")[part]
-    share = np.bincount(matrix.top_row[part]).max() / WINDOW
+    share = np.bincount(matrix.top_row[part]).max() / UNEVEN_WORK.window_steps
     return Alert(
         kind="uneven_work",
         severity="info",
         since_step=since,
         cost_pct=100 * float(gap.sum() / max(1e-9, matrix.job("duration")[part].sum())),
-        measures=UnevenWorkMeasures(float(gap.mean()), cost, float(share), WINDOW),
+        measures=UnevenWorkMeasures(float(gap.mean()), cost, float(share), UNEVEN_WORK.window_steps),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.job_policy import LOSSES
 from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import BadLoss
@@ -18,14 +19,7 @@ from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.rings import F32, I64
 
 F64 = NDArray[np.float64]
-ENOUGH = 20  # values that a baseline takes
-LASTING = 3
-_RISE, _SIGMAS = 4.0, 10.0
-_NOISE_FLOOR = 1e-6
-BASELINE = 50  # logged values
-_BLOCK = 25
-_ASKED = 8  # ranks whose later losses are looked at
-_FRESH_STEPS = 200
+_ASKED = 8  # ranks whose later losses are looked at: it bounds the work where all ranks of a large run are meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +74,10 @@ def limits(values: F32) -> tuple[F64, F64]:
     """
     middle = row_medians(values).astype(np.float64)  # four times a float32 may be more than one can hold
     noise = 1.4826 * row_medians(np.abs(values - middle[:, None]))
-    enough = (~np.isnan(values)).sum(axis=1) >= ENOUGH
-    limit = middle + np.maximum(_RISE * np.abs(middle), np.maximum(_SIGMAS * noise, _NOISE_FLOOR))
+    enough = (~np.isnan(values)).sum(axis=1) >= LOSSES.enough_values
+    limit = middle + np.maximum(
+        LOSSES.rise_ratio * np.abs(middle), np.maximum(LOSSES.rise_sigmas * noise, LOSSES.least_rise)
+    )
     return middle, np.where(enough, limit, np.nan)
 
 
@@ -90,10 +86,10 @@ def onsets(values: F32, limit: F64) -> I64:
     with np.errstate(invalid="ignore"):
         above = values > limit[:, None]
     found = np.full(len(values), -1, np.int64)
-    for row in np.flatnonzero(above.sum(axis=1) >= LASTING).tolist():
+    for row in np.flatnonzero(above.sum(axis=1) >= LOSSES.lasting_values).tolist():
         places = np.flatnonzero(~np.isnan(values[row]))
         high = above[row, places]
-        runs = np.flatnonzero(np.convolve(high, np.ones(LASTING), "valid") == LASTING)
+        runs = np.flatnonzero(np.convolve(high, np.ones(LOSSES.lasting_values), "valid") == LOSSES.lasting_values)
         if runs.size:
             found[row] = places[runs[0]]
     return found
@@ -104,7 +100,8 @@ def raised(losses: F32, cut: int) -> NDArray[np.bool_]:
 
     Less is no jump; and this is far cheaper to ask than how large a jump it is.
     """
-    level = np.partition(np.nan_to_num(losses[:, cut:], nan=-np.inf), -LASTING, axis=1)[:, -LASTING]
+    lasting = LOSSES.lasting_values
+    level = np.partition(np.nan_to_num(losses[:, cut:], nan=-np.inf), -lasting, axis=1)[:, -lasting]
     with np.errstate(invalid="ignore"):
         above: NDArray[np.bool_] = (losses[:, :cut] >= level[:, None]).sum(axis=1) <= cut // 10
     return above & np.isfinite(level)
@@ -139,8 +136,8 @@ class LossJumpRule:
         logged = steps[np.isfinite(_losses(run, steps, ranks)).any(axis=0)]
         if steps.size and self._logged.size and steps[0] <= self._logged[-1]:  # the ranks have restarted
             self._forget()
-        for start in range(0, len(logged), _BLOCK):
-            block = logged[start : start + _BLOCK]
+        for start in range(0, len(logged), LOSSES.block_values):
+            block = logged[start : start + LOSSES.block_values]
             if self._jump is None:
                 self._seek(run, ranks, block)
             else:
@@ -152,12 +149,12 @@ class LossJumpRule:
 
     def _seek(self, run: Run, ranks: NDArray[np.bool_], block: I64) -> None:
         """One block of logged steps, and the two before it, against the 50 before these."""
-        start = max(0, len(self._logged) - BASELINE - LASTING + 1)
-        cut = max(0, len(self._logged) - LASTING + 1)
+        start = max(0, len(self._logged) - LOSSES.baseline_values - LOSSES.lasting_values + 1)
+        cut = max(0, len(self._logged) - LOSSES.lasting_values + 1)
         self._logged = np.concatenate([self._logged[start:], block])
         medians = row_medians(_losses(run, block, ranks).T)
         self._medians = np.concatenate([self._medians[start:], medians])
-        if cut - start >= ENOUGH:
+        if cut - start >= LOSSES.enough_values:
             self._jump = _find(run, ranks, self._logged, self._medians, cut - start)
 
     def _follow(self, run: Run, ranks: NDArray[np.bool_], block: I64, jump: _Jump) -> None:
@@ -166,7 +163,7 @@ class LossJumpRule:
         values = row_medians((losses[chosen] if chosen.any() else losses).T)
         for value in values[np.isfinite(values)].tolist():
             jump.calm = jump.calm + 1 if value <= jump.limit else 0
-            if jump.calm >= BASELINE:
+            if jump.calm >= LOSSES.baseline_values:
                 self._forget()
                 return
 
@@ -182,7 +179,7 @@ def _find(run: Run, ranks: NDArray[np.bool_], steps: I64, medians: F32, cut: int
     """A jump at `steps[cut:]` against the steps before: a minority's of `ranks`, or the job's."""
     who_ = np.flatnonzero(ranks)
     losses = _losses(run, steps, ranks)
-    judged = int(((~np.isnan(losses[:, :cut])).sum(axis=1) >= ENOUGH).sum())
+    judged = int(((~np.isnan(losses[:, :cut])).sum(axis=1) >= LOSSES.enough_values).sum())
     high = np.flatnonzero(raised(losses, cut))
     before, after = losses[high, :cut], losses[high, cut:]
     base, limit = limits(before)
@@ -271,7 +268,7 @@ def _nonfinite_measures(
 
 def _nonfinite_alert(run: Run, named: Sequence[int], measures: NonfiniteLossMeasures) -> Alert:
     newest = int(run.standing.step.max())
-    fading = measures.finite_since is not None and newest - measures.last_step > _FRESH_STEPS
+    fading = measures.finite_since is not None and newest - measures.last_step > LOSSES.fresh_steps
     hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
     return Alert(
         kind="nonfinite_loss",

@@ -13,25 +13,20 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures, Severity
 from ddpmon.diagnose.rank_position import RankPosition, position_of
-from ddpmon.diagnose.stall_state import PATIENCE_S, StallState
+from ddpmon.diagnose.stall_state import StallState
+from ddpmon.diagnose.stop_policy import ONGOING_PAUSE, STALL
 from ddpmon.diagnose.waiting import in_named_phase, is_device_stuck
 from ddpmon.parts import StackFrame
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import PHASES, RankFrame
 
 Activity = Literal["named_phase", "compilation", "unnamed"]
-LONG_S = 1800.0  # max-autotune of a large model takes 10 to 20 min; nothing is known to compile for longer
-_CPU_PCT = 50.0  # of a core: LLVM and ptxas compute in one call for up to a minute, in which no stack moves
-_WORKERS_PCT = 20.0  # of a core, in the compiler's own processes, which the training thread waits for
 # Triton's own package: other packages keep their kernels in folders of that name, too.
 _TRITON = r"(?<=-packages/)triton|triton(?=/(?:compiler|backends|runtime)/)"
 _COMPILER = re.compile(rf"/(torch/_dynamo|torch/_inductor|{_TRITON})/(.+)")
 # What is on the stack whenever compiled code runs, too.
 _RUNTIME_FILES = re.compile(r"eval_frame\.py|external_utils\.py|cudagraph_trees\.py|output_code\.py|backends/\w+\.py")
 _RUNTIME_FUNCTIONS = frozenset({"run", "forward", "__call__", "__getitem__", "<lambda>", "launch_metadata", "runner"})
-_LONG_S, _LONG_TIMES = 60.0, 5.0
-_VERY_LONG_S = 600.0
-_WRITES = 8e6  # bytes a second: a checkpoint, and no log
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,7 @@ def replay_s(frame: RankFrame) -> float | None:
 def replays(frame: RankFrame) -> bool:
     """Whether the rank goes on replaying such a graph."""
     since = replay_s(frame)
-    return since is not None and (frame.state == "running" or since <= PATIENCE_S)
+    return since is not None and (frame.state == "running" or since <= STALL.patience_s)
 
 
 def find_graphed(run: Run, ages: NDArray[np.float64]) -> Alert | None:
@@ -139,7 +134,8 @@ def is_compiling(frame: RankFrame) -> bool:
     if stall is None or not stall.stacks or not any(map(_is_compiler, stall.stacks[0].frames)):
         return False
     computes = process is not None and (
-        (process.cpu_pct or 0.0) >= _CPU_PCT or (process.workers_cpu_pct or 0.0) >= _WORKERS_PCT
+        (process.cpu_pct or 0.0) >= ONGOING_PAUSE.compiler_cpu_pct
+        or (process.workers_cpu_pct or 0.0) >= ONGOING_PAUSE.compiler_workers_cpu_pct
     )
     return stall.moves or computes
 
@@ -230,7 +226,9 @@ def makes_progress(state: StallState, rank: int) -> bool:
 
 def is_progressing(frame: RankFrame) -> bool:
     """Whether the rank is seen at work: its stack moves, it writes to disks, or it replays a CUDA graph."""
-    return frame.stall is not None and (frame.stall.moves or _written(frame) >= _WRITES or replays(frame))
+    return frame.stall is not None and (
+        frame.stall.moves or _written(frame) >= ONGOING_PAUSE.writes_bytes_s or replays(frame)
+    )
 
 
 def _written(frame: RankFrame) -> float:
@@ -245,7 +243,7 @@ def _describe(run: Run, state: StallState, busy: Sequence[int], *, named: bool, 
     seconds = max(frame.phase_s for frame in frames) if named else state.seconds
     severity: Severity = "info" if over else _severity(run, frames[0].phase if named else "", seconds)
     if compiling:
-        severity = "info" if seconds <= LONG_S else "critical"
+        severity = "info" if seconds <= ONGOING_PAUSE.compilation_most_s else "critical"
     activity: Activity = "named_phase" if named else "compilation" if compiling else "unnamed"
     measures = _measured(activity, seconds, frames, waiting=state.waiting(), over=over)
     waiting, phase = bool(measures.waiting), frames[0].phase
@@ -272,12 +270,12 @@ def _measured(
         others_finished=over,
         shown=position_of(frames[0]),
         stack_moves=any(frame.stall is not None and frame.stall.moves for frame in frames),
-        write_bytes_s=written if written >= _WRITES else None,
+        write_bytes_s=written if written >= ONGOING_PAUSE.writes_bytes_s else None,
     )
 
 
 def _severity(run: Run, name: str, seconds: float) -> Severity:
     """Information, until it takes longer than a minute and five times as long as it ever did."""
-    if seconds <= max(_LONG_S, _LONG_TIMES * run.marks.longest_s(name)):
+    if seconds <= max(ONGOING_PAUSE.usual_s, ONGOING_PAUSE.usual_ratio * run.marks.longest_s(name)):
         return "info"
-    return "critical" if seconds > _VERY_LONG_S else "warning"
+    return "critical" if seconds > ONGOING_PAUSE.critical_s else "warning"

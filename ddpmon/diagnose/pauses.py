@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.job_policy import GC, PAST_PAUSES
 from ddpmon.diagnose.step_matrix import NewSteps, alive
 from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.diagnose.tick import Tick
@@ -18,21 +19,7 @@ from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
 
-_WORTH_PCT = 1.0
-_LATELY_STEPS = 50
-_TIMES, _AT_LEAST_MS = 10.0, 500.0
-_STALL_TIMES, _STALL_MS = 3.0, 100.0  # shorter ones are told of for what they cost together
-_STALLS, _STALLS_PCT = 3, 5.0
-_OFTEN = 0.1  # of the steps since the first: who is late so often comes and goes, and does not pause
-_MOST = 256  # long steps; more than one in ten of all on record is no pause
-_HOLDERS = 4
-_BLINDING = 0.4  # of the steps
-_STEPS = 500
-_CHUNK = 64
-_INFO_PCT, _WARNING_PCT = 1.0, 5.0
-_PAUSES = 3
-_PAUSE_SHARE, _PAUSE_MS = 0.02, 1.0  # of a step, and at least
-_NAMED = 8
+_CHUNK = 64  # steps whose columns are taken out of the rings at once, so that many of them take little memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,7 @@ def find_pauses(tick: Tick, said: Sequence[Alert] = ()) -> list[Alert]:
 
 
 def _worth(cost_pct: float, last: int, newest: int) -> bool:
-    return cost_pct >= _WORTH_PCT or newest - last <= _LATELY_STEPS
+    return cost_pct >= PAST_PAUSES.worth_pct or newest - last <= PAST_PAUSES.lately_steps
 
 
 def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> Alert | None:
@@ -127,7 +114,7 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> A
         return None
     newest = on_record[last]
     many, times = newest.ranks > 1, len(on_record)
-    blinding = not many and times >= _BLINDING * (last + 1 - min(on_record)) and times > 1
+    blinding = not many and times >= PAST_PAUSES.blinding_share * (last + 1 - min(on_record)) and times > 1
     return Alert(
         kind="pause",
         severity="info",
@@ -142,20 +129,20 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> A
 def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Alert]:
     """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
     usual = float(np.nan_to_num(median(durations)))
-    long = durations >= max(_STALL_MS, _STALL_TIMES * usual)
-    places = np.flatnonzero(long & (steps >= WARM_UP))[-_MOST:]
+    long = durations >= max(PAST_PAUSES.stall_ms, PAST_PAUSES.stall_ratio * usual)
+    places = np.flatnonzero(long & (steps >= WARM_UP))[-PAST_PAUSES.most_long_steps :]
     if not places.size or len(ranks) < 2 or len(steps) < WARM_UP:
         return []
     work, marked, gc = (np.nan_to_num(run.rings.take(name, steps[places])[ranks]) for name in ("work", "marked", "gc"))
     holder, rows = work.argmax(axis=0), np.arange(len(places))
     held_up = work[holder, rows] - np.partition(work, -2, axis=0)[-2]
     alone = (held_up >= durations[places] / 2) & (marked[holder, rows] < held_up / 2)
-    whole = held_up >= max(_AT_LEAST_MS, _TIMES * usual)
+    whole = held_up >= max(PAST_PAUSES.pause_ms, PAST_PAUSES.pause_ratio * usual)
     alone &= whole | (gc[holder, rows] < held_up / 2)  # of short ones that the collector made, the rule on it tells
     held: dict[int, list[tuple[int, float]]] = {}
     for at in np.flatnonzero(alone).tolist():
         held.setdefault(int(ranks[holder[at]]), []).append((int(steps[places[at]]), float(held_up[at])))
-    worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[:_HOLDERS]
+    worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[: PAST_PAUSES.most_ranks]
     found = (_told(run, rank, held[rank], steps, durations) for rank in worst)
     return [alert for alert in found if alert is not None]
 
@@ -164,8 +151,12 @@ def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durati
     """All that a rank held the others up for, if rare stalls cost much together; else what is a pause by itself."""
     total = 100 * sum(ms for _, ms in held) / max(1.0, float(durations.sum()))
     since = float(steps[-1]) - held[0][0] + 1
-    if total < _STALLS_PCT or len(held) < _STALLS or len(held) > _OFTEN * since:
-        least = max(_AT_LEAST_MS, _TIMES * float(np.nan_to_num(median(durations))))
+    if (
+        total < PAST_PAUSES.stalls_pct
+        or len(held) < PAST_PAUSES.fewest_stalls
+        or len(held) > PAST_PAUSES.stalls_share * since
+    ):
+        least = max(PAST_PAUSES.pause_ms, PAST_PAUSES.pause_ratio * float(np.nan_to_num(median(durations))))
         held = [(step, ms) for step, ms in held if ms >= least]
     return _held_up(run, rank, held, steps, durations) if held else None
 
@@ -208,7 +199,7 @@ class GcRule:
             self._judged = np.empty((0, 4))
         for start in range(0, len(steps), _CHUNK):
             self._add(run, ranks, steps[start : start + _CHUNK])
-        self._judged = self._judged[-_STEPS:]
+        self._judged = self._judged[-GC.window_steps :]
         return self._verdict(run, ranks)
 
     def _add(self, run: Run, ranks: NDArray[np.bool_], steps: I64) -> None:
@@ -225,17 +216,17 @@ class GcRule:
         if not len(step):
             return []
         cost = 100 * float(saved.sum()) / max(1e-9, float(duration.sum()))
-        pauses = saved >= max(_PAUSE_MS, _PAUSE_SHARE * float(np.median(duration)))
-        if cost < _INFO_PCT or pauses.sum() < _PAUSES:
+        pauses = saved >= max(GC.pause_ms, GC.pause_share * float(np.median(duration)))
+        if cost < GC.info_pct or pauses.sum() < GC.fewest_pauses:
             return []
         typical, often = float(np.median(longest[pauses])), len(step) / int(pauses.sum())
         return [
             Alert(
                 kind="gc_pauses",
-                severity="warning" if cost >= _WARNING_PCT else "info",
+                severity="warning" if cost >= GC.warning_pct else "info",
                 ranks=tuple(_worst(run, ranks, step[pauses].astype(np.int64))),
                 since_step=int(step[pauses][0]),
-                since_is_bound=len(step) >= _STEPS,
+                since_is_bound=len(step) >= GC.window_steps,
                 cost_pct=cost,
                 measures=GcMeasures(int(pauses.sum()), typical, len(step), often),
             )
@@ -245,5 +236,5 @@ class GcRule:
 def _worst(run: Run, ranks: NDArray[np.bool_], steps: I64) -> list[int]:
     """The ranks with half of the worst rank's time in the collector or more, worst first, at most eight."""
     total = np.nan_to_num(run.rings.take("gc", steps)).sum(axis=1) * ranks
-    order = np.argsort(-total, kind="stable")[:_NAMED]
+    order = np.argsort(-total, kind="stable")[: GC.most_ranks]
     return [int(rank) for rank in order if total[rank] >= total.max() / 2]

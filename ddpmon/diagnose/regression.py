@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook, Life
+from ddpmon.diagnose.job_policy import PACE
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
@@ -22,19 +23,7 @@ from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
 Numbers = dict[str, float]
-BASELINE = 50
-RISE, STEEP = 1.10, 1.20
-_K, _H = 1.0, 8.0
-_CLIP = 4.0
-_MOST = 30.0  # so many values as before make the next rise another one, however long this one lasted
-_LEAST_NOISE = 0.01
-_HIGH_STEP, _OFTEN = 1.05, 0.6
-_JOB, _NETWORK = 0, 1
-_SHARE = 0.8
-_LEAST_PCT = 2.0
-_FLAT = 0.5
-_HIGH = 0.75  # of the values since the onset so many are below those of the rise, or fewer
-_PASSING_MS = 3000.0  # what has not cost more than that since it began is information
+_JOB, _NETWORK = 0, 1  # keys of the two lives
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _RISES = ("typical", "transfer", "spread", *PHASES)
 
@@ -96,7 +85,7 @@ class Shift:
     def __init__(self) -> None:
         self.normal = math.nan
         self._noise = math.nan
-        self._recent: deque[float] = deque(maxlen=BASELINE)
+        self._recent: deque[float] = deque(maxlen=PACE.baseline_steps)
         self._sum = 0.0
         self._block = -1
 
@@ -108,41 +97,44 @@ class Shift:
     def feed(self, step: int, value: float) -> bool:
         """Take the value of `step` in; whether it completed a new baseline."""
         self._recent.append(value)
-        begun, self._block = step // BASELINE != self._block, step // BASELINE
+        begun, self._block = step // PACE.baseline_steps != self._block, step // PACE.baseline_steps
         if math.isnan(self.normal) or (begun and self._has_fallen()):
             return self._settle()
         z = (value - self.normal) / self._noise
-        self._sum = min(_MOST, max(0.0, self._sum + min(_CLIP, max(-_CLIP, z)) - _K))
+        clipped = min(PACE.clip_sigmas, max(-PACE.clip_sigmas, z))
+        self._sum = min(PACE.cusum_most_sigmas, max(0.0, self._sum + clipped - PACE.cusum_slack_sigmas))
         return False
 
     @property
     def high(self) -> bool:
         """Whether the series is higher than it was, beyond doubt."""
-        return self._sum > _H and (self._risen(WINDOW, STEEP) or self._risen(BASELINE, RISE))
+        return self._sum > PACE.cusum_alarm_sigmas and (
+            self._risen(WINDOW, PACE.steep_ratio) or self._risen(PACE.baseline_steps, PACE.rise_ratio)
+        )
 
     def _risen(self, count: int, least: float) -> bool:
         window = np.array(list(self._recent)[-count:])
-        error = SIGMAS * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / BASELINE)
-        often = (window > _HIGH_STEP * self.normal).mean() >= _OFTEN
+        error = SIGMAS * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / PACE.baseline_steps)
+        often = (window > PACE.high_step_ratio * self.normal).mean() >= PACE.high_steps_share
         return bool(often and middle(window) >= max(least, 1 + error) * self.normal)
 
     @property
     def low(self) -> bool:
         """Whether it is clearly back where it was."""
-        return self.level <= (1 + (RISE - 1) / 2) * self.normal
+        return self.level <= (1 + (PACE.rise_ratio - 1) / 2) * self.normal
 
     def _has_fallen(self) -> bool:
         """Whether the series has come down to stay. Asked once in fifty steps; the series is then measured again."""
-        full = len(self._recent) == BASELINE
-        return full and self._sum == 0.0 and middle(np.array(self._recent)) < self.normal / RISE
+        full = len(self._recent) == PACE.baseline_steps
+        return full and self._sum == 0.0 and middle(np.array(self._recent)) < self.normal / PACE.rise_ratio
 
     def _settle(self) -> bool:
-        if len(self._recent) < BASELINE:
+        if len(self._recent) < PACE.baseline_steps:
             return False
         values = np.array(self._recent)
         self.normal = max(1e-9, middle(values))
         spread = 1.4826 * middle(np.abs(values - self.normal))
-        self._noise = max(spread, _LEAST_NOISE * self.normal)
+        self._noise = max(spread, PACE.least_noise_share * self.normal)
         self._sum = 0.0
         return True
 
@@ -184,7 +176,8 @@ class Pace:
         step = int(matrix.steps[place])
         duration, typical, transfer = (float(matrix.job(name)[place]) for name in ("duration", "typical", "transfer"))
         if self._duration.feed(step, duration):
-            self._normal = _figures(matrix, place, BASELINE) | _phases(run, matrix, place, BASELINE)
+            count = PACE.baseline_steps
+            self._normal = _figures(matrix, place, count) | _phases(run, matrix, place, count)
         self._together.feed(step, typical + transfer)
         self._transfer.feed(step, transfer)
         slower = self._slower(somebody=somebody)
@@ -194,7 +187,11 @@ class Pace:
         now = _figures(matrix, place, WINDOW)
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
-        whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
+        whole = (
+            slower is not None
+            and not (network and _of_the_network(rise))
+            and self._per_sample(slower, now) >= PACE.rise_ratio
+        )
         calm = self._calm(matrix, place, _NETWORK, self._transfer) if self._transfer.low else step
         self.lives.observe(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
         calm = step if whole else self._calm(matrix, place, _JOB, self._shown)
@@ -207,9 +204,9 @@ class Pace:
         if not told:
             return int(steps[place])
         since = int(np.searchsorted(steps, told[0].since_step or 0))
-        part = slice(min(place, max(since, place + 1 - BASELINE)), place + 1)
+        part = slice(min(place, max(since, place + 1 - PACE.baseline_steps)), place + 1)
         values = self._history(matrix, shift)[part]
-        middle = (shift.normal + float(np.quantile(values, _HIGH))) / 2
+        middle = (shift.normal + float(np.quantile(values, PACE.risen_quantile))) / 2
         below = np.cumsum(np.where(values <= middle, 1, -1)[::-1])
         return int(steps[place - int(below.argmax())])
 
@@ -244,14 +241,14 @@ class Pace:
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
         by_cores = life.key == _NETWORK and not several and run.info.backend == "gloo"
         lasted = (int(matrix.steps[place]) + 1 - since) * now["duration"]
-        passing = lasted * (found.cost_pct or 0.0) / 100 < _PASSING_MS
+        passing = lasted * (found.cost_pct or 0.0) / 100 < PACE.passing_ms
         harmless = by_cores or passing
         life.describe(found if harmless else replace(found, severity=life.severity(found.cost_pct or 0.0)))
 
     def _is_waiting(self, shift: Shift, rise: Numbers) -> bool:
         """Whether steps take longer, while the typical rank's work and the transfer have grown by little."""
         known = rise["typical"] + rise["transfer"]
-        half = _FLAT * (shift.level - shift.normal)
+        half = PACE.spread_share * (shift.level - shift.normal)
         return shift is self._duration and known < half <= rise["spread"]
 
     def _history(self, matrix: StepMatrix, shift: Shift) -> NDArray[np.float32]:
@@ -281,13 +278,13 @@ def _rise(now: Numbers, normal: Numbers) -> Numbers:
 
 def _on_the_network(rise: Numbers, now: Numbers, *, somebody: bool) -> bool:
     """The part of the transfer that nobody could hide has grown, and not because the ranks come more unevenly."""
-    flat = somebody or rise["spread"] <= _FLAT * rise["transfer"]
-    return flat and 100 * rise["transfer"] >= _LEAST_PCT * now["duration"]
+    flat = somebody or rise["spread"] <= PACE.spread_share * rise["transfer"]
+    return flat and 100 * rise["transfer"] >= PACE.network_least_pct * now["duration"]
 
 
 def _of_the_network(rise: Numbers) -> bool:
     """Whether the transfer alone explains what all ranks take longer for."""
-    return rise["transfer"] >= _SHARE * (rise["typical"] + rise["transfer"])
+    return rise["transfer"] >= PACE.explained_share * (rise["typical"] + rise["transfer"])
 
 
 def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several_hosts: bool) -> Alert:
@@ -312,7 +309,7 @@ def _job_slower(shift: Shift, rise: Numbers, now: Numbers, *, is_waiting: bool, 
     return Alert(
         kind="job_slower",
         severity="info",
-        phase=phase if rise[phase] >= _SHARE * longer and not is_waiting else None,
+        phase=phase if rise[phase] >= PACE.explained_share * longer and not is_waiting else None,
         cost_pct=100 * longer / now["duration"],
         measures=JobSlowerMeasures(
             step_ms=now["duration"],

@@ -11,15 +11,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.waiting import QUEUED, WAITING, Frames, Waits, in_named_phase, waits, who_waits
+from ddpmon.diagnose.stop_policy import STALL
+from ddpmon.diagnose.waiting import WAITING, Frames, Waits, in_named_phase, waits, who_waits
 from ddpmon.parts import Flight
 from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
 CollectivePhase = Literal["exposed", "barrier"]
-PATIENCE_S = 10.0  # as the ranks' own watchdogs have it: max(10 s, 10 x the median step)
-_UNTOLD_S = 2.0  # a rank publishes every second: what it did behind its last frame it does not tell
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class StallState:
     ended: Frames = field(default_factory=dict)
     held: int = -1
     seconds: float = 0.0
-    patience_s: float = PATIENCE_S
+    patience_s: float = STALL.patience_s
     untold: int = 0
     waits: Waits = field(default_factory=Waits)
 
@@ -51,7 +50,7 @@ class StallState:
 
         On a GPU their hosts may have queued some steps more.
         """
-        return step <= self.held <= step + untold + QUEUED
+        return step <= self.held <= step + untold + STALL.queued_steps
 
     def missing(self) -> list[int]:
         """The silent ranks that the others may wait for: on GPUs none that was ahead of a rank that holds them up."""
@@ -72,7 +71,7 @@ class StallState:
 
 def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
     """The state of a job without progress; None while it makes some, or nothing tells."""
-    if not (run.standing.stalled | (run.standing.phase_s >= PATIENCE_S)).any():
+    if not (run.standing.stalled | (run.standing.phase_s >= STALL.patience_s)).any():
         return None
     frames = [(rank, known.frame) for rank, known in enumerate(run.ranks) if known is not None]
     age = ages.tolist()
@@ -81,8 +80,8 @@ def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
         return None
     held, seconds = max(frame.step for frame in stopped), max(map(_seconds, stopped))
     step_s = _step_s(run, stopped[0].rank)
-    patience_s = max(PATIENCE_S, 10 * step_s)
-    untold = int(_UNTOLD_S / step_s) if step_s > 0 else 0
+    patience_s = max(STALL.patience_s, STALL.patience_steps * step_s)
+    untold = int(STALL.untold_s / step_s) if step_s > 0 else 0
     state = StallState(held=held, seconds=seconds, patience_s=patience_s, untold=untold)
     for rank, frame in frames:
         if frame.state in ("finished", "failed"):
@@ -96,9 +95,9 @@ def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
 def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFrame]:
     """Frames of ranks that say that they stand still, or that wait longer than a step could take."""
     still = [frame for _, frame in frames if frame.state == "stalled"]
-    held_up = [(rank, frame) for rank, frame in frames if frame.phase in WAITING and frame.phase_s >= PATIENCE_S]
+    held_up = [(rank, frame) for rank, frame in frames if frame.phase in WAITING and frame.phase_s >= STALL.patience_s]
     if held_up:
-        patience = max(PATIENCE_S, 10 * _step_s(run, held_up[0][0]))
+        patience = max(STALL.patience_s, STALL.patience_steps * _step_s(run, held_up[0][0]))
         still += [frame for _, frame in held_up if frame.state == "running" and frame.phase_s >= patience]
     return still
 

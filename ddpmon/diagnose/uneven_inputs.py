@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.stall_state import StallState
+from ddpmon.diagnose.stop_policy import UNEVEN_INPUTS
 from ddpmon.run.model import SILENT_S, Run
-
-_BATCH_GAP = 64  # batches of one step at most: beyond it, another loader has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def _dry(state: StallState) -> list[int]:
     others = [loader.batches for loader in loaders.values() if not loader.ended]
     if not ended or not others:
         return []
-    return [rank for rank, batches in ended.items() if 0 < min(others) - batches <= _BATCH_GAP]
+    return [rank for rank, batches in ended.items() if 0 < min(others) - batches <= UNEVEN_INPUTS.gap_batches]
 
 
 def find_left_behind(run: Run, ages: NDArray[np.float64]) -> list[Alert]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.parts import NO_ANSWER
 from ddpmon.schema import RankFrame
 
 WAITING = frozenset({"exposed", "barrier"})
 BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "other"}) | WAITING
-JUST_CAME_S = 6.0  # into its phase: stack, collectives and the GPU's phase, as a rank tells them, are up to 5 s old
-QUEUED = 8  # steps that a host may have queued for its GPU: torch's launches fill the driver's queue after a few
 Frames = dict[int, RankFrame]
 
 
@@ -73,7 +72,7 @@ def is_device_stuck(frame: RankFrame) -> bool:
     A host that has just come into its phase says nothing: what its GPU is in was asked for before.
     """
     phase = device_phase(frame)
-    behind = phase not in ("", frame.phase) and phase not in WAITING and frame.phase_s >= JUST_CAME_S
+    behind = phase not in ("", frame.phase) and phase not in WAITING and frame.phase_s >= STALL.just_came_s
     return is_broken(frame) or behind
 
 
@@ -116,7 +115,9 @@ def _by_steps(going: Frames, said: Mapping[int, bool | None], held: int) -> dict
 
     Hosts run ahead of their GPUs; one that is stuck itself does not.
     """
-    steps = {rank: frame.step for rank, frame in going.items() if frame.gpu_uuid and held - QUEUED <= frame.step}
+    steps = {
+        rank: frame.step for rank, frame in going.items() if frame.gpu_uuid and held - STALL.queued_steps <= frame.step
+    }
     lowest = min(steps.values(), default=held)
     if lowest == held:
         return {}

@@ -23,8 +23,9 @@ from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.model import LOST_S, RankState, Run
 
-_AT_ONCE = 256  # hosts a tick: of more, each has its turn every third tick, every fourth, ...
-_EVERY_TICK = 64  # of more hosts, each has its turn every other tick
+# Both keep a tick of the judge within its budget (docs/design.md "Budgets"); they are chosen, not measured.
+_EVERY_TICK = 64  # hosts; of more, each has its turn every other tick
+_AT_ONCE = 256  # hosts a tick at most; of more than 512, each has its turn every third tick, every fourth, ...
 Members = dict[int, list[tuple[int, RankState]]]
 
 

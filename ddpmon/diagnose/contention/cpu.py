@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import ANY_WAITS_PCT, THROTTLED_PCT, WAITS_PCT, Host, View
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom
+from ddpmon.diagnose.contention_policy import CPU
 
-_MOST = 8192
+MOST_CPUS = 8192  # Linux on x86-64 has no more (CONFIG_NR_CPUS); it bounds the masks that a frame can ask for
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?$")
 Crowds = tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -84,8 +85,8 @@ def mask_of(cpus: str | None) -> int:
         found = _PART.match(part.strip())
         if found is None:
             return 0
-        first, last = int(found[1]), min(int(found[2] or found[1]), _MOST)
-        mask |= ((1 << max(0, last - first + 1)) - 1) << first if first < _MOST else 0
+        first, last = int(found[1]), min(int(found[2] or found[1]), MOST_CPUS)
+        mask |= ((1 << max(0, last - first + 1)) - 1) << first if first < MOST_CPUS else 0
     return mask
 
 
@@ -186,7 +187,7 @@ def _throttled(host: Host) -> list[Symptom]:
     by_quota: dict[float | None, list[int]] = defaultdict(list)
     for rank in host.frames:
         figures = host.figures(rank)
-        if (figures.throttled_pct or 0) >= THROTTLED_PCT:
+        if (figures.throttled_pct or 0) >= CPU.throttled_pct:
             by_quota[figures.quota_cpus].append(rank)
     symptoms = []
     for quota, ranks in by_quota.items():
@@ -211,7 +212,7 @@ def _oversubscribed(host: Host) -> list[Symptom]:
     for mask, ranks in groups.items():
         wanted, usable = demand(host, ranks), supply(host, ranks, mask)
         waiting = [rank for rank in ranks if _waits(host, rank)]
-        if wanted is None or not 0 < usable < wanted or 2 * len(waiting) < len(ranks):
+        if wanted is None or not 0 < usable < wanted or len(waiting) < CPU.crowd_share * len(ranks):
             continue
         threads = sum(host.figures(rank).compute_threads or 1 for rank in ranks)
         are_loaders = all(host.workers(rank) == (host.figures(rank).workers or 0, True) for rank in ranks)
@@ -228,7 +229,7 @@ def _oversubscribed(host: Host) -> list[Symptom]:
 
 def _waits(host: Host, rank: int) -> bool:
     figures = host.figures(rank)
-    return (figures.runqueue_pct or 0) >= WAITS_PCT or (figures.runqueue_all_pct or 0) >= ANY_WAITS_PCT
+    return (figures.runqueue_pct or 0) >= CPU.wait_pct or (figures.runqueue_all_pct or 0) >= CPU.any_wait_pct
 
 
 def _far_from_gpu(host: Host) -> list[Symptom]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.diagnose.contention.cpu import count, demand, mask_of, supply
-from ddpmon.diagnose.contention.host_state import WAITS_PCT, Host, View
+from ddpmon.diagnose.contention.cpu import MOST_CPUS, count, demand, mask_of, supply
+from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
+from ddpmon.diagnose.contention_policy import CPU
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 
-_MORE_PCT, _CLEAR_PCT = 5.0, 10.0
-_LEAST_PCT = 5.0  # of a core, each
 Taker = tuple[Process, float]
 
 
@@ -47,7 +46,7 @@ class ForeignProcesses:
         before = self._named.pop(host.number, set())
         if view.held_up.isdisjoint(host.frames):
             return []
-        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= WAITS_PCT]
+        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= CPU.wait_pct]
         by_mask: dict[int, list[int]] = defaultdict(list)
         for rank in waiting:
             by_mask[mask_of(host.figures(rank).cpus)].append(rank)
@@ -72,9 +71,10 @@ class ForeignProcesses:
     def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
         waits = host.figures(rank).runqueue_pct or 0
         usual = self._usual[rank] if rank < len(self._usual) else np.nan
-        if waits >= view.peers_wait[rank] + _MORE_PCT or waits >= usual + _MORE_PCT:  # NaN is neither
+        least = CPU.raised_points
+        if waits >= view.peers_wait[rank] + least or waits >= usual + least:  # NaN is neither
             return True
-        return waits >= _CLEAR_PCT and enough
+        return waits >= CPU.clear_wait_pct and enough
 
 
 def _would_suffice(host: Host, mask: int) -> bool:
@@ -89,14 +89,14 @@ def _takers(host: Host, mask: int) -> list[Taker]:
 
     One that may run elsewhere, too, is expected to take its part here.
     """
-    everywhere = (1 << min(host.frame.figures.cpu_count or 0, 8192)) - 1
+    everywhere = (1 << min(host.frame.figures.cpu_count or 0, MOST_CPUS)) - 1
     found = []
     for each in host.frame.figures.processes:
         theirs = mask_of(each.cpus) or everywhere
-        if (each.cpu_pct or 0) < _LEAST_PCT or not theirs or host.is_ours(each.process):
+        if (each.cpu_pct or 0) < CPU.least_taken_pct or not theirs or host.is_ours(each.process):
             continue
         share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
-        if share >= _LEAST_PCT:
+        if share >= CPU.least_taken_pct:
             found.append((each.process, share))
     return sorted(found, key=lambda taker: -taker[1])
 

@@ -8,16 +8,17 @@ from typing import Literal
 
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View, is_loaded
-from ddpmon.diagnose.contention.symptom import LOOKS, Symptom
+from ddpmon.diagnose.contention.symptom import Symptom
+from ddpmon.diagnose.contention_policy import GPU, LIFETIMES
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.machine import GpuFigures
 from ddpmon.run.limits import HELD_DOWN, POWER_CAP, is_narrow
 
 _LOWERED = HELD_DOWN | {POWER_CAP}
-_LOW = 0.9
+# Xid numbers (NVIDIA's Xid catalog). 48: uncorrectable ECC error. 64: a remapped row could not be recorded. 79: the GPU
+# has fallen off the bus. 94, 95: contained and uncontained ECC error. 119, 120: the GSP does not answer, or has failed.
 _ENDS_A_PROCESS = frozenset({48, 64, 79, 94, 95, 119, 120})
-_REMAP = 63
-_AT_WORK_PCT, _BUSY_PCT, _LONG_LOOKS = 20.0, 80.0, 10
+_REMAP = 63  # the Xid number of a remapped row that was recorded
 Degraded = Literal["width", "generation"]
 
 
@@ -105,9 +106,9 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Symptom]:
     A power cap at full load, with clocks like everybody's, is how a GPU works.
     """
     ranks, clock, reasons = host.on[gpu.uuid], gpu.sm_clock_mhz, gpu.clock_reasons or ()
-    near_top = clock is None or clock >= _LOW * (gpu.sm_clock_max_mhz or 1e9)
+    near_top = clock is None or clock >= GPU.low_clock_ratio * (gpu.sm_clock_max_mhz or 1e9)
     peers = None if near_top else view.peers_clock.get(gpu.uuid)
-    below = peers is not None and clock is not None and clock < _LOW * peers
+    below = peers is not None and clock is not None and clock < GPU.low_clock_ratio * peers
     if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, view)):
         return []
     return [
@@ -152,7 +153,7 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Symptom]:
             about=gpu.uuid,
             ranks=tuple(ranks),
             measures=measures,
-            looks=1,
+            looks=LIFETIMES.sufficient_readings,
             threat="critical" if measures.ends_a_process else "warning",
         )
     ]
@@ -174,10 +175,10 @@ def _faults(gpu: GpuFigures) -> GpuErrorMeasures:
 def _narrow(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """A link narrower than it could be, or, under load for long, of a lower generation: at idle that saves power."""
     generation, best = gpu.pcie_generation, gpu.pcie_generation_max
-    if is_narrow(gpu) and is_loaded(gpu, _AT_WORK_PCT):
-        return [_link(host, gpu, "width", LOOKS)]
-    if generation and best and generation < best and is_loaded(gpu, _BUSY_PCT):
-        looks = _LONG_LOOKS if gpu.slow_reads is None else LOOKS  # these are ten seconds apart
+    if is_narrow(gpu) and is_loaded(gpu, GPU.width_load_pct):
+        return [_link(host, gpu, "width", LIFETIMES.confirming_readings)]
+    if generation and best and generation < best and is_loaded(gpu, GPU.generation_load_pct):
+        looks = GPU.generation_frames if gpu.slow_reads is None else LIFETIMES.confirming_readings
         return [_link(host, gpu, "generation", looks)]
     return []
 

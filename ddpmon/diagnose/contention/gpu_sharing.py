@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
+from ddpmon.diagnose.contention_policy import GPU
 from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
 
-_ITS_LOOKS = 8
 On = tuple[GpuFigures, GpuProcess]
 
 
@@ -133,7 +133,7 @@ def _foreign_job(host: Host, key: object, found: Sequence[On]) -> Symptom:
             about=key,
             ranks=ranks,
             source=source,
-            looks=_ITS_LOOKS,
+            looks=GPU.leftover_readings,
             measures=GpuLeftoverMeasures(theirs, memory, gpus),
         )
     return Symptom(

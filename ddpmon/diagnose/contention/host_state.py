@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention.metrics import Figures, Leak
 from ddpmon.diagnose.contention.symptom import Source
+from ddpmon.diagnose.contention_policy import CPU, GPU
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
 from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
@@ -19,8 +20,6 @@ from ddpmon.run.ours import Instances, Ours
 from ddpmon.schema import NodeFrame, RankFrame
 
 _UNKNOWN = ProcessFigures()
-LOADED_PCT = 50.0
-WAITS_PCT, ANY_WAITS_PCT, THROTTLED_PCT = 5.0, 10.0, 5.0  # of the time
 
 
 @dataclass(slots=True)
@@ -114,8 +113,8 @@ class View:
         """The ranks that wait for a CPU, or are throttled, for more than a moment."""
         now = self.figures.now
         with np.errstate(invalid="ignore"):
-            waits = (now["queue"] >= WAITS_PCT) | (now["queue_all"] >= ANY_WAITS_PCT)
-            return set(np.flatnonzero(waits | (now["throttled"] >= THROTTLED_PCT)).tolist())
+            waits = (now["queue"] >= CPU.wait_pct) | (now["queue_all"] >= CPU.any_wait_pct)
+            return set(np.flatnonzero(waits | (now["throttled"] >= CPU.throttled_pct)).tolist())
 
     @cached_property
     def tight(self) -> set[int]:
@@ -150,6 +149,6 @@ class View:
         return found
 
 
-def is_loaded(gpu: GpuFigures, least_pct: float = LOADED_PCT) -> bool:
+def is_loaded(gpu: GpuFigures, least_pct: float = GPU.loaded_pct) -> bool:
     """Whether it is known to be at work."""
     return gpu.utilization_pct is not None and gpu.utilization_pct >= least_pct

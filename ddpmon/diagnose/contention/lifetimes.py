@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import Group, Life
 from ddpmon.diagnose.contention.host_state import Host
-from ddpmon.diagnose.contention.symptom import LOOKS, Symptom, culprits_of
+from ddpmon.diagnose.contention.symptom import Symptom, culprits_of
+from ddpmon.diagnose.contention_policy import LIFETIMES
 from ddpmon.diagnose.kinds import KindName
-
-CLEAR_LOOKS = 10
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class Clash:
         """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
         begins = reading is None or reading != self.reading
         if symptom is not None:
-            self.again = step if self.without >= LOOKS else self.again
+            self.again = step if self._is_gone() else self.again
             self.shown += begins or not self.seen
             self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
             if self.shown >= symptom.looks and not self.confirmed:
@@ -66,13 +65,19 @@ class Clash:
 
     def is_over(self) -> bool:
         """Whether enough has been read without it."""
-        return self.without > 0 if not self.confirmed else self.without >= LOOKS and self.missed >= CLEAR_LOOKS
+        if not self.confirmed:
+            return self.without > 0
+        return self._is_gone() and self.missed >= LIFETIMES.clearing_frames
 
     def lapses(self, symptom: Symptom, reading: int | None) -> bool:
         """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
         if self.confirmed:
-            return self.without >= LOOKS and _is_by_others(self.symptom, symptom)
+            return self._is_gone() and _is_by_others(self.symptom, symptom)
         return not self.seen and reading != self.reading
+
+    def _is_gone(self) -> bool:
+        """Whether enough readings in a row have not shown it."""
+        return self.without >= LIFETIMES.confirming_readings
 
     def alert(self) -> Alert:
         """The clash by itself, as bad as the threat that it is."""

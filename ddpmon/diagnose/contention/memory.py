@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Culprit, CulpritMeasures, Symptom, culprits
+from ddpmon.diagnose.contention_policy import GROWTH, LIFETIMES, MEMORY
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
-
-_BRIM = 0.98
-_IMMINENT_S = 60.0
-_SHM_BRIM = 0.02
-_DOCKER = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ def _near(used: int | None, total: int | None) -> Severity | None:
     """How bad it is that so much is used; None while it is not, or unknown."""
     if used is None or not total or used < FULL * total:
         return None
-    return "critical" if used >= _BRIM * total else "warning"
+    return "critical" if used >= MEMORY.brim_share * total else "warning"
 
 
 def _of_host(host: Host) -> list[Symptom]:
@@ -131,10 +127,11 @@ def _of_host(host: Host) -> list[Symptom]:
 
 
 def _greediest(host: Host) -> HostProcess | None:
-    """The foreign process with the most memory, if it holds a tenth of the host's."""
+    """The foreign process with the most memory, if it holds much of the host's."""
     figures = host.frame.figures
     found = max(figures.processes, key=lambda each: (not host.is_ours(each.process), each.rss_bytes or 0), default=None)
-    if found is None or host.is_ours(found.process) or (found.rss_bytes or 0) < 0.1 * (figures.memory_total or 1 << 62):
+    least = MEMORY.culprit_share * (figures.memory_total or 1 << 62)  # of unknown memory nobody holds much
+    if found is None or host.is_ours(found.process) or (found.rss_bytes or 0) < least:
         return None
     return found
 
@@ -157,7 +154,7 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
         about=("cgroup", limit),
         ranks=tuple(ranks),
         threat=near or "warning",
-        looks=1 if kills else 3,
+        looks=LIFETIMES.sufficient_readings if kills else LIFETIMES.confirming_readings,
         measures=CgroupMemoryMeasures(used, limit, kills, is_nearly_full=near is not None),
     )
 
@@ -173,8 +170,8 @@ def _growing(host: Host, view: View) -> list[Symptom]:
                 kind="memory_pressure",
                 about=("growth", rank),
                 ranks=(rank,),
-                looks=1,
-                threat="critical" if leak.left_s <= _IMMINENT_S else "warning",
+                looks=LIFETIMES.sufficient_readings,
+                threat="critical" if leak.left_s <= GROWTH.imminent_s else "warning",
                 measures=MemoryGrowthMeasures(
                     culprits=(Culprit(host.frames[rank].pid),),
                     growth_bytes_s=leak.bytes_s,
@@ -191,7 +188,7 @@ def _shared(host: Host, disk: Disk) -> list[Symptom]:
     if not disk.total or disk.free is None:
         return []
     little = is_low(disk)
-    if not little and disk.total > _DOCKER:
+    if not little and disk.total > MEMORY.shm_docker_bytes:
         return []
     loading = [host.workers(rank) for rank in host.frames]
     workers = sum(count for count, _ in loading)
@@ -205,6 +202,6 @@ def _shared(host: Host, disk: Disk) -> list[Symptom]:
             about=None,
             ranks=host.ranks,
             measures=SharedMemoryMeasures(disk.free, disk.total, workers, are_loaders),
-            threat="critical" if workers and disk.free < _SHM_BRIM * disk.total else "warning",
+            threat="critical" if workers and disk.free < MEMORY.shm_brim_share * disk.total else "warning",
         )
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.contention_policy import GROWTH, HISTORY
 from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.machine import ProcessFigures
 from ddpmon.run.medians import row_medians
@@ -15,15 +16,10 @@ from ddpmon.run.model import LOST_S, RankState, Run
 from ddpmon.schema import NodeFrame
 
 COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full", "mhz")
-RECENT = 10
-_LONG, _EVERY, _ASKED = 48, 10, 64
-_APART_S = 0.9  # ranks publish every second, and a watcher may look more often
+_ASKED = 64  # ranks whose median pace stands for that of all; it bounds the time, and is chosen, not measured
 _ALL = slice(None)
 _UNKNOWN = ProcessFigures()
 Floats = NDArray[np.float64]
-_QUICK, _QUICK_LEFT_S, _QUICK_RISE = 7, 120.0, 8 << 20
-_SLOW, _SLOW_LEFT_S, _SLOW_RISE = 12, 3600.0, 64 << 20
-_EVEN = 0.5
 
 
 class Figures:
@@ -40,8 +36,8 @@ class Figures:
     def _begin(self, world: int) -> None:
         shape = (world, len(COLUMNS))
         self._rows = np.full(shape, np.nan)
-        self._recent = np.full((RECENT, *shape), np.nan)
-        self._long = np.full((_LONG, *shape), np.nan, np.float32)
+        self._recent = np.full((HISTORY.recent_rounds, *shape), np.nan)
+        self._long = np.full((HISTORY.long_rows, *shape), np.nan, np.float32)
         self._began = float("nan")
         self._last = -np.inf
         self.rounds = 0
@@ -62,7 +58,7 @@ class Figures:
             self._rows[news] = np.array([_row(run.states[rank]) for rank in news], np.float64)
         table = self._rows.copy()
         newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
-        if newest < self._last + _APART_S:
+        if newest < self._last + HISTORY.round_gap_s:
             return False
         self._last = newest
         if np.isnan(self._began):
@@ -77,29 +73,30 @@ class Figures:
         return True
 
     def _take(self, table: Floats) -> None:
-        self._recent[self.rounds % RECENT] = table
-        if self.rounds % _EVERY == 0:
-            self._long[self.rounds // _EVERY % _LONG] = table
+        self._recent[self.rounds % HISTORY.recent_rounds] = table
+        if self.rounds % HISTORY.stride_rounds == 0:
+            self._long[self.rounds // HISTORY.stride_rounds % HISTORY.long_rows] = table
         self.rounds += 1
         self.now = {name: table[:, place] for place, name in enumerate(COLUMNS)}
 
-    def recent(self, name: str, count: int = RECENT) -> Floats:
+    def recent(self, name: str, count: int = HISTORY.recent_rounds) -> Floats:
         """[n, world] the last rounds, oldest first, at most `count`."""
         return self._recent[self._order(count), :, COLUMNS.index(name)]
 
     def _order(self, count: int) -> NDArray[np.int64]:
         """The places of the last rounds, oldest first."""
-        return (self.rounds + np.arange(-min(count, self.rounds, RECENT), 0)) % RECENT
+        kept = HISTORY.recent_rounds
+        return (self.rounds + np.arange(-min(count, self.rounds, kept), 0)) % kept
 
     def long(self, name: str) -> NDArray[np.float32]:
-        """[n, world] the last minutes, every tenth round, oldest first."""
-        taken = -(-self.rounds // _EVERY)
-        order = (taken + np.arange(-min(taken, _LONG), 0)) % _LONG
+        """[n, world] the rounds of the last minutes that are kept, oldest first."""
+        taken, kept = -(-self.rounds // HISTORY.stride_rounds), HISTORY.long_rows
+        order = (taken + np.arange(-min(taken, kept), 0)) % kept
         return self._long[order, :, COLUMNS.index(name)]
 
     def mean(self, name: str, who: NDArray[np.int64], since: float) -> Floats:
         """[len(who)] means of the last rounds, of those after step `since` where there are any."""
-        at = (self._order(RECENT)[:, None], who)
+        at = (self._order(HISTORY.recent_rounds)[:, None], who)
         values, steps = self._recent[(*at, COLUMNS.index(name))], self._recent[(*at, COLUMNS.index("step"))]
         after = np.where(steps > since, values, np.nan)
         return _means(np.where(np.isnan(after).all(axis=0), values, after))
@@ -107,7 +104,7 @@ class Figures:
     def usual(self, name: str, who: NDArray[np.int64] | slice = _ALL, until: float = np.inf) -> Floats:
         """[who] medians of the rounds that were over at step `until`, NaN where there is none on record.
 
-        Of these the quarter whose steps were fastest: a trouble that has been is no measure for the next.
+        Of these only some, whose steps were fastest: a trouble that has been is no measure for the next.
         """
         steps = self.long("step")[:, who]
         some = slice(None, None, max(1, steps.shape[1] // _ASKED))
@@ -116,14 +113,14 @@ class Figures:
             pace = row_medians(np.diff(self.long("at")[:, who][:, some], axis=0) / np.diff(steps[:, some], axis=0))
         pace = np.where(before.any(axis=1), np.concatenate([pace[:1], pace]) if len(pace) else 0.0, np.nan)
         known = np.sort(pace[np.isfinite(pace)])
-        rows = before & (pace <= known[len(known) // 4])[:, None] if len(known) else before
+        rows = before & (pace <= known[int(HISTORY.fastest_share * len(known))])[:, None] if len(known) else before
         values = np.where(np.where(rows.any(axis=0), rows, before), self.long(name)[:, who], np.float32(np.nan))
         return row_medians(values.T.astype(np.float64))
 
     @property
     def at_long(self) -> bool:
         """Whether the last round was one of those kept for minutes."""
-        return self.rounds % _EVERY == 1
+        return self.rounds % HISTORY.stride_rounds == 1
 
 
 def free_memory(frame: NodeFrame) -> float:
@@ -178,42 +175,45 @@ class Leaks:
 
 
 def _quick(figures: Figures) -> dict[int, Leak]:
-    """Growth in each of the last seconds that leaves two minutes or less."""
-    if figures.rounds < _QUICK:
+    """Growth in each of the last seconds that leaves little time."""
+    rounds = GROWTH.quick_rounds
+    if figures.rounds < rounds:
         return {}
-    rss, room = figures.recent("rss", _QUICK), figures.recent("room", _QUICK)
+    rss, room = figures.recent("rss", rounds), figures.recent("room", rounds)
     with np.errstate(invalid="ignore"):
-        who = np.flatnonzero((rss[-1] - rss[0] >= _QUICK_RISE) & (room[0] > room[-1]))
+        who = np.flatnonzero((rss[-1] - rss[0] >= GROWTH.quick_rise_bytes) & (room[0] > room[-1]))
     if not who.size:
         return {}
-    at, step = figures.recent("at", _QUICK)[:, who], figures.recent("step", _QUICK)[0, who]
+    at, step = figures.recent("at", rounds)[:, who], figures.recent("step", rounds)[0, who]
     rss, room = rss[:, who], room[:, who]
     steady = (np.diff(rss, axis=0) > 0).all(axis=0) & (np.diff(room, axis=0) < 0).all(axis=0) & (step >= WARM_UP)
-    return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], _QUICK_LEFT_S)
+    return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], GROWTH.quick_left_s)
 
 
 def _slow(figures: Figures) -> dict[int, Leak]:
-    """Growth over minutes, alike in each quarter of them, that leaves an hour or less."""
-    if figures.rounds < _SLOW * 10:
+    """Growth over minutes, alike in each part of them, that fills the memory soon."""
+    if figures.rounds < GROWTH.slow_rows * HISTORY.stride_rounds:
         return {}
     rss, room = (figures.long(name).astype(np.float64) for name in ("rss", "room"))
     at, step = figures.long("at").astype(np.float64), figures.long("step")
     first = int(np.argmax((step >= WARM_UP).any(axis=1)))
     at, rss, room = at[first:], rss[first:], room[first:]
-    if len(at) < _SLOW:
+    if len(at) < GROWTH.slow_rows:
         return {}
     with np.errstate(invalid="ignore"):
-        who = np.flatnonzero((rss[-1] - rss[0] >= _SLOW_RISE) & (room[0] > room[-1]) & (step[first] >= WARM_UP))
+        rises = (rss[-1] - rss[0] >= GROWTH.slow_rise_bytes) & (room[0] > room[-1])
+        who = np.flatnonzero(rises & (step[first] >= WARM_UP))
     at, rss, room = at[:, who], rss[:, who], room[:, who]
     steady = _evenly(rss) & _evenly(-room)
-    return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], _SLOW_LEFT_S)
+    return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], GROWTH.slow_left_s)
 
 
 def _evenly(values: Floats) -> NDArray[np.bool_]:
-    """Whether it rises from quarter to quarter, each time by half of the mean rise or more."""
-    quarters = np.array([part.mean(axis=0) for part in np.array_split(values, 4)])
-    rises = np.diff(quarters, axis=0)
-    found: NDArray[np.bool_] = (rises > 0).all(axis=0) & (rises >= _EVEN * rises.mean(axis=0)).all(axis=0)
+    """Whether it rises from part to part, each time by much of the mean rise."""
+    parts = np.array([part.mean(axis=0) for part in np.array_split(values, GROWTH.slow_parts)])
+    rises = np.diff(parts, axis=0)
+    even = rises >= GROWTH.least_rise_share * rises.mean(axis=0)
+    found: NDArray[np.bool_] = (rises > 0).all(axis=0) & even.all(axis=0)
     return found
 
 

@@ -11,14 +11,13 @@ import numpy as np
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
+from ddpmon.diagnose.contention_policy import LIFETIMES, NETWORK
 from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
 from ddpmon.run.model import Run
 
-_SECONDS, _NAMES = 10, 64
-_DROPS, _BURSTS = 100, 3  # more within the last ten frames, and in how many of them
-_TIMES = 3.0  # the middle of the other hosts
+_NAMES = 64  # interfaces whose counters are kept for a host; it bounds the memory where names come and go
 Counts = tuple[int, int]
 
 
@@ -67,7 +66,7 @@ class TakenPortMeasures(CulpritMeasures):
 
 
 class Wires:
-    """Remembers the counters of the last ten frames: they count from the start, and only growth is trouble."""
+    """Remembers the counters of the last frames: they count from the start, and only growth is trouble."""
 
     def __init__(self) -> None:
         self._past: dict[int, LruDefaultDict[deque[Counts]]] = {}
@@ -90,13 +89,13 @@ class Wires:
     def _losing(self, host: Host, nic: Nic) -> list[Symptom]:
         names = self._past.get(host.number)
         if names is None:
-            names = self._past[host.number] = LruDefaultDict(lambda: deque(maxlen=_SECONDS), _NAMES)
+            names = self._past[host.number] = LruDefaultDict(lambda: deque(maxlen=NETWORK.window_frames), _NAMES)
         past = names.of(nic.name)
         if nic.errors is None and nic.drops is None:
             return []
         past.append((nic.errors or 0, nic.drops or 0))
         errors, drops = past[-1][0] - past[0][0], past[-1][1] - past[0][1]
-        if not _grows(past, 0) and (drops < _DROPS or not _grows(past, 1)):
+        if not _grows(past, 0) and (drops < NETWORK.least_drops or not _grows(past, 1)):
             return []
         measures = NicErrorMeasures(nic.name, errors, drops, len(past))
         return [Symptom(kind="nic_errors", about=nic.name, ranks=host.ranks, measures=measures)]
@@ -104,7 +103,7 @@ class Wires:
 
 def _grows(past: deque[Counts], which: int) -> bool:
     """Whether it has risen in several of the frames, not in one burst."""
-    return sum(now[which] > before[which] for before, now in pairwise(past)) >= _BURSTS
+    return sum(now[which] > before[which] for before, now in pairwise(past)) >= NETWORK.growing_frames
 
 
 def _sent_again(host: Host, rate: float, run: Run) -> list[Symptom]:
@@ -114,7 +113,7 @@ def _sent_again(host: Host, rate: float, run: Run) -> list[Symptom]:
         for node, (frame, _) in run.nodes.items()
         if node != host.number and frame.figures.retransmits_per_1000 is not None
     ]
-    if not others or rate < _TIMES * float(np.median(others)):
+    if not others or rate < NETWORK.retransmit_ratio * float(np.median(others)):
         return []
     usual = float(np.median(others))
     return [Symptom(kind="nic_errors", about=None, ranks=host.ranks, measures=RetransmitMeasures(rate, usual))]
@@ -130,7 +129,7 @@ def _taken(host: Host, port: TakenPort) -> list[Symptom]:
             kind="port_clash",
             about=port.port,
             ranks=host.ranks[:1],
-            looks=1,
+            looks=LIFETIMES.sufficient_readings,
             measures=TakenPortMeasures(holder, port.port, port.wanted_for, is_held=port.held),
         )
     ]

@@ -10,15 +10,13 @@ import numpy as np
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, View
 from ddpmon.diagnose.contention.symptom import Symptom
+from ddpmon.diagnose.contention_policy import DISK
 from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Disk
 from ddpmon.run.limits import SHM, io_stall, is_low, is_only_read
 
-_BRIM = 512 << 20
-_BUSY_PCT, _WAIT_MS, _TIMES = 80.0, 50.0, 3.0
-_KEPT, _ENOUGH, _PATHS = 64, 10, 32
-_WRITTEN = 256 << 20
-_WAITS_FOR_DISKS = frozenset({"input", "other"})
+_PATHS = 32  # disks of a host that are remembered; it bounds the memory where paths come and go
+_WAITS_FOR_DISKS = frozenset({"input", "other"})  # the phases in which data and checkpoints are read and written
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,14 @@ class Past:
     """What is remembered of a disk: how long requests waited, which reading that was, and the most that was free."""
 
     def __init__(self) -> None:
-        self.waits: deque[float] = deque(maxlen=_KEPT)
+        self.waits: deque[float] = deque(maxlen=DISK.waits_kept)
         self.reads: int | None = None
         self._most_free = 0
 
     def fills(self, free: int) -> bool:
         """Whether somebody writes there: much less is free than was."""
         self._most_free = max(self._most_free, free)
-        return free <= self._most_free - _WRITTEN
+        return free <= self._most_free - DISK.written_bytes
 
 
 class Storage:
@@ -117,9 +115,9 @@ class Storage:
                 past.waits.append(wait)
                 past.reads = disk.reads
             return []
-        usual = float(np.median(past.waits)) if len(past.waits) >= _ENOUGH else None
+        usual = float(np.median(past.waits)) if len(past.waits) >= DISK.fewest_waits else None
         stalled = io_stall(host.frame.figures.pressure)
-        busy = (disk.busy_pct or 0) >= _BUSY_PCT and wait >= _WAIT_MS
+        busy = (disk.busy_pct or 0) >= DISK.busy_pct and wait >= DISK.wait_ms
         if not (busy or stalled) or not self._is_up(host, wait, usual):
             return []
         return [_slow_sign(host, disk, wait, stalled or 0.0)]
@@ -127,7 +125,7 @@ class Storage:
     def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
         """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
         first = host.number in self._batches and host.number not in self._read_once
-        return wait >= _TIMES * usual if usual is not None else not first
+        return wait >= DISK.slower_ratio * usual if usual is not None else not first
 
 
 def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
@@ -137,7 +135,7 @@ def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
         source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
-        measures=DiskSlowMeasures(disk.path, wait, busy, stalled, is_busy=busy >= _BUSY_PCT),
+        measures=DiskSlowMeasures(disk.path, wait, busy, stalled, is_busy=busy >= DISK.busy_pct),
     )
 
 
@@ -148,6 +146,6 @@ def _low(host: Host, disk: Disk, free: int) -> Symptom:
         source=("disk", disk.path),
         about=disk.path,
         ranks=host.ranks,
-        threat="critical" if free < _BRIM else "warning",
+        threat="critical" if free < DISK.brim_free_bytes else "warning",
         measures=DiskLowMeasures(disk.path, free, disk.total or 0, tuple(disk.uses)),
     )

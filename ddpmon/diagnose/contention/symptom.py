@@ -6,11 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures, Severity
+from ddpmon.diagnose.contention_policy import LIFETIMES
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import Process
 
-LOOKS = 3  # frames of a host that must show a clash: one sudden value is none
-MOST_CULPRITS = 16  # whose numbers are listed, and compared with those of an earlier look; of more, the first
+# Processes whose numbers are listed, and compared with those of an earlier look; of more, the first. It keeps the list
+# short enough to read, and is chosen, not measured.
+MOST_CULPRITS = 16
 Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "processes"), ("disk", "/work")
 
 
@@ -57,7 +59,7 @@ class Symptom:
     ranks: tuple[int, ...]
     measures: Measures
     threat: Severity = "info"
-    looks: int = LOOKS
+    looks: int = LIFETIMES.confirming_readings
     source: Source | None = None
 
 

@@ -105,8 +105,7 @@ class CpuPolicy:
 
     Attributes:
         wait_pct: percent of the time from which a rank waits for a CPU: its training thread is ready to run and has
-            none. On two cores a process waited 0 of 73 ms when nothing else ran, and 92 of 155 ms beside four busy
-            ones. The limit between these is chosen, not measured.
+            none. Alone on its core it hardly waits. Chosen, not measured.
         any_wait_pct: the same, summed over all threads of the process, so it may exceed 100. Threads that the step does
             not wait for count, too. The value, twice `wait_pct`, is chosen, not measured.
         throttled_pct: percent of the time from which a CPU quota that stops a rank is reported. Chosen, not measured.

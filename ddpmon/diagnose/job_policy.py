@@ -188,7 +188,7 @@ class LossPolicy:
         lasting_values: logged values in a row that must be above the limit: a single bad batch is no jump. Chosen, not
             measured.
         rise_ratio: by how many times the size of the median a value must exceed it. With 4.0 a loss that is positive
-            must be five times what it was. ByteRobust (SOSP 2025, as others summarise it) also stops at a fivefold one.
+            must be five times what it was. Chosen, not measured.
         rise_sigmas: and by how many robust standard deviations of the baseline, for losses near zero or below it, whose
             median tells nothing of their size. Chosen, not measured.
         least_rise: and by how much at least, in the unit of the loss: a loss that has been exactly zero has neither

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps, alive
-from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
@@ -143,8 +143,8 @@ def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Alert]:
     """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
     usual = float(np.nan_to_num(median(durations)))
     long = durations >= max(_STALL_MS, _STALL_TIMES * usual)
-    places = np.flatnonzero(long & (steps >= WARM_UP))[-_MOST:]
-    if not places.size or len(ranks) < 2 or len(steps) < WARM_UP:
+    places = np.flatnonzero(long & (steps >= SUSTAINED.warm_up_steps))[-_MOST:]
+    if not places.size or len(ranks) < 2 or len(steps) < SUSTAINED.warm_up_steps:
         return []
     work, marked, gc = (np.nan_to_num(run.rings.take(name, steps[places])[ranks]) for name in ("work", "marked", "gc"))
     holder, rows = work.argmax(axis=0), np.arange(len(places))
@@ -215,7 +215,7 @@ class GcRule:
         """`saved = max_r work - max_r(work - gc)`: what the slowest rank would have been faster."""
         take = {name: run.rings.take(name, steps)[ranks] for name in ("work", "gc", "duration")}
         gc = np.minimum(np.nan_to_num(take["gc"]), take["work"])
-        usable = (steps >= WARM_UP) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
+        usable = (steps >= SUSTAINED.warm_up_steps) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
         saved = take["work"].max(axis=0) - (take["work"] - gc).max(axis=0)
         rows = np.stack([steps, take["duration"].max(axis=0), saved, gc.max(axis=0)], axis=1)
         self._judged = np.concatenate([self._judged, rows[usable]])

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
+from ddpmon.diagnose.sustained import onset
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
@@ -103,7 +104,7 @@ class Shift:
     @property
     def level(self) -> float:
         """Median of the last 20 values."""
-        return middle(np.array(list(self._recent)[-WINDOW:])) if self._recent else math.nan
+        return middle(np.array(list(self._recent)[-SUSTAINED.window_steps :])) if self._recent else math.nan
 
     def feed(self, step: int, value: float) -> bool:
         """Take the value of `step` in; whether it completed a new baseline."""
@@ -118,11 +119,11 @@ class Shift:
     @property
     def high(self) -> bool:
         """Whether the series is higher than it was, beyond doubt."""
-        return self._sum > _H and (self._risen(WINDOW, STEEP) or self._risen(BASELINE, RISE))
+        return self._sum > _H and (self._risen(SUSTAINED.window_steps, STEEP) or self._risen(BASELINE, RISE))
 
     def _risen(self, count: int, least: float) -> bool:
         window = np.array(list(self._recent)[-count:])
-        error = SIGMAS * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / BASELINE)
+        error = SUSTAINED.noise_errors * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / BASELINE)
         often = (window > _HIGH_STEP * self.normal).mean() >= _OFTEN
         return bool(often and middle(window) >= max(least, 1 + error) * self.normal)
 
@@ -191,7 +192,7 @@ class Pace:
         self._shown = slower or self._shown
         if not self._normal or (slower is None and not self._transfer.high and not self.lives.keys):
             return
-        now = _figures(matrix, place, WINDOW)
+        now = _figures(matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = slower is not None and not (network and _of_the_network(rise)) and self._per_sample(slower, now) >= RISE
@@ -227,7 +228,7 @@ class Pace:
 
     def _describe(self, run: Run, matrix: StepMatrix, life: Life, *, somebody: bool) -> None:
         place = len(matrix.steps) - 1
-        now = _figures(matrix, place, WINDOW) | _phases(run, matrix, place, WINDOW)
+        now = _figures(matrix, place, SUSTAINED.window_steps) | _phases(run, matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
         several = not matrix.one_host
         if life.key == _NETWORK:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.machine import ProcessFigures
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import LOST_S, RankState, Run
@@ -188,7 +188,11 @@ def _quick(figures: Figures) -> dict[int, Leak]:
         return {}
     at, step = figures.recent("at", _QUICK)[:, who], figures.recent("step", _QUICK)[0, who]
     rss, room = rss[:, who], room[:, who]
-    steady = (np.diff(rss, axis=0) > 0).all(axis=0) & (np.diff(room, axis=0) < 0).all(axis=0) & (step >= WARM_UP)
+    steady = (
+        (np.diff(rss, axis=0) > 0).all(axis=0)
+        & (np.diff(room, axis=0) < 0).all(axis=0)
+        & (step >= SUSTAINED.warm_up_steps)
+    )
     return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], _QUICK_LEFT_S)
 
 
@@ -198,12 +202,14 @@ def _slow(figures: Figures) -> dict[int, Leak]:
         return {}
     rss, room = (figures.long(name).astype(np.float64) for name in ("rss", "room"))
     at, step = figures.long("at").astype(np.float64), figures.long("step")
-    first = int(np.argmax((step >= WARM_UP).any(axis=1)))
+    first = int(np.argmax((step >= SUSTAINED.warm_up_steps).any(axis=1)))
     at, rss, room = at[first:], rss[first:], room[first:]
     if len(at) < _SLOW:
         return {}
     with np.errstate(invalid="ignore"):
-        who = np.flatnonzero((rss[-1] - rss[0] >= _SLOW_RISE) & (room[0] > room[-1]) & (step[first] >= WARM_UP))
+        who = np.flatnonzero(
+            (rss[-1] - rss[0] >= _SLOW_RISE) & (room[0] > room[-1]) & (step[first] >= SUSTAINED.warm_up_steps)
+        )
     at, rss, room = at[:, who], rss[:, who], room[:, who]
     steady = _evenly(rss) & _evenly(-room)
     return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], _SLOW_LEFT_S)

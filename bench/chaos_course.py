@@ -25,7 +25,7 @@ from chaos_verdict import right_after, truth_of
 from network import Network, network
 from watcher import Watcher
 
-from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.diagnose.late_policy import SUSTAINED
 
 ALLOWED_S, _BUSY_S = 10.0, 60.0
 _STRETCH, _PATIENCE_S, _GOES_ON_S, _STARTS_S = 25, 30.0, 60.0, 180.0
@@ -135,7 +135,7 @@ def _one(stage: Stage, fault: Planned, seed: int) -> Outcome:
     began = time.monotonic()
     words = FAULTS[fault.kind](stage, random.Random(f"{seed}/{fault.index}/{fault.kind}"))
     undone = time.monotonic()
-    least = WARM_UP if fault.kind in RESTARTS else 0
+    least = SUSTAINED.warm_up_steps if fault.kind in RESTARTS else 0
     healed = stage.all_step({life.pid: max(life.steps, least) for life in stage.crew().values()}, _GOES_ON_S)
     if healed is None:
         outcome.wrong.append("training does not go on")

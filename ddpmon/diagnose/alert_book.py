@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ddpmon.diagnose.alert import Alert, Cause, Severity
+from ddpmon.diagnose.late_policy import ALERTS
 
-CONFIRMATIONS = 3
-CLEAR_STEPS = 20
-WARNING_PCT, CRITICAL_PCT = 5.0, 20.0  # of the job's time
-_EASE = 0.8  # a severity is kept until the cost falls below this part of its threshold
-_REMEMBERED = 10  # resolved alerts of a group that are shown
 GroupName = Literal[
     "late ranks",
     "late hosts",
@@ -61,8 +57,8 @@ class Life:
     def severity(self, cost_pct: float) -> Severity:
         """Information below 5 % of the job's time, warning from 5 %, critical from 20 %; sticky at the edges."""
         before = "info" if self.alert is None else self.alert.severity
-        critical = CRITICAL_PCT * (_EASE if before == "critical" else 1)
-        warning = WARNING_PCT * (_EASE if before != "info" else 1)
+        critical = ALERTS.critical_pct * (ALERTS.keep_ratio if before == "critical" else 1)
+        warning = ALERTS.warning_pct * (ALERTS.keep_ratio if before != "info" else 1)
         return "critical" if cost_pct >= critical else "warning" if cost_pct >= warning else "info"
 
     def describe(self, alert: Alert) -> Alert:
@@ -134,7 +130,7 @@ class Group:
                 life.confirmed_at = step
             elif not high:
                 self.drop(key)
-        elif life.low >= CLEAR_STEPS:
+        elif life.low >= ALERTS.clear_judgements:
             self.resolve(key, life.calm)
 
     def resolve(self, key: Any, step: int) -> None:
@@ -144,7 +140,7 @@ class Group:
             return
         end = max(step, life.alert.since_step or 0)
         self.resolved.append(replace(life.alert, severity="info", cause=life.recalled, cleared_at_step=end))
-        del self.resolved[:-_REMEMBERED]
+        del self.resolved[: -ALERTS.kept_resolved]
 
     def drop(self, key: Any) -> None:
         """Forget it: it is neither known to last nor to be over."""
@@ -158,7 +154,7 @@ class AlertBook:
         self._ids = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
 
-    def group(self, name: GroupName, confirmations: int = CONFIRMATIONS) -> Group:
+    def group(self, name: GroupName, confirmations: int = ALERTS.confirmations) -> Group:
         """The group of this name, which is begun by the first call.
 
         Args:

@@ -10,8 +10,9 @@ from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.contention.clashes import Clashes
 from ddpmon.diagnose.contention.lifetimes import Clash
-from ddpmon.diagnose.explain import MOST, SOME, Lateness, weigh
+from ddpmon.diagnose.explain import Lateness, weigh
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import CAUSE, LATENESS
 from ddpmon.diagnose.measure import LateMeasures, is_collecting
 from ddpmon.diagnose.tick import Tick
 
@@ -87,7 +88,7 @@ def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cau
         return None
     if share is None and not lateness.ranks.issuperset(sign.ranks):
         return None
-    certain = share is not None and share >= MOST and sign.kind != "gpu_shared"
+    certain = share is not None and share >= LATENESS.most_share and sign.kind != "gpu_shared"
     return Cause(sign.measures, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
 
 
@@ -106,9 +107,9 @@ def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Cl
     named = max((cause.share or 0.0 for cause in known), default=0.0)
     for order, figure in enumerate(_FIGURES):
         share = lateness.shares.get(figure, 0.0)
-        if share >= SOME and share > named and not (figure == "clock" and followed):
+        if share >= CAUSE.some_share and share > named and not (figure == "clock" and followed):
             carried = FigureMeasures(figure, min(1, share) * lateness.excess_ms)
-            causes.append(Cause(carried, lateness.finding.ranks, host, share >= MOST, share, -order))
+            causes.append(Cause(carried, lateness.finding.ranks, host, share >= LATENESS.most_share, share, -order))
     return causes
 
 

@@ -10,23 +10,16 @@ import numpy as np
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
-from ddpmon.diagnose.intermittent import QUIET_STEPS, STEADY, Hits
+from ddpmon.diagnose.intermittent import Hits
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import INTERMITTENT, STRAGGLER, SUSTAINED, TOGETHER
 from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
-WINDOWS = (50, 200)
-_EVERY = 5
-_LONG = 0.25
-_FEWEST = 6
-_MOSTLY = 0.7
-_SAVED = 0.05
-_HOST = 7 / 8
-_DESCRIBED = 100
-_GROUP = 0
+_GROUP = 0  # the key of the one life: at most one group is followed
 
 
 class LateTogether:
@@ -45,12 +38,13 @@ class LateTogether:
         """Judge the steps that have come in, unless somebody in particular is late."""
         run, matrix, steps = tick.run, tick.steps, tick.steps.steps
         explained = any(KINDS[alert.kind].late and alert.severity != "info" for alert in said)
-        if len(matrix.who) < 4 or not len(steps):
+        if len(matrix.who) < TOGETHER.least_ranks or not len(steps):
             return []
-        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        ends = ends_of_blocks(steps, INTERMITTENT.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         for end in ends.tolist():
-            found = () if explained else next(filter(None, (_group(matrix, end, size) for size in WINDOWS)), ())
+            groups = (_group(matrix, end, size) for size in TOGETHER.windows_steps)
+            found = () if explained else next(filter(None, groups), ())
             self._who = found or self._who
             self.lives.observe(_GROUP, int(steps[end - 1]), high=bool(found), low=False)
             if _GROUP in self.lives:
@@ -74,7 +68,7 @@ def _group(matrix: StepMatrix, end: int, window: int) -> tuple[int, ...]:
         return ()
     part = slice(end - window, end)
     for rows in _candidates(matrix, part):
-        if 2 <= len(rows) <= len(matrix.who) // 2 and _saved(matrix, rows, part) >= _SAVED:
+        if 2 <= len(rows) <= len(matrix.who) // 2 and _saved(matrix, rows, part) >= INTERMITTENT.saved_share:
             return tuple(matrix.who[rows].tolist())
     return ()
 
@@ -85,7 +79,7 @@ def _saved(matrix: StepMatrix, rows: I64, part: slice) -> float:
     And where they are so in most steps: those are rule A's to name.
     """
     at = _late_steps(matrix, rows, part)
-    if not _FEWEST <= len(at) <= STEADY * (part.stop - part.start):
+    if not INTERMITTENT.fewest_steps <= len(at) <= SUSTAINED.steady_share * (part.stop - part.start):
         return 0.0
     rest = np.delete(matrix.most[:, at], rows, axis=0).max(axis=0)
     saved = np.maximum(0, matrix.job("top")[at] - rest).sum()
@@ -95,19 +89,19 @@ def _saved(matrix: StepMatrix, rows: I64, part: slice) -> float:
 def _candidates(matrix: StepMatrix, part: slice) -> Iterator[I64]:
     """Rows: the host that is long most often, and whoever is late in most of the long steps."""
     if len(matrix.hosts) > 1:
-        often = (matrix.host_ratios[:, part] > 1 + _LONG).sum(axis=1)
+        often = (matrix.host_ratios[:, part] > 1 + TOGETHER.long_share).sum(axis=1)
         yield np.flatnonzero(matrix.host_of == often.argmax())
     top, typical = matrix.job("top")[part], matrix.job("typical")[part]
-    long = np.flatnonzero(top - typical > _LONG * typical)
-    if len(long) >= _FEWEST:
-        late = matrix.work[:, part][:, long] - typical[long] > (top - typical)[long] / 2
-        yield np.flatnonzero(late.mean(axis=1) >= _MOSTLY)
+    long = np.flatnonzero(top - typical > TOGETHER.long_share * typical)
+    if len(long) >= INTERMITTENT.fewest_steps:
+        late = matrix.work[:, part][:, long] - typical[long] > TOGETHER.as_late_share * (top - typical)[long]
+        yield np.flatnonzero(late.mean(axis=1) >= TOGETHER.mostly_share)
 
 
 def _late_steps(matrix: StepMatrix, rows: I64, part: slice) -> I64:
     """The places on record, within `part`, of the steps in which most of these rows are late."""
-    late = matrix.work[rows, part] > (1 + _LONG) * matrix.job("typical")[part]
-    found: I64 = np.flatnonzero(late.mean(axis=0) >= _MOSTLY) + (part.start or 0)
+    late = matrix.work[rows, part] > (1 + TOGETHER.long_share) * matrix.job("typical")[part]
+    found: I64 = np.flatnonzero(late.mean(axis=0) >= TOGETHER.mostly_share) + (part.start or 0)
     return found
 
 
@@ -121,7 +115,7 @@ def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -
     peers = np.delete(matrix.who, rows)
     if not own.at.size or not peers.size:
         return None
-    at = own.at[own.at >= own.first][-_DESCRIBED:]
+    at = own.at[own.at >= own.first][-INTERMITTENT.described_steps :]
     whom, span = _whom(matrix, rows), np.arange(len(matrix.steps)) >= int(at[0])
     late = replace(
         Others(run, matrix.steps[at], peers, own=matrix.own).compare(run, whom),
@@ -129,7 +123,7 @@ def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -
         hit_steps=len(at),
         one_step_in=own.gap,
     )
-    since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
+    since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > INTERMITTENT.quiet_steps)
     hosts = tuple(dict.fromkeys(matrix.hosts[place] for place in matrix.host_of[rows].tolist()))
     return blame("slow_node" if whom.of_host else "intermittent_straggler", life, hosts, since, late)
 
@@ -138,6 +132,6 @@ def _whom(matrix: StepMatrix, rows: I64) -> Whom:
     """A host, if they are nearly all of its ranks and no others; else the ranks."""
     ranks, place = tuple(matrix.who[rows].tolist()), matrix.host_of[rows[0]]
     own = matrix.host_of == place
-    if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= _HOST * own.sum():
+    if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= STRAGGLER.host_share * own.sum():
         return Whom(ranks, matrix.hosts[place], int(own.sum()))
     return Whom(ranks, "")

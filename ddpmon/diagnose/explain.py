@@ -15,19 +15,13 @@ from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.lifetimes import Clash
 from ddpmon.diagnose.contention.metrics import Figures
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
+from ddpmon.diagnose.late_policy import CAUSE, SUSTAINED
 from ddpmon.diagnose.measure import LateMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.limits import POWER_CAP
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
-
-SOME, MOST = 0.3, 0.8  # of the excess
-_ASKED = 64
-_NEAR_STEPS, _NEAR_MS = 20, 10_000.0
-_AFTER_STEPS, _AFTER_MS = 3, 5_000.0
-_STOPPED_PCT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ class Lateness:
         phases = KINDS[clash.symptom.kind].acts_on
         if self.finding.kind == "slow_network":
             return clash.symptom.kind == "nic_errors"
-        if _is_paced_by_its_host(self.finding) and clash.symptom.kind.startswith("gpu_"):
+        if _is_paced_by_its_host(self.finding) and KINDS[clash.symptom.kind].slows_gpu:
             return False
         return bool(phases) if self.finding.phase is None else self.finding.phase in phases
 
@@ -72,7 +66,7 @@ class Lateness:
         return self._began_at(clash, clash.since) or (clash.again is not None and self._began_at(clash, clash.again))
 
     def _began_at(self, clash: Clash, began: int | None) -> bool:
-        since, near = self.finding.since_step, max(_NEAR_STEPS, _NEAR_MS / max(self.step_ms, 1e-3))
+        since, near = self.finding.since_step, max(CAUSE.near_steps, CAUSE.near_ms / max(self.step_ms, 1e-3))
         if began is None or since is None:
             return since is None or self.finding.since_is_bound or since <= near
         if clash.bound and began == clash.since:
@@ -95,7 +89,7 @@ class Lateness:
     @property
     def _after(self) -> float:
         """By how many steps a reason may be noticed after its effect."""
-        return max(_AFTER_STEPS, _AFTER_MS / max(self.step_ms, 1e-3))
+        return max(CAUSE.after_steps, CAUSE.after_ms / max(self.step_ms, 1e-3))
 
     def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
         """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.
@@ -107,11 +101,11 @@ class Lateness:
         if not self.suits(clash) or (clash.symptom.kind == "gpu_throttled" and not self.precedes(clash)):
             return False
         share = self.share_of(clash)
-        if share is not None and share < SOME:
+        if share is not None and share < CAUSE.some_share:
             return False
         if self.whole:
             met = {rank for other in spread for rank in other.symptom.ranks}
-            return self.began_with(clash) and 2 * len(met & self.ranks) >= len(self.ranks)
+            return self.began_with(clash) and len(met & self.ranks) >= CAUSE.met_share * len(self.ranks)
         return not self.ranks.isdisjoint(clash.symptom.ranks) and (share is not None or self.began_with(clash))
 
 
@@ -125,7 +119,7 @@ def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Alert]
         if not whole and not (KINDS[finding.kind].late and finding.ranks):
             continue
         ranks = matrix.who if whole else np.array(finding.ranks, np.int64)
-        excess, step = _excess(finding), median(matrix.job("duration")[-WINDOW:])
+        excess, step = _excess(finding), median(matrix.job("duration")[-SUSTAINED.window_steps :])
         if excess > 0 and step > 0 and ranks.size:
             others = np.setdiff1d(matrix.who, np.array([*late], np.int64))
             shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
@@ -173,7 +167,7 @@ def _waits(
         share = (own - usual) / 100 * times
         if np.isfinite(share):
             shares[name] = share
-            stopped = name == "throttled" and own - usual >= _STOPPED_PCT
+            stopped = name == "throttled" and own - usual >= CAUSE.stopped_pct
     if stopped and "queue" in shares:
         shares |= {"throttled": max(shares.values()), "queue": 0.0}
     return shares
@@ -205,7 +199,7 @@ def _clocks(
 
 def _every(others: NDArray[np.int64]) -> int:
     """Of very many, some tell for all."""
-    return max(1, len(others) // _ASKED)
+    return max(1, len(others) // CAUSE.sampled_ranks)
 
 
 def _clock(run: Run, ranks: NDArray[np.int64]) -> float:

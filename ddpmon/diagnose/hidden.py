@@ -9,14 +9,10 @@ import numpy as np
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook, Life
+from ddpmon.diagnose.late_policy import HIDDEN_PACE
 from ddpmon.diagnose.measure import cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.tick import Tick, late_of
-
-WINDOW = 50  # steps
-_EVERY = 10  # steps
-_WORTH_PCT, _NOTHING_PCT = 10.0, 1.0  # of the run's time: twice what is a warning, and less than anything reported
-_MOSTLY = 0.8  # share of the window's steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,13 @@ class HiddenPace:
         matrix, steps, named = tick.steps, tick.steps.steps, {rank for alert in late_of(said) for rank in alert.ranks}
         if matrix.own is None or len(matrix.who) < 2 or not len(steps):
             return []
-        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        ends = ends_of_blocks(steps, HIDDEN_PACE.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         self.lives.keep(set(matrix.who.tolist()) - named)
-        for end in ends[ends >= WINDOW].tolist():
+        for end in ends[ends >= HIDDEN_PACE.window_steps].tolist():
             row, least, most = _pacer(matrix, end)
-            found = most >= _WORTH_PCT and least < _NOTHING_PCT and int(matrix.who[row]) not in named
+            hidden = most >= HIDDEN_PACE.worth_pct and least < HIDDEN_PACE.nothing_pct
+            found = hidden and int(matrix.who[row]) not in named
             for key in {*self.lives.keys, int(matrix.who[row])}:
                 high = found and key == matrix.who[row]
                 self.lives.observe(key, int(steps[end - 1]), high=high, low=not high)
@@ -61,12 +58,12 @@ class HiddenPace:
 
 def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
     """The row of the rank that needs longest for certain, and the least and the most that fixing it may save."""
-    part = np.arange(end - WINDOW, end)
+    part = np.arange(end - HIDDEN_PACE.window_steps, end)
     row = int(np.median(matrix.work[:, part], axis=1).argmax())
     rows = np.array([row])
     if matrix.own is not None:
         close = matrix.own.take("close", matrix.steps[part], matrix.who[rows])
-        if not np.nan_to_num(close).mean() >= _MOSTLY:
+        if not np.nan_to_num(close).mean() >= HIDDEN_PACE.mostly_share:
             return row, 0.0, 0.0
     least, most = (cost_of_steps(matrix, rows, rows, part, part, at_most=at_most) for at_most in (False, True))
     return row, least, most
@@ -82,5 +79,5 @@ def _alert(matrix: StepMatrix, life: Life, row: int, most: float) -> Alert:
         since_step=life.confirmed_at if life.alert is None else life.alert.since_step,
         since_is_bound=True,
         cost_pct=0.0,
-        measures=HiddenPaceMeasures(most, WINDOW),
+        measures=HiddenPaceMeasures(most, HIDDEN_PACE.window_steps),
     )

@@ -12,32 +12,13 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
+from ddpmon.diagnose.late_policy import INTERMITTENT, SUSTAINED
 from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
-
-QUIET_STEPS = 30
-_GAPS = 6  # over, or begun, where nothing is seen for so many times the mean gap: chance itself leaves four
-_GAPS_KEPT = 30
-STEADY = 0.6  # of the steps: that is rule A's to name
-WINDOWS = (50, 100, 200, 400)
-_EVERY = 5  # windows are judged once in five steps
-_SAVED = 0.05
-_HIT = 0.10
-_RARE_HIT = 0.4
-_HIT_SHARE = {50: 0.10}
-_RARE_SHARE = 0.03
-_CLIP = {50: 2.0}
-_RARE_CLIP = 5.0
-_CHANCE = {50: 1e-5}
-_RARE_CHANCE = 1e-4
-_FEWEST = 6
-_DESCRIBED = 100
-_LARGE = 0.75
-_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +35,13 @@ class Hits:
     @property
     def gap(self) -> float:
         """The mean number of steps from one to the next."""
-        gaps = np.diff(self.at[-_GAPS_KEPT:])
+        gaps = np.diff(self.at[-INTERMITTENT.kept_gaps :])
         return float(gaps.mean()) if gaps.size else 1.0
 
     @property
     def pause(self) -> float:
         """After so many steps without one it is over."""
-        return max(QUIET_STEPS, _GAPS * self.gap)
+        return max(INTERMITTENT.quiet_steps, INTERMITTENT.quiet_gaps * self.gap)
 
     @property
     def first(self) -> int:
@@ -72,11 +53,11 @@ class Hits:
     def steady(self) -> bool:
         """Whether the present stretch is of nearly all steps."""
         stretch = self.at[self.at >= self.first]
-        return len(stretch) >= STEADY * (self.last + 1 - self.first)
+        return len(stretch) >= SUSTAINED.steady_share * (self.last + 1 - self.first)
 
     def fresh(self, end: int) -> bool:
         """Whether the newest is no further behind `end` than usual."""
-        return end - self.last <= max(QUIET_STEPS, self.gap)
+        return end - self.last <= max(INTERMITTENT.quiet_steps, self.gap)
 
 
 class CostlyRanks:
@@ -89,7 +70,7 @@ class CostlyRanks:
     """
 
     def __init__(self, book: AlertBook, steady: Stragglers) -> None:
-        self.lives = book.group("intermittent", confirmations=1)
+        self.lives = book.group("intermittent", INTERMITTENT.confirmations)
         self._steady = steady
         self._judged = -1
 
@@ -100,7 +81,7 @@ class CostlyRanks:
             return []
         self.lives.keep(set(matrix.who.tolist()) - named)
         steps = matrix.steps
-        ends = ends_of_blocks(steps, _EVERY, self._judged)
+        ends = ends_of_blocks(steps, INTERMITTENT.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
         hits = _hits(matrix)
         for end in ends.tolist():
@@ -111,7 +92,8 @@ class CostlyRanks:
 
     def _observe(self, matrix: StepMatrix, hits: NDArray[np.bool_], end: int, named: set[int]) -> None:
         step = int(matrix.steps[end - 1])
-        rows = {row for window in WINDOWS if end >= window for row in _costliest(matrix, hits, end, window)}
+        windows = [window for window in INTERMITTENT.windows_steps if end >= window]
+        rows = {row for window in windows for row in _costliest(matrix, hits, end, window)}
         for rank in sorted(int(matrix.who[row]) for row in rows):
             if rank not in named and not _own_hits(matrix, hits[:end], rank).steady:
                 self.lives.observe(rank, step, high=True, low=False)
@@ -125,7 +107,7 @@ class CostlyRanks:
         if not own.at.size or (life.alert is not None and not own.fresh(len(matrix.steps))):
             return
         first = own.first
-        chosen = own.at[own.at >= first][-_DESCRIBED:]
+        chosen = own.at[own.at >= first][-INTERMITTENT.described_steps :]
         rows = np.flatnonzero(matrix.who == life.key)
         suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.lives)]))
         peers = np.delete(matrix.who, suspects)
@@ -142,7 +124,7 @@ class CostlyRanks:
             hit_steps=len(chosen),
             one_step_in=own.gap,
         )
-        since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > QUIET_STEPS)
+        since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > INTERMITTENT.quiet_steps)
         life.describe(blame("intermittent_straggler", life, (host,), since, late))
 
 
@@ -152,10 +134,10 @@ def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:
     With two ranks the other may merely have been quick: there the slow one must also be slow by its own history.
     """
     top, typical = matrix.job("top"), matrix.job("typical")
-    hits = top - matrix.job("second") > _HIT * typical
+    hits = top - matrix.job("second") > INTERMITTENT.hit_share * typical
     if len(matrix.who) == 2:
-        usual = np.median(matrix.work[:, -WINDOWS[-1] :], axis=1)
-        hits &= top > (1 + _HIT) * usual[matrix.top_row]
+        usual = np.median(matrix.work[:, -INTERMITTENT.windows_steps[-1] :], axis=1)
+        hits &= top > (1 + INTERMITTENT.hit_share) * usual[matrix.top_row]
     found: NDArray[np.bool_] = hits
     return found
 
@@ -171,8 +153,8 @@ def _own_hits(matrix: StepMatrix, hits: NDArray[np.bool_], rank: int) -> Hits:
     if not at.size:
         return Hits(at)
     gap = (matrix.job("top") - matrix.job("second"))[at]
-    large = np.quantile(gap[-_DESCRIBED:], _LARGE)
-    return Hits(at[gap >= large / 2])
+    large = np.quantile(gap[-INTERMITTENT.described_steps :], INTERMITTENT.large_quantile)
+    return Hits(at[gap >= INTERMITTENT.real_share * large])
 
 
 def _costliest(matrix: StepMatrix, hits: NDArray[np.bool_], end: int, window: int) -> list[int]:
@@ -185,19 +167,23 @@ def _costliest(matrix: StepMatrix, hits: NDArray[np.bool_], end: int, window: in
     part = slice(end - window, end)
     top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
     top_row, hit = matrix.top_row[part], hits[part]
-    if window > WINDOWS[0]:  # what is rare must be large
-        hit = hit & (top - second > _RARE_HIT * typical)
-    if hit.sum() < _FEWEST:
+    rare = window > INTERMITTENT.windows_steps[0]
+    if rare:
+        hit = hit & (top - second > INTERMITTENT.rare_hit_share * typical)
+    if hit.sum() < INTERMITTENT.fewest_steps:
         return []
-    limit = _CLIP.get(window, _RARE_CLIP) * np.median(typical)
+    limit = (INTERMITTENT.rare_clip_ratio if rare else INTERMITTENT.clip_ratio) * np.median(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
     n = len(matrix.who)
     saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
     count = np.bincount(top_row[hit], minlength=n)
-    least, chance = max(_FEWEST, _HIT_SHARE.get(window, _RARE_SHARE) * window), _CHANCE.get(window, _RARE_CHANCE)
-    few = min(_MANY, max(1, n // 2))
+    often = INTERMITTENT.rare_often_share if rare else INTERMITTENT.often_share
+    least = max(INTERMITTENT.fewest_steps, often * window)
+    chance = INTERMITTENT.rare_chance if rare else INTERMITTENT.chance
+    few = min(INTERMITTENT.most_ranks, max(1, n // 2))
     order = np.argsort(-saved)[: few + 1].tolist()
-    dear = [row for row in order[:few] if saved[row] - saved[order[-1]] >= _SAVED and count[row] >= least]
+    net = saved - saved[order[-1]]
+    dear = [row for row in order[:few] if net[row] >= INTERMITTENT.saved_share and count[row] >= least]
     total, others = int(hit.sum()), len(dear) - 1
     ways = math.comb(n - 1, max(0, others))  # whom to leave out: their hits are no luck of the one that is asked about
     left = {row: total - sum(int(count[other]) for other in dear if other != row) for row in dear}

@@ -32,9 +32,6 @@ class PacePolicy:
             "Calibrations" are measured with it.
         least_noise_share: the least scatter that the baseline is given, of its median. Without it a series that hardly
             varies makes every small change an alarm. The value is chosen, not measured.
-        high_step_ratio: a step above this multiple of the baseline is high. The same value as in the steady rule.
-        high_steps_share: the part of a window that must be high, so that a few long steps raise no median. The same
-            value as in the steady rule, where it is calibrated (docs/detection.md "Sources of the thresholds").
         explained_share: the part of a rise from which one thing explains it: the transfer, which makes it a slow
             network alone, or a phase, which is then named. Most of it, with room for noise (docs/detection.md "Sources
             of the thresholds", 80 % of the excess).
@@ -61,8 +58,6 @@ class PacePolicy:
     cusum_most_sigmas: float = 30.0
     clip_sigmas: float = 4.0
     least_noise_share: float = 0.01
-    high_step_ratio: float = 1.05
-    high_steps_share: float = 0.6
     explained_share: float = 0.8
     network_least_pct: float = 2.0
     spread_share: float = 0.5
@@ -154,8 +149,6 @@ class GcPolicy:
             `fewest_pauses`.
         info_pct: percent of the time of these steps that the job would have saved, from which it is reported. Chosen,
             not measured.
-        warning_pct: the same from which it is a warning: the cost below which nothing is one (docs/detection.md
-            "Sources of the thresholds").
         fewest_pauses: so many steps must hold a pause. Chosen, not measured: with a smaller value a single collection
             in a short record is reported.
         pause_share: a step holds a pause if the job would have saved this part of the median step. Chosen, not
@@ -167,7 +160,6 @@ class GcPolicy:
 
     window_steps: int = 500
     info_pct: float = 1.0
-    warning_pct: float = 5.0
     fewest_pauses: int = 3
     pause_share: float = 0.02
     pause_ms: float = 1.0

@@ -85,6 +85,11 @@ class Kind:
     precedence: int = 0
 
     @property
+    def slows_gpu(self) -> bool:
+        """Whether, as a cause, it makes a GPU compute longer, and nothing else."""
+        return self.acts_on == COMPUTES
+
+    @property
     def is_note(self) -> bool:
         """Whether it is a mere note as information, and never the first line: it accuses no rank and no host."""
         return self.subject in ("job", "monitor")

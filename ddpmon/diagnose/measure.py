@@ -9,25 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Measures
+from ddpmon.diagnose.late_policy import LATENESS, OWN_PACE, SUSTAINED
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.sustained import WINDOW
 from ddpmon.run.medians import median, middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
 
+# The columns that ranks are compared in.
 COLUMNS = ("work", "wait", "gc", "samples", *PHASES)
-COST_STEPS = 100
-_SAMPLE = 256
-_PHASE_SHARE = 0.8
-_CAUSE_SHARE = 0.5
-_WAIT_SHARE = 0.5
-_HEAVY = 3.0  # times what it is usually late by: in such a step all of it is lateness
-_HIDDEN_SHARE = 0.25
-_BEFORE = 50
-_LAUNCHED = ("forward", "backward", "optimizer")
-_MOSTLY, _AS_LONG = 0.5, 0.9
+_LAUNCHED = ("forward", "backward", "optimizer")  # the phases in which a host launches kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +122,7 @@ class Others:
     ) -> None:
         self.steps = steps
         self._own = own
-        asked = peers[:: -(-len(peers) // _SAMPLE)]
+        asked = peers[:: -(-len(peers) // LATENESS.sampled_ranks)]
         self.normal = self._typical(run, columns, asked, "most")
 
     def compare(self, run: Run, whom: Whom) -> LateMeasures:
@@ -163,9 +155,9 @@ class Others:
             return None
         host = np.sum([run.rings.take(f"host_{name}", self.steps, ranks) for name in phases], axis=0)
         own = np.sum([self._own.take(f"least_{name}", self.steps, ranks) for name in phases], axis=0)
-        close = np.nan_to_num(self._own.take("close", self.steps, ranks)).mean() >= _MOSTLY
+        close = np.nan_to_num(self._own.take("close", self.steps, ranks)).mean() >= OWN_PACE.mostly_share
         longer = sum(measures.excess_of(name) for name in phases)
-        return longer if close and longer > 0 and median(host) >= _AS_LONG * median(own) else None
+        return longer if close and longer > 0 and median(host) >= LATENESS.host_as_long_ratio * median(own) else None
 
     def _typical(self, run: Run, columns: Sequence[str], ranks: I64, bound: str) -> dict[str, F32]:
         """Column -> [T] its median over the ranks, a missing value counted as 0; of own pace the given bound."""
@@ -182,7 +174,7 @@ def _waits_less(less: F32, excess: float) -> float:
     So it is in a log of micro-batches, of which the last one waits for all. One step alone is no such rhythm.
     """
     typical = middle(less)
-    if typical >= _WAIT_SHARE * excess or len(less) < 2:
+    if typical >= LATENESS.waits_share * excess or len(less) < 2:
         return typical
     return max(typical, float((less.sum() - less.max()) / len(less)))
 
@@ -206,23 +198,23 @@ def agrees(late: LateMeasures) -> bool:
 
     At least half of the excess must be missing from their waits (docs/detection.md "Agreement and phase").
     """
-    return late.waits_less_ms >= _WAIT_SHARE * late.excess_ms
+    return late.waits_less_ms >= LATENESS.waits_share * late.excess_ms
 
 
 def phase_of(late: LateMeasures) -> str:
     """The phase that holds at least 80 % of the excess, else "work"."""
     phase = max(PHASES, key=late.excess_of)
-    return phase if late.excess_ms > 0 and late.excess_of(phase) >= _PHASE_SHARE * late.excess_ms else "work"
+    return phase if late.excess_ms > 0 and late.excess_of(phase) >= LATENESS.most_share * late.excess_ms else "work"
 
 
 def phases_tell(late: LateMeasures) -> bool:
     """Whether the phases on record hold at least half of the excess: in a table they may be missing."""
-    return late.phases_ms >= _CAUSE_SHARE * late.excess_ms
+    return late.phases_ms >= LATENESS.tells_share * late.excess_ms
 
 
 def is_collecting(late: LateMeasures) -> bool:
     """Whether garbage collection holds half of the excess."""
-    return late.gc_ms >= _CAUSE_SHARE * late.excess_ms > 0
+    return late.gc_ms >= LATENESS.tells_share * late.excess_ms > 0
 
 
 def cost_pct(matrix: StepMatrix, rows: I64, suspects: I64, at: I64, *, at_most: bool = False) -> float:
@@ -251,10 +243,10 @@ def cost_of_steps(
     work, others = (bound[:, late] for bound in bounds)
     healthy = np.delete(others, suspects, axis=0)
     peers = healthy if len(healthy) else others
-    normal = np.median(peers[:: -(-len(peers) // _SAMPLE)], axis=0)
+    normal = np.median(peers[:: -(-len(peers) // LATENESS.sampled_ranks)], axis=0)
     above = work[rows] - normal
     usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
-    without = np.where((usual > 0) & (above > _HEAVY * usual), normal, work[rows] - usual).max(axis=0)
+    without = np.where((usual > 0) & (above > LATENESS.heavy_ratio * usual), normal, work[rows] - usual).max(axis=0)
     saved = np.maximum(0, work[rows].max(axis=0) - np.maximum(healthy.max(axis=0, initial=0), without))
     return float(min(100.0, 100 * saved.sum() / max(1e-9, matrix.job("duration")[over].sum())))
 
@@ -266,13 +258,13 @@ def hidden_ms(matrix: StepMatrix, since: int, at: I64, excess_ms: float) -> floa
     """
     end = int(np.searchsorted(matrix.steps, since))
     transfer = matrix.job("transfer")
-    if end < WINDOW or not len(at):
+    if end < SUSTAINED.window_steps or not len(at):
         return 0.0
-    less = float(np.median(transfer[max(0, end - _BEFORE) : end]) - np.median(transfer[at]))
-    return min(less, excess_ms) if less >= _HIDDEN_SHARE * excess_ms else 0.0
+    less = float(np.median(transfer[max(0, end - LATENESS.usual_transfer_steps) : end]) - np.median(transfer[at]))
+    return min(less, excess_ms) if less >= LATENESS.hidden_share * excess_ms else 0.0
 
 
 def cost_window(steps: I64, since: int) -> I64:
     """The places on record of the steps since the onset, at most the last hundred and at least the last one."""
     first = int(np.searchsorted(steps, min(since, int(steps[-1]))))
-    return np.arange(max(first, len(steps) - COST_STEPS), len(steps))
+    return np.arange(max(first, len(steps) - LATENESS.cost_steps), len(steps))

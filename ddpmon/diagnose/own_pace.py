@@ -14,29 +14,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.sustained import WARM_UP, WINDOW
+from ddpmon.diagnose.late_policy import OWN_PACE, SUSTAINED
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
 
-_OUTLIER = 3.0
 _ALL = slice(None)
 Quantity = int | slice
+# The names of the columns: the least and the most of own pace, as a whole and in each phase.
 LEAST = ("least", *(f"least_{phase}" for phase in PHASES))
 MOST = ("most", *(f"most_{phase}" for phase in PHASES))
 _COLUMNS = (*LEAST, *MOST, "close")
-_CHUNK = 64
-_CLEAN = 0.02  # share of an interval that a wait may overlap: less than the smallest excess that is reported
-_NEAR, _NEAR_MS = 0.02, 0.03  # of a step; a kernel starts about 10 us behind its launch
-_FAR = 0.25  # of a step: its device finds all kernels launched
-_MOSTLY = 0.5  # share of the last twenty steps
-_NEWEST = 5  # values whose median shows at once that hosts, or a device, have become slower
-_ENOUGH, _FEW = 3, 1.1  # samples; fewer tell no more than that the host needs at most this many times the longest
-_ALIKE = 0.25  # relative change of the kernels' time that a new shape of the work explains, and noise does not
+_CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
-_SLOWED = 1.10  # as for a straggler: less is noise, of one sample and of the medians of five
-_TINY_MS = 0.02  # below it an interval is a few launches, whose share means nothing
 _P = len(PHASES)
 _NEAR_BY, _FAR_AHEAD, _BEHIND, _WORK, _BARE = range(5)  # the places of what every step shows; then the phases
 _HOST_TIME, _FREE, _IS_CLEAN = (slice(5 + at * _P, 5 + (at + 1) * _P) for at in range(3))
@@ -51,7 +42,7 @@ class Samples:
         size: values kept.
     """
 
-    size = WINDOW
+    size = SUSTAINED.window_steps
 
     def __init__(self, world_size: int, quantities: int) -> None:
         self._values: F32 = np.full((world_size, quantities, self.size), np.nan, np.float32)
@@ -92,7 +83,7 @@ class Samples:
 
     def typical_mean(self, who: I64, quantity: int, median: F32) -> F32:
         """[ranks] the mean of what is known, values above three times the `median` [ranks] counted as so much."""
-        values, limit = self._values[who, quantity], _OUTLIER * median[:, None]
+        values, limit = self._values[who, quantity], OWN_PACE.outlier_ratio * median[:, None]
         count = np.maximum(self.count(who, quantity), 1)
         return np.asarray(np.nansum(np.minimum(values, limit), axis=1) / count, np.float32)
 
@@ -153,7 +144,8 @@ class OwnPaces:
         typical = self._observe(who, step, one, host, held)
         least, most = self._of_host(who, typical)
         near, far = self._seen.mean(who, slice(2)).T
-        ahead, known = ~(near >= _MOSTLY), ~(np.isnan(near) | np.isnan(least[:, -1]))  # what is unknown may be ahead
+        ahead = ~(near >= OWN_PACE.mostly_share)  # what is unknown may be ahead
+        known = ~(np.isnan(near) | np.isnan(least[:, -1]))
         by_host, whole, longest = self._whole(who, one, typical, ahead, known, least, most)
         low = np.where(by_host[:, None], least, device)
         high = np.where((ahead & (longest > one["work"]))[:, None], most, device)
@@ -163,22 +155,22 @@ class OwnPaces:
             self._table[name][who, slot] = values
         for name, values in zip(MOST, (np.maximum(whole, longest), *high.T), strict=True):
             self._table[name][who, slot] = values
-        self._table["close"][who, slot] = known & (far < _MOSTLY)
+        self._table["close"][who, slot] = known & (far < OWN_PACE.mostly_share)
 
     def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> F32:
         """Keep what one step shows of each rank; returns [ranks, quantities] the medians of the last twenty."""
         unknown = np.isnan(one["lead"])
-        near = one["lead"] <= np.maximum(_NEAR * one["duration"], _NEAR_MS)
-        far = one["lead"] >= _FAR * one["duration"]
+        near = one["lead"] <= np.maximum(OWN_PACE.in_step_share * one["duration"], OWN_PACE.in_step_ms)
+        far = one["lead"] >= OWN_PACE.far_ahead_share * one["duration"]
         near_by, far_ahead = np.where(unknown, np.nan, near), np.where(unknown, np.nan, far)
         bare = np.where(far, one["work"], np.nan)
         shown = np.stack([near_by, far_ahead, one["host_exposed"], one["work"], bare], axis=1)
-        clean = held <= _CLEAN * np.maximum(host, _TINY_MS)
+        clean = held <= OWN_PACE.clean_share * np.maximum(host, OWN_PACE.tiny_ms)
         clean &= ~((one["marked"] > 0)[:, None] & _PAUSED)
         self._seen.put(who, np.concatenate([shown, host, host - held, clean], axis=1))
         typical = self._seen.median(who)
         self._forget(who, typical[:, _BARE])
-        (self._late if step >= WARM_UP else self._clean).put_known(who, np.where(clean, host, np.nan))
+        (self._late if step >= SUSTAINED.warm_up_steps else self._clean).put_known(who, np.where(clean, host, np.nan))
         return typical
 
     def _whole(
@@ -194,7 +186,7 @@ class OwnPaces:
         behind = np.nan_to_num(typical[:, _BEHIND])
         certain = np.nan_to_num(self._seen.shortest(who, _BEHIND))
         usual = self._seen.typical_mean(who, _WORK, typical[:, _WORK])
-        usual = np.maximum(usual, self._seen.newest(who, _NEWEST, slice(_WORK, _WORK + 1))[:, 0])
+        usual = np.maximum(usual, self._seen.newest(who, OWN_PACE.newest_samples, slice(_WORK, _WORK + 1))[:, 0])
         host = np.where(known & ahead, np.nansum(least, axis=1) + certain - transfer, 0.0)
         by_host = host > usual
         longest = np.where(known, np.nansum(most, axis=1) + behind - transfer, one["duration"])
@@ -210,15 +202,15 @@ class OwnPaces:
         have in the others, too, at most by as much.
         """
         low, high = typical[:, _FREE], typical[:, _HOST_TIME]
-        late = self._late.count(who) >= _ENOUGH
+        late = self._late.count(who) >= OWN_PACE.enough_samples
         clean, sampled = self._late.median(who), late
         if not late.all():
             clean = np.where(late, clean, self._clean.median(who))
-            sampled = late | (self._clean.count(who) >= _ENOUGH)
+            sampled = late | (self._clean.count(who) >= OWN_PACE.enough_samples)
         within = np.minimum(np.maximum(clean, low), high)
-        few = np.fmax(self._late.longest(who), self._clean.longest(who)) * _FEW
+        few = np.fmax(self._late.longest(who), self._clean.longest(who)) * OWN_PACE.few_samples_ratio
         at_most = np.fmax(np.fmin(high, few), low)
-        newest = self._late.newest(who, _NEWEST)
+        newest = self._late.newest(who, OWN_PACE.newest_samples)
         rising = np.where(late, np.minimum(np.fmax(newest, self._at_its_pace(who, newest)), high), -np.inf)
         return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
 
@@ -228,7 +220,7 @@ class OwnPaces:
         That is its last clean sample, times how much longer the phases take that are often seen, `newest` [ranks,
         phases], than they took when it was taken.
         """
-        often = self._seen.mean(who, _IS_CLEAN) * self._seen.size >= _NEWEST
+        often = self._seen.mean(who, _IS_CLEAN) * self._seen.size >= OWN_PACE.newest_samples
         level = np.where(often, newest, np.nan)
         sampled = self._seen.newest(who, 1, _IS_CLEAN) > 0
         beside = np.where(sampled[..., None], level[:, None, :], self._beside[who])
@@ -238,7 +230,7 @@ class OwnPaces:
         then = np.where(both, beside, 0).sum(axis=2)
         times = now / np.where(then > 0, then, np.inf)
         pace = self._late.newest(who, 1) * np.maximum(times, 1.0)
-        return np.where(~often & (pace > _SLOWED * newest), pace, np.nan).astype(np.float32)
+        return np.where(~often & (pace > OWN_PACE.slowed_ratio * newest), pace, np.nan).astype(np.float32)
 
     def _forget(self, who: I64, now: F32) -> None:
         """Drop the samples of a rank whose kernels take another time than when they were taken, as after a new shape.
@@ -247,7 +239,7 @@ class OwnPaces:
         """
         full = self._seen.count(who, _BARE) == self._seen.size
         usual = self._usual[who]
-        changed = full & (np.abs(now - usual) > _ALIKE * usual)
+        changed = full & (np.abs(now - usual) > OWN_PACE.new_kernels_share * usual)
         for samples in (self._clean, self._late):
             samples.clear(who[changed])
         self._usual[who] = np.where(full & (np.isnan(usual) | changed), now, usual)

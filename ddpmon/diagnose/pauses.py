@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.job_policy import GC, PAST_PAUSES
+from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps, alive
-from ddpmon.diagnose.sustained import WARM_UP
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
@@ -130,8 +130,8 @@ def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Alert]:
     """Long steps in which the work of one rank stands out from everybody's, gathered by rank."""
     usual = float(np.nan_to_num(median(durations)))
     long = durations >= max(PAST_PAUSES.stall_ms, PAST_PAUSES.stall_ratio * usual)
-    places = np.flatnonzero(long & (steps >= WARM_UP))[-PAST_PAUSES.most_long_steps :]
-    if not places.size or len(ranks) < 2 or len(steps) < WARM_UP:
+    places = np.flatnonzero(long & (steps >= SUSTAINED.warm_up_steps))[-PAST_PAUSES.most_long_steps :]
+    if not places.size or len(ranks) < 2 or len(steps) < SUSTAINED.warm_up_steps:
         return []
     work, marked, gc = (np.nan_to_num(run.rings.take(name, steps[places])[ranks]) for name in ("work", "marked", "gc"))
     holder, rows = work.argmax(axis=0), np.arange(len(places))
@@ -206,7 +206,7 @@ class GcRule:
         """`saved = max_r work - max_r(work - gc)`: what the slowest rank would have been faster."""
         take = {name: run.rings.take(name, steps)[ranks] for name in ("work", "gc", "duration")}
         gc = np.minimum(np.nan_to_num(take["gc"]), take["work"])
-        usable = (steps >= WARM_UP) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
+        usable = (steps >= SUSTAINED.warm_up_steps) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
         saved = take["work"].max(axis=0) - (take["work"] - gc).max(axis=0)
         rows = np.stack([steps, take["duration"].max(axis=0), saved, gc.max(axis=0)], axis=1)
         self._judged = np.concatenate([self._judged, rows[usable]])
@@ -223,7 +223,7 @@ class GcRule:
         return [
             Alert(
                 kind="gc_pauses",
-                severity="warning" if cost >= GC.warning_pct else "info",
+                severity="warning" if cost >= ALERTS.warning_pct else "info",
                 ranks=tuple(_worst(run, ranks, step[pauses].astype(np.int64))),
                 since_step=int(step[pauses][0]),
                 since_is_bound=len(step) >= GC.window_steps,

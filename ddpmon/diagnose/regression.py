@@ -14,9 +14,10 @@ from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.job_policy import PACE
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.measure import Others
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.sustained import SIGMAS, WINDOW, onset
+from ddpmon.diagnose.sustained import onset
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
@@ -92,7 +93,7 @@ class Shift:
     @property
     def level(self) -> float:
         """Median of the last 20 values."""
-        return middle(np.array(list(self._recent)[-WINDOW:])) if self._recent else math.nan
+        return middle(np.array(list(self._recent)[-SUSTAINED.window_steps :])) if self._recent else math.nan
 
     def feed(self, step: int, value: float) -> bool:
         """Take the value of `step` in; whether it completed a new baseline."""
@@ -109,13 +110,15 @@ class Shift:
     def high(self) -> bool:
         """Whether the series is higher than it was, beyond doubt."""
         return self._sum > PACE.cusum_alarm_sigmas and (
-            self._risen(WINDOW, PACE.steep_ratio) or self._risen(PACE.baseline_steps, PACE.rise_ratio)
+            self._risen(SUSTAINED.window_steps, PACE.steep_ratio) or self._risen(PACE.baseline_steps, PACE.rise_ratio)
         )
 
     def _risen(self, count: int, least: float) -> bool:
         window = np.array(list(self._recent)[-count:])
-        error = SIGMAS * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / PACE.baseline_steps)
-        often = (window > PACE.high_step_ratio * self.normal).mean() >= PACE.high_steps_share
+        error = (
+            SUSTAINED.noise_errors * 1.25 * self._noise / self.normal * math.sqrt(1 / count + 1 / PACE.baseline_steps)
+        )
+        often = (window > SUSTAINED.high_step_ratio * self.normal).mean() >= SUSTAINED.steady_share
         return bool(often and middle(window) >= max(least, 1 + error) * self.normal)
 
     @property
@@ -184,7 +187,7 @@ class Pace:
         self._shown = slower or self._shown
         if not self._normal or (slower is None and not self._transfer.high and not self.lives.keys):
             return
-        now = _figures(matrix, place, WINDOW)
+        now = _figures(matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
         network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = (
@@ -224,7 +227,7 @@ class Pace:
 
     def _describe(self, run: Run, matrix: StepMatrix, life: Life, *, somebody: bool) -> None:
         place = len(matrix.steps) - 1
-        now = _figures(matrix, place, WINDOW) | _phases(run, matrix, place, WINDOW)
+        now = _figures(matrix, place, SUSTAINED.window_steps) | _phases(run, matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
         several = not matrix.one_host
         if life.key == _NETWORK:

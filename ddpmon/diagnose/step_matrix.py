@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.own_pace import OwnPaces
-from ddpmon.diagnose.sustained import WARM_UP, work_ratios
+from ddpmon.diagnose.sustained import work_ratios
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
-_CHUNK = 64
+_CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
+# The names of the job's figures, which `StepMatrix.job` explains.
 JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
 Array = NDArray[Any]
 
@@ -205,7 +207,7 @@ class StepMatrix:
         self._begin(run.rings.capacity)
 
     def _usable(self, run: Run, steps: I64) -> I64:
-        steps = steps[steps >= WARM_UP]
+        steps = steps[steps >= SUSTAINED.warm_up_steps]
         if not steps.size:
             return steps
         first = int(steps[0]) - 1

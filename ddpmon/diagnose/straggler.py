@@ -12,21 +12,14 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.diagnose.late_policy import INTERMITTENT, STRAGGLER, SUSTAINED
 from ddpmon.diagnose.measure import LateMeasures, Others, Whom, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.diagnose.sustained import WINDOW, SteadyRule, onset
+from ddpmon.diagnose.sustained import SteadyRule, onset
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
-
-_ONSET_STEPS = 2 * WINDOW  # an onset may still be corrected while this young
-_FOR_GOOD = 50  # windows in a row
-_ALL_LATE, _STILL_ALL_LATE = (0.05, 0.5), (0.025, 0.25)
-_BY_DESIGN = 0.75
-_MORE = 0.05
-_STANDS_OUT, _MOST_OF_IT, _FEW = 1.5, 0.8, 16
-_LEAST_SHARE = 0.02  # of a step: less is exit skew and noise (docs/detection.md "Facts about synchronous steps")
 
 
 class Stragglers:
@@ -34,7 +27,7 @@ class Stragglers:
 
     def __init__(self, book: AlertBook) -> None:
         self._ranks, self._hosts = SteadyRule(book.group("late ranks")), SteadyRule(book.group("late hosts"))
-        self._intermittent = book.group("intermittent", confirmations=1)
+        self._intermittent = book.group("intermittent", INTERMITTENT.confirmations)
         self._come_and_go: set[int] = set()
         self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
 
@@ -51,7 +44,7 @@ class Stragglers:
         """
         run, matrix, intermittent = tick.run, tick.steps, {*self._intermittent.keys}
         steps = matrix.steps
-        if len(matrix.who) < 2 or len(steps) < WINDOW:
+        if len(matrix.who) < 2 or len(steps) < SUSTAINED.window_steps:
             return []
         self._ranks.update(steps, matrix.ratios, matrix.who)
         by_rank = {life.key: life for life in self._ranks.lives}
@@ -61,7 +54,7 @@ class Stragglers:
         suspects = np.flatnonzero(np.isin(matrix.who, [*self.suspects]))
         of_hosts = np.flatnonzero(np.isin(matrix.host_of, [place for place, _ in late_hosts]))
         suspects = np.union1d(suspects, of_hosts)
-        normal = Others(run, steps[-WINDOW:], _peers(matrix, suspects), own=matrix.own)
+        normal = Others(run, steps[-SUSTAINED.window_steps :], _peers(matrix, suspects), own=matrix.own)
         for place, life in late_hosts:
             rows = np.flatnonzero(matrix.host_of == place)
             self._describe(run, matrix, life, matrix.host_ratios[place], rows, suspects, normal)
@@ -80,11 +73,11 @@ class Stragglers:
         keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in matrix.host_keys]
         self._hosts.update(matrix.steps, matrix.host_ratios, np.array(keys, np.int64))
         for life in self._hosts.lives:  # one of its ranks may go on being late alone, and the host's median with it
-            if life.alert is not None and life.high and not _all_late(matrix, keys.index(life.key), *_STILL_ALL_LATE):
-                self._hosts.lives.resolve(life.key, int(matrix.steps[-1 - WINDOW // 2]))
+            if life.alert is not None and life.high and not _all_late(matrix, keys.index(life.key), still=True):
+                self._hosts.lives.resolve(life.key, int(matrix.steps[-1 - SUSTAINED.window_steps // 2]))
         lives = [(keys.index(life.key), life) for life in self._hosts.lives]
         return [
-            (place, life) for place, life in lives if life.alert is not None or _all_late(matrix, place, *_ALL_LATE)
+            (place, life) for place, life in lives if life.alert is not None or _all_late(matrix, place, still=False)
         ]
 
     def _describe(
@@ -106,13 +99,16 @@ class Stragglers:
             return
         if not life.high:
             steps = steps[: int(np.searchsorted(steps, life.confirmed_at or 0, side="right"))]
-            normal = Others(run, steps[-WINDOW:], _peers(matrix, suspects), own=matrix.own)
-        window = slice(len(steps) - WINDOW, len(steps))
+            normal = Others(run, steps[-SUSTAINED.window_steps :], _peers(matrix, suspects), own=matrix.own)
+        window = slice(len(steps) - SUSTAINED.window_steps, len(steps))
         late = normal.compare(run, _whom(matrix, rows))
-        if late.excess_ms < _LEAST_SHARE * middle(matrix.job("duration")[window]):
+        if late.excess_ms < STRAGGLER.least_share * middle(matrix.job("duration")[window]):
             return
         late = replace(
-            late, ratio=middle(ratios[window]), window_steps=WINDOW, latest=_latest(matrix, rows, normal, late)
+            late,
+            ratio=middle(ratios[window]),
+            window_steps=SUSTAINED.window_steps,
+            latest=_latest(matrix, rows, normal, late),
         )
         since = _since(steps, ratios, life)
         late = _with_cost(matrix, late, rows, suspects, since, cost_window(steps, since[0]))
@@ -121,7 +117,8 @@ class Stragglers:
 
 def _since(steps: I64, ratios: NDArray[np.float32], life: Life) -> tuple[int, bool]:
     """The onset, and whether it is only a bound; that of an old life stands."""
-    if life.alert is None or (life.confirmed_at or 0) + _ONSET_STEPS > int(steps[-1]):
+    open_until = (life.confirmed_at or 0) + STRAGGLER.onset_windows * SUSTAINED.window_steps
+    if life.alert is None or open_until > int(steps[-1]):
         return _onset(steps, ratios, life.confirmed_at or 0)
     return life.alert.since_step or 0, life.alert.since_is_bound
 
@@ -151,10 +148,12 @@ def _with_cost(
     most = None if matrix.own is None else lost * cost_pct(matrix, rows, suspects, at, at_most=True)
     late = replace(late, hidden_ms=hidden if hidden > 0 else None, cost_pct=cost, cost_most_pct=most)
     beside = np.setdiff1d(suspects, rows)
-    if not 0 < beside.size <= _FEW:  # more would tell nothing, and each costs a look at all ranks
+    if not 0 < beside.size <= STRAGGLER.beside_ranks:
         return late
     alone = lost * cost_pct(matrix, rows, rows, at)
-    return late if alone >= _MOST_OF_IT * cost else replace(late, alone_pct=alone, beside=_ranks(matrix, beside))
+    if alone >= STRAGGLER.alone_share * cost:
+        return late
+    return replace(late, alone_pct=alone, beside=_ranks(matrix, beside))
 
 
 def _latest(matrix: StepMatrix, rows: I64, normal: Others, late: LateMeasures) -> tuple[int, float] | None:
@@ -162,7 +161,7 @@ def _latest(matrix: StepMatrix, rows: I64, normal: Others, late: LateMeasures) -
     window = matrix.work[rows][:, np.searchsorted(matrix.steps, normal.steps)]
     excess = np.median(window - normal.normal["work"], axis=1)
     by = float(excess.max())
-    return (int(matrix.who[rows[excess.argmax()]]), by) if by > _STANDS_OUT * late.excess_ms else None
+    return (int(matrix.who[rows[excess.argmax()]]), by) if by > STRAGGLER.stands_out_ratio * late.excess_ms else None
 
 
 def _ranks(matrix: StepMatrix, rows: I64) -> tuple[int, ...]:
@@ -171,21 +170,24 @@ def _ranks(matrix: StepMatrix, rows: I64) -> tuple[int, ...]:
 
 def _is_young(life: Life) -> bool:
     """Whether a rank known to come and go has not been late for so long without a break that it is late for good."""
-    return life.alert is None and life.high < _FOR_GOOD
+    return life.alert is None and life.high < STRAGGLER.for_good_windows
 
 
-def _all_late(matrix: StepMatrix, host: int, least: float, share: float) -> bool:
-    """Whether each of the host's ranks (two at least) is late by `least` of the work of the other hosts' ranks.
+def _all_late(matrix: StepMatrix, host: int, *, still: bool) -> bool:
+    """Whether each of the host's ranks (two at least) is late by a share of the work of the other hosts' ranks.
 
-    And, one in eight excepted, by `share` of what the host is late by: where one rank is late by far more than another,
-    it is not the host.
+    Most of the ranks must also be late by a share of what the host is late by. Both shares are lower for a host that is
+    `still` named as late.
     """
+    least = STRAGGLER.host_still_late_share if still else STRAGGLER.host_late_share
+    share = STRAGGLER.host_still_alike_share if still else STRAGGLER.host_alike_share
     own = matrix.host_of == host
-    window = matrix.work[:, -WINDOW:]
+    window = matrix.work[:, -SUSTAINED.window_steps :]
     others = float(np.median(window[~own]))
     excess = np.sort(np.median(window[own], axis=1) - others)
-    count = len(excess)
-    return bool(count >= 2 and excess[0] > least * others and excess[count // 8] > share * float(np.median(excess)))
+    excepted = int((1 - STRAGGLER.host_share) * len(excess))
+    enough = len(excess) >= 2 and excess[0] > least * others
+    return bool(enough and excess[excepted] > share * float(np.median(excess)))
 
 
 def _peers(matrix: StepMatrix, suspects: I64) -> I64:
@@ -203,4 +205,4 @@ def _alert(life: Life, since: tuple[int, bool], late: LateMeasures) -> Alert:
 def _is_by_design(late: LateMeasures) -> bool:
     """Whether a rank is given more samples than the others: then it is not slow, and the uneven work is wanted."""
     more = late.samples_ratio - 1
-    return more >= max(_MORE, _BY_DESIGN * ((late.ratio or 0.0) - 1))
+    return more >= max(STRAGGLER.given_more_share, STRAGGLER.by_design_share * ((late.ratio or 0.0) - 1))

@@ -8,20 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.alert_book import CONFIRMATIONS, Group
+from ddpmon.diagnose.alert_book import Group
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.run.medians import middle, middles, others_medians
 from ddpmon.run.rings import F32, I64
 
-WARM_UP = 20  # steps that are never judged: compiling, autotuning, the rebuilding of buckets
-WINDOW = 20
-FLOOR = 1.10  # 10 % is the consensus effect size (docs/detection.md "Sources of the thresholds")
-SIGMAS = 4.5
-_HIGH_STEP = 1.05
-_OFTEN = 0.6
-_NOISE_ROWS = 64  # the noise of the others is typical: that of some of them will do
-_TINY_MS = 1e-3
-ENOUGH = WINDOW + CONFIRMATIONS - 1  # steps that a verdict takes
-_CHUNK = 64
+_TINY_MS = 1e-3  # ms that work counts at least, so that 0 is no divisor and gets no logarithm
+_CHUNK = 64  # window ends that are judged at once: a bound on memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +48,18 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdict
     """Rule A (steady straggler) on every window of 20 steps in `ratios` [n, T + 19]; `watched` is [n].
 
     The threshold widens with the noise of the statistic itself: 1.25 / sqrt(20) is the standard error of a median in
-    units of the noise (docs/detection.md "Steady stragglers"). Up to a CV of 8 % the floor of 10 % holds; 4.5 errors,
-    not 3, since every rank is judged at every step: ranks that share cores reach a CV of 17 %, and there 3 named
-    somebody innocent about once in a hundred steps. Noise is taken of the ratios' logarithms, which are even on both
-    sides.
+    units of the noise (docs/detection.md "Steady stragglers"). Up to a CV of 8 % the floor of 10 % holds. Noise is
+    taken of the ratios' logarithms, which are even on both sides.
     """
-    often = _share(ratios > _HIGH_STEP) >= _OFTEN
+    often = _share(ratios > SUSTAINED.high_step_ratio) >= SUSTAINED.steady_share
     row = np.flatnonzero(often.any(axis=1) | watched)
-    typical_noise = middles(_noise(ratios[:: max(1, len(ratios) // _NOISE_ROWS)])[1].T)
+    typical_noise = middles(_noise(ratios[:: max(1, len(ratios) // SUSTAINED.noise_ranks)])[1].T)
     middle, noise = _noise(ratios[row])
-    error = np.maximum(noise, typical_noise) * 1.25 / math.sqrt(WINDOW)
-    threshold = np.maximum(math.log(FLOOR), SIGMAS * error)
+    error = np.maximum(noise, typical_noise) * 1.25 / math.sqrt(SUSTAINED.window_steps)
+    threshold = np.maximum(math.log(SUSTAINED.floor_ratio), SUSTAINED.noise_errors * error)
     return Verdicts(
         row=row,
-        step=step[WINDOW - 1 :],
+        step=step[SUSTAINED.window_steps - 1 :],
         high=(middle > threshold) & often[row],
         low=middle <= np.log(1 + np.expm1(threshold) / 2),
     )
@@ -77,13 +68,14 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdict
 def _share(flags: NDArray[np.bool_]) -> NDArray[np.float64]:
     """[n, T] the part of each window of 20 that is set."""
     total = np.cumsum(np.pad(flags, ((0, 0), (1, 0))), axis=1)
-    return np.asarray(total[:, WINDOW:] - total[:, :-WINDOW], np.float64) / WINDOW
+    size = SUSTAINED.window_steps
+    return np.asarray(total[:, size:] - total[:, :-size], np.float64) / size
 
 
 def _noise(ratios: F32) -> tuple[F32, F32]:
     """[n, T] of the logarithms the median of each window of 20, and 1.4826 MAD: a robust CV."""
     logs = np.log(np.maximum(ratios, _TINY_MS))
-    windows = np.lib.stride_tricks.sliding_window_view(logs, WINDOW, axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(logs, SUSTAINED.window_steps, axis=1)
     middle: F32 = middles(windows)
     spread: F32 = 1.4826 * middles(np.abs(windows - middle[..., None]))  # type: ignore[assignment]
     return middle, spread
@@ -97,11 +89,11 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     after which a straggler is over, takes it down to 0: what was over before is not of the present stretch.
     """
     # The last steps show where a rise has got to, all of the window where it was, should it have ended within it.
-    level = max(middle(ratios[-count:]) for count in (WINDOW // 2, WINDOW))
-    half = max(0.01, level - 1) / 2
+    level = max(middle(ratios[-count:]) for count in (SUSTAINED.window_steps // 2, SUSTAINED.window_steps))
+    half = max(SUSTAINED.onset_least_share, level - 1) / 2
     s, last_zero = 0.0, -1
-    for index, excess in enumerate(np.minimum(ratios, 2 * level) - 1 - half):
-        s = min(WINDOW * half, max(0.0, s + float(excess)))
+    for index, excess in enumerate(np.minimum(ratios, SUSTAINED.onset_clip_ratio * level) - 1 - half):
+        s = min(SUSTAINED.window_steps * half, max(0.0, s + float(excess)))
         if s == 0.0:
             last_zero = index
     if last_zero + 1 >= len(step):
@@ -129,11 +121,11 @@ class SteadyRule:
             keys: [n] what each row is called, from call to call.
         """
         self.lives.keep(set(keys.tolist()))
-        first = max(WINDOW - 1, int(np.searchsorted(steps, self._judged, side="right")))
+        first = max(SUSTAINED.window_steps - 1, int(np.searchsorted(steps, self._judged, side="right")))
         for start in range(first, len(steps), _CHUNK):
-            part = slice(start - WINDOW + 1, min(len(steps), start + _CHUNK))
+            part = slice(start - SUSTAINED.window_steps + 1, min(len(steps), start + _CHUNK))
             verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.lives.keys))
-            calm = steps[start - WINDOW // 2 :].tolist()
+            calm = steps[start - SUSTAINED.window_steps // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):
                     high, low = bool(verdicts.high[place, at]), bool(verdicts.low[place, at])

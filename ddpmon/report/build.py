@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.report.verdicts import standing, stops_job
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
@@ -169,7 +169,7 @@ def build_heat(run: Run) -> Heat:
     if steps.size and np.isnan(work[:, 0]).all():  # before this watcher's time
         first = int((~np.isnan(work)).any(axis=0).argmax())
         steps, work, marked = steps[first:], work[:, first:], marked[first:]
-    return Heat(steps, work, (steps >= WARM_UP) & ~marked)
+    return Heat(steps, work, (steps >= SUSTAINED.warm_up_steps) & ~marked)
 
 
 def build_series(run: Run) -> Series:

@@ -28,9 +28,11 @@ _LAUNCHES = (
 _ON_CPUS = "check the CPUs of {this}: clocks, other processes, sequence lengths"
 _UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
 _EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to its speed"
-_WIDE_PCT = 2.0  # points between the least and the most: a narrower range is shown as one number
-_LISTED = 6  # ranks that are late too, by number; of more, how many they are
-_RHYTHM = 1.5  # mean distance in steps: closer ones are most steps
+# Percentage points between the least and the most cost from which both are said. A narrower range is said as its least.
+# Chosen, not measured.
+_WIDE_PCT = 2.0
+_LISTED = 6  # other late ranks that are listed by number; of more only the count is said. Chosen, not measured.
+_RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step in 1"
 _FIGURES = {  # the figure that explains a lateness: as a noun, what to do, and a command that shows more
     "throttled": (
         "a CPU quota: the limit of its cgroup throttles it",

@@ -9,11 +9,11 @@ import numpy as np
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.sustained import ENOUGH, WARM_UP
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.format import count
 from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
 
-ENOUGH_STEPS = WARM_UP + ENOUGH
+ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
 UNEVEN_PCT = 10.0
 
 

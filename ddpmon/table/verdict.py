@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.sustained import ENOUGH, WARM_UP, WINDOW
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.report.sentences import tell
 from ddpmon.run.rings import capacity_for
 from ddpmon.snapshot import Finding
@@ -71,7 +71,7 @@ def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = Fals
         first_step=int(records.steps[0]),
         last_step=int(records.steps[-1]),
         compared=compared,
-        enough=compared >= ENOUGH and near and len(ranks) > 1,
+        enough=compared >= SUSTAINED.verdict_steps and near and len(ranks) > 1,
         findings=tuple(map(_in_words, history.alerts())),
         complaints=table.complaints,
         refused=table.refused,
@@ -87,12 +87,12 @@ def _in_words(alert: Alert) -> Finding:
 def _near(records: Records) -> bool:
     """Whether a window of steps lies within what the watcher's model keeps; the rows of a sparse log may not."""
     spacing = float(np.median(np.diff(records.steps))) if len(records.steps) > 1 else 1.0
-    return spacing * WINDOW <= capacity_for(records.world_size)
+    return spacing * SUSTAINED.window_steps <= capacity_for(records.world_size)
 
 
 def _compared(records: Records) -> int:
     """Steps past the warm-up with rows of every rank that has rows around them."""
-    return int((_complete(records) & (records.steps >= WARM_UP)).sum())
+    return int((_complete(records) & (records.steps >= SUSTAINED.warm_up_steps)).sum())
 
 
 def _complete(records: Records) -> Array:
@@ -133,14 +133,16 @@ def _spans(records: Records, ranks: Array) -> tuple[Array, Array]:
 
 def _evidence(records: Records, compared: int, near: bool) -> Iterator[str]:
     """What the verdicts rest on, where it is little or can be doubted."""
-    if records.steps[0] >= WARM_UP:
+    if records.steps[0] >= SUSTAINED.warm_up_steps:
         yield f"the table begins at step {records.steps[0]:,}, so no warm-up steps are left out"
     if len(np.unique(records.rank)) == 1:
         yield "there is only one rank, so there is nothing to compare it with"
     elif not near:
         spacing = int(np.median(np.diff(records.steps)))
         kept = capacity_for(records.world_size)
-        yield f"not judged: rows are {spacing:,} steps apart, and {WINDOW} of them must lie within {kept:,} steps"
-    elif compared < ENOUGH:
-        behind = f" after the first {WARM_UP}" if records.steps[0] < WARM_UP else ""
-        yield f"not enough evidence: {compared} steps{behind} have rows of all ranks, and a verdict needs {ENOUGH}"
+        apart = f"not judged: rows are {spacing:,} steps apart"
+        yield f"{apart}, and {SUSTAINED.window_steps} of them must lie within {kept:,} steps"
+    elif compared < SUSTAINED.verdict_steps:
+        behind = f" after the first {SUSTAINED.warm_up_steps}" if records.steps[0] < SUSTAINED.warm_up_steps else ""
+        found = f"not enough evidence: {compared} steps{behind} have rows of all ranks"
+        yield f"{found}, and a verdict needs {SUSTAINED.verdict_steps}"

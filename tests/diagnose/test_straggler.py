@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.alert_book import CLEAR_STEPS, AlertBook
+from ddpmon.diagnose.alert_book import AlertBook
+from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play
 
@@ -124,7 +125,7 @@ def test_what_was_over_at_once_is_not_said_to_be_over_before_it_began() -> None:
         lives.observe(1, step, high=True, low=False)
     for life in lives:
         life.describe(Alert("straggler", "warning", Measures(), since_step=100))
-    for step in range(103, 103 + CLEAR_STEPS):
+    for step in range(103, 103 + ALERTS.clear_judgements):
         assert lives.resolved == []
         lives.observe(1, step, high=False, low=True, calm=step - 10)
     assert [each.cleared_at_step for each in lives.resolved] == [100]

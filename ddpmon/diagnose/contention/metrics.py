@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention_policy import GROWTH, HISTORY
-from ddpmon.diagnose.sustained import WARM_UP
+from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.machine import ProcessFigures
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import LOST_S, RankState, Run
@@ -186,7 +186,11 @@ def _quick(figures: Figures) -> dict[int, Leak]:
         return {}
     at, step = figures.recent("at", rounds)[:, who], figures.recent("step", rounds)[0, who]
     rss, room = rss[:, who], room[:, who]
-    steady = (np.diff(rss, axis=0) > 0).all(axis=0) & (np.diff(room, axis=0) < 0).all(axis=0) & (step >= WARM_UP)
+    steady = (
+        (np.diff(rss, axis=0) > 0).all(axis=0)
+        & (np.diff(room, axis=0) < 0).all(axis=0)
+        & (step >= SUSTAINED.warm_up_steps)
+    )
     return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], GROWTH.quick_left_s)
 
 
@@ -196,13 +200,13 @@ def _slow(figures: Figures) -> dict[int, Leak]:
         return {}
     rss, room = (figures.long(name).astype(np.float64) for name in ("rss", "room"))
     at, step = figures.long("at").astype(np.float64), figures.long("step")
-    first = int(np.argmax((step >= WARM_UP).any(axis=1)))
+    first = int(np.argmax((step >= SUSTAINED.warm_up_steps).any(axis=1)))
     at, rss, room = at[first:], rss[first:], room[first:]
     if len(at) < GROWTH.slow_rows:
         return {}
     with np.errstate(invalid="ignore"):
         rises = (rss[-1] - rss[0] >= GROWTH.slow_rise_bytes) & (room[0] > room[-1])
-        who = np.flatnonzero(rises & (step[first] >= WARM_UP))
+        who = np.flatnonzero(rises & (step[first] >= SUSTAINED.warm_up_steps))
     at, rss, room = at[:, who], rss[:, who], room[:, who]
     steady = _evenly(rss) & _evenly(-room)
     return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], GROWTH.slow_left_s)

@@ -256,17 +256,7 @@ def _found(found: list[Finding], width: int, look: Look, *, well: bool) -> list[
         glyph, style = finding_style(finding, look)
         for place, row in enumerate(wrap(look.clean(finding.summary), width - 4)[:3]):
             lines.append([Segment(f" {glyph} " if place == 0 else "   ", style), Segment(row, style)])
-        lines += _cause(finding, width, look)
     return lines
-
-
-def _cause(finding: Finding, width: int, look: Look) -> list[Line]:
-    """What on its machine explains it, where the sentence does not say so already."""
-    cause = look.clean(finding.cause or "")
-    if not cause or cause in look.clean(finding.summary):
-        return []
-    said = clip(cause, max(width - 10, 1), look.glyphs.more)
-    return [[Segment("   cause: ", look.dim), Segment(said, look.strong)]]
 
 
 def _now(ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:

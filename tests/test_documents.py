@@ -30,7 +30,8 @@ def without_code(text: str) -> str:
 
 
 def headings(document: Path) -> list[str]:
-    return re.findall(r"^#{1,6} (.+)$", without_code(document.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    text = without_code(document.read_text(encoding="utf-8"))
+    return [heading.replace("`", "") for heading in re.findall(r"^#{1,6} (.+)$", text, flags=re.MULTILINE)]
 
 
 def anchors(document: Path) -> set[str]:

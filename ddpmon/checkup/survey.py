@@ -20,9 +20,9 @@ from ddpmon.checkup.host_checks import RENDEZVOUS, STORE
 from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Sample, Sampler
+from ddpmon.store.tcp import FIRST_PORT
 
 T = TypeVar("T")
-STORE_PORT = 29480
 _CHOOSERS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the second is the name in older torch
 _FIRST_S, _PATIENCE_S = 2.5, 10.0
@@ -105,7 +105,7 @@ def _recorder_entries() -> int | None:
 
 def _wanted(place: Place, port: int | None) -> dict[int, str]:
     """The ports that a run started from here would want, and what for."""
-    wanted = {STORE_PORT: STORE}
+    wanted = {FIRST_PORT: STORE}
     if place.host == 0 and not place.hosted:  # torchrun's agent holds its own
         wanted[port or _port_of(os.environ.get("MASTER_PORT", "")) or DEFAULT_PORT] = RENDEZVOUS
     return wanted

@@ -1,1 +1,1 @@
-"""Pure verdicts: Run -> list[Finding]."""
+"""Pure verdicts: Run -> alerts."""

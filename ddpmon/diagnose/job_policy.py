@@ -47,7 +47,7 @@ class PacePolicy:
         passing_ms: what a rise must have cost the job in total to be more than information. Chosen so that a slow
             moment of the machine raises no warning. A limit on how long a rise has lasted (10 s) left 0.5 warnings in
             1,000 steps of four ranks that compute on two cores, against 1.3 with this one; with this one a large rise
-            warns sooner (docs/measured/accuracy.md "Where warnings come all the same").
+            warns sooner (docs/measured/accuracy.md "Real trainings").
     """
 
     baseline_steps: int = 50

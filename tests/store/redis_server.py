@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -57,19 +57,21 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Start, and wait until it listens."""
+        """Start, and wait until it has loaded what it holds: it listens before, and refuses everything meanwhile."""
         assert PROGRAM is not None
+        started = self._times_ready()
         self._process = subprocess.Popen(
             [PROGRAM, str(self._file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         deadline = time.monotonic() + 60
-        while True:
-            with suppress(OSError):
-                socket.create_connection((HOME, self.port), timeout=1).close()
-                return
+        while self._times_ready() == started:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"no server: {self._log.read_text() if self._log.exists() else ''}")
             time.sleep(0.02)
+
+    def _times_ready(self) -> int:
+        """How often it has become ready, as its log tells, which it appends to."""
+        return self._log.read_text().count("Ready to accept connections") if self._log.exists() else 0
 
     def url(self, login: str = "", tail: str = "", scheme: str = "redis") -> str:
         """Its address; `login` is such as user:password@."""

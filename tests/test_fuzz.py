@@ -14,8 +14,8 @@ from ddpmon.tui.draw.header import figures_line, header_line, verdict_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import TableView, table_lines
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import make_look
+from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.observer import Observer
 from tests.fuzzing import Fuzz, besiege, feed, feed_descriptions, wait_for
 
@@ -44,7 +44,7 @@ def test_hostile_descriptions_of_a_run_are_refused_in_words(monkeypatch: pytest.
 
 def draw_plainly(snapshot: Snapshot) -> None:
     """Draw the overview; fails on anything that a terminal would obey."""
-    picture = Picture(snapshot, make_look())
+    picture = ViewState(snapshot, make_look())
     lines = [header_line(picture, 120), figures_line(picture, 120), *verdict_lines(picture, 120)]
     lines += [*heat_lines(picture, 120, 12), *finding_lines(picture, 120, 8)]
     order = ordered(snapshot, "worst", reverse=False, wanted="")

@@ -13,7 +13,7 @@ from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Pro
 from ddpmon.parts import Failure, Stall
 from ddpmon.report.host_gpus import ours_of
 from ddpmon.report.trace import collectives, frame_text, main_stack
-from ddpmon.run.ours import Ours, owner_of
+from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, RunView, Snapshot
 
@@ -23,17 +23,17 @@ SCHEMA_VERSION = 1
 RANK_FIGURES = ("step_ms", "work_ms", "exposed_ms", "allreduce_ms", "barrier_ms", "lateness_ms", "cpu_pct", "age_s")
 
 
-def gpu_object(gpu: GpuFigures, ours: Ours) -> Object:
+def gpu_object(gpu: GpuFigures, ours: ProcessRoles) -> Object:
     """One GPU; each of its processes says its rank and its role in the run, null for a foreign one."""
     processes = None if gpu.processes is None else [_on_gpu(on, ours) for on in gpu.processes]
     return {**figures(gpu), "uuid": gpu.uuid or None, "processes": processes}
 
 
-def _on_gpu(on: GpuProcess, ours: Ours) -> Object:
+def _on_gpu(on: GpuProcess, ours: ProcessRoles) -> Object:
     return {**_who(on.process, ours), "memory": on.memory, "sm_pct": rounded(on.sm_pct), "kind": on.kind}
 
 
-def _who(process: Process, ours: Ours) -> Object:
+def _who(process: Process, ours: ProcessRoles) -> Object:
     return {
         "pid": process.pid,
         "user": process.user,
@@ -43,18 +43,18 @@ def _who(process: Process, ours: Ours) -> Object:
     }
 
 
-def host_object(host: HostFigures, ours: Ours) -> Object:
+def host_object(host: HostFigures, ours: ProcessRoles) -> Object:
     """One host, without its GPUs."""
     processes = [_on_host(used, ours) for used in host.processes]
     ports = [_port(port, ours) for port in host.ports]
     return {**figures(host), "processes": processes, "ports": ports}
 
 
-def _on_host(used: HostProcess, ours: Ours) -> Object:
+def _on_host(used: HostProcess, ours: ProcessRoles) -> Object:
     return {**_who(used.process, ours), **{name: value for name, value in figures(used).items() if name != "process"}}
 
 
-def _port(port: TakenPort, ours: Ours) -> Object:
+def _port(port: TakenPort, ours: ProcessRoles) -> Object:
     holder = None if port.process is None else _who(port.process, ours)
     return {"port": port.port, "wanted_for": port.wanted_for, "process": holder, "held": port.held}
 
@@ -141,16 +141,18 @@ def _job(job: JobView) -> Object:
     }
 
 
-def _ranks(ranks: Ranks | None, ours: Mapping[int, Ours]) -> list[Object]:
+def _ranks(ranks: Ranks | None, ours: Mapping[int, ProcessRoles]) -> list[Object]:
     if ranks is None:
         return []
     figures = {name: [rounded(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
     phases = {name: [rounded(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
-    nobody = Ours({}, HostFigures(), ())
+    nobody = ProcessRoles({}, HostFigures(), ())
     return [_rank(ranks, rank, ours.get(rank, nobody), figures, phases) for rank in range(len(ranks))]
 
 
-def _rank(ranks: Ranks, rank: int, ours: Ours, figures: dict[str, list[Any]], phases: dict[str, list[Any]]) -> Object:
+def _rank(
+    ranks: Ranks, rank: int, ours: ProcessRoles, figures: dict[str, list[Any]], phases: dict[str, list[Any]]
+) -> Object:
     state, gpu = ranks.state[rank], ranks.gpu[rank]
     return {
         "rank": rank,
@@ -197,7 +199,7 @@ def _failure(failure: Failure | None) -> Object | None:
     }
 
 
-def _node(node: NodeView, ours: Ours) -> Object:
+def _node(node: NodeView, ours: ProcessRoles) -> Object:
     return {
         "node": node.node,
         "host": node.host or None,

@@ -10,7 +10,7 @@ from ddpmon.commands.console import printable
 from ddpmon.format import age
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
-from ddpmon.report.verdicts import calm_sentence, headline, standing
+from ddpmon.report.verdicts import calm_sentence, firing, headline
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, RunView, Snapshot
 
 MAX_ROWS = 16
@@ -79,7 +79,7 @@ def _headline(run: RunView) -> str:
 def _verdicts(snapshot: Snapshot) -> Iterator[str]:
     if headline(snapshot.findings) is None:
         yield printable(calm_sentence(snapshot))
-    for finding in standing(snapshot.findings):
+    for finding in firing(snapshot.findings):
         yield f"{finding.severity}: {printable(finding.summary)}"
         if finding.advice:
             yield f"    {printable(finding.advice)}"

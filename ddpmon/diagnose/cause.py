@@ -8,8 +8,8 @@ from typing import Literal
 
 from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
 from ddpmon.diagnose.alert_book import AlertBook, Life
-from ddpmon.diagnose.contention.clashes import Clashes
-from ddpmon.diagnose.contention.lifetimes import Clash
+from ddpmon.diagnose.contention.contention_finder import ContentionFinder
+from ddpmon.diagnose.contention.contention_lives import Contention
 from ddpmon.diagnose.explain import Lateness, weigh
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CAUSE, LATENESS
@@ -43,82 +43,86 @@ class CauseFinder:
 
     def __init__(self, book: AlertBook) -> None:
         self._book = book
-        self._clashes = Clashes(book)
+        self._contention = ContentionFinder(book)
 
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """`said` with causes, and the contention behind it."""
-        clashes, lives = self._clashes.update(tick.run, said), self._book.lives()
-        weighed = weigh(tick.run, tick.steps, self._clashes.figures, said)
-        causes = {id(each.finding): _cause(lives[each.finding.id], each, clashes) for each in weighed}
+        contentions, lives = self._contention.update(tick.run, said), self._book.lives()
+        weighed = weigh(tick.run, tick.steps, self._contention.figures, said)
+        known = [(each, life) for each in weighed if (life := lives.get(each.alert.id)) is not None]
+        causes = {id(each.alert): _cause(life, each, contentions) for each, life in known}
         explained = [replace(alert, cause=causes[id(alert)]) if id(alert) in causes else alert for alert in said]
-        return [*explained, *(_of_contention(clash, clashes, weighed) for clash in clashes)]
+        return [*explained, *(_of_contention(contention, contentions, weighed) for contention in contentions)]
 
 
-def _cause(life: Life, lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
+def _cause(life: Life, lateness: Lateness, contentions: Sequence[Contention]) -> Cause | None:
     """The cause of a lateness; while it fades, the last clear word on it stands."""
-    if life.weighed is lateness.finding:
+    if life.weighed is lateness.alert:
         return life.cause if life.lasts else None
-    found = _best(lateness, clashes)
-    life.weighed, life.lasts, life.cause = lateness.finding, found is not None, found or life.cause
+    found = _best(lateness, contentions)
+    life.weighed, life.lasts, life.cause = lateness.alert, found is not None, found or life.cause
     life.explained, life.unexplained = life.explained + life.lasts, life.unexplained + (not life.lasts)
-    mostly = life.explained >= life.unexplained and not _collected(lateness.finding)
+    mostly = life.explained >= life.unexplained and not _collected(lateness.alert)
     life.recalled = life.cause if mostly else None
     return found
 
 
-def _best(lateness: Lateness, clashes: Sequence[Clash]) -> Cause | None:
-    causes = [cause for clash in clashes if (cause := _of_clash(lateness, clash, clashes)) is not None]
+def _best(lateness: Lateness, contentions: Sequence[Contention]) -> Cause | None:
+    causes = [
+        cause for contention in contentions if (cause := _cause_of(lateness, contention, contentions)) is not None
+    ]
     if not lateness.whole:
-        causes += _of_figures(lateness, causes, clashes)
+        causes += _of_figures(lateness, causes, contentions)
     best = max(causes, key=lambda each: (each.certain, each.share is not None, each.precedence), default=None)
-    collected = _collected(lateness.finding)
+    collected = _collected(lateness.alert)
     return None if best is None or (collected and (best.share or 0.0) <= collected) else best
 
 
-def _collected(finding: Alert) -> float:
+def _collected(alert: Alert) -> float:
     """The share of the garbage collector, where that is the cause already."""
-    late = finding.measures
+    late = alert.measures
     return late.gc_ms / late.excess_ms if isinstance(late, LateMeasures) and is_collecting(late) else 0.0
 
 
-def _of_clash(lateness: Lateness, clash: Clash, clashes: Sequence[Clash]) -> Cause | None:
-    """The clash as a cause: where its figures carry it, or it is only there on these ranks and began with them."""
-    sign, share = clash.symptom, lateness.share_of(clash)
-    if not lateness.meets(clash, _alike(clash, clashes)):
+def _cause_of(lateness: Lateness, contention: Contention, contentions: Sequence[Contention]) -> Cause | None:
+    """The contention as a cause: where its figures carry it, or it is only there on these ranks and began with them."""
+    sign, share = contention.symptom, lateness.share_of(contention)
+    if not lateness.meets(contention, _alike(contention, contentions)):
         return None
     if share is None and not lateness.ranks.issuperset(sign.ranks):
         return None
     certain = share is not None and share >= LATENESS.most_share and sign.kind != "gpu_shared"
-    return Cause(sign.measures, sign.ranks, clash.host, certain, share, KINDS[sign.kind].precedence)
+    return Cause(sign.measures, sign.ranks, contention.host, certain, share, KINDS[sign.kind].precedence)
 
 
-def _alike(clash: Clash, clashes: Sequence[Clash]) -> list[Clash]:
-    return [other for other in clashes if other.symptom.kind == clash.symptom.kind]
+def _alike(contention: Contention, contentions: Sequence[Contention]) -> list[Contention]:
+    return [other for other in contentions if other.symptom.kind == contention.symptom.kind]
 
 
-def _of_figures(lateness: Lateness, known: Sequence[Cause], clashes: Sequence[Clash]) -> list[Cause]:
-    """What the ranks' own figures carry though no clash is known that would explain it."""
+def _of_figures(lateness: Lateness, known: Sequence[Cause], contentions: Sequence[Contention]) -> list[Cause]:
+    """What the ranks' own figures carry though no contention is known that would explain it."""
     causes = []
-    host = next(iter(lateness.finding.nodes), "")
-    held_down = [clash for clash in clashes if clash.symptom.kind == "gpu_throttled"]
+    host = next(iter(lateness.alert.nodes), "")
+    held_down = [contention for contention in contentions if contention.symptom.kind == "gpu_throttled"]
     followed = any(
-        not lateness.ranks.isdisjoint(clash.symptom.ranks) and not lateness.precedes(clash) for clash in held_down
+        not lateness.ranks.isdisjoint(contention.symptom.ranks) and not lateness.precedes(contention)
+        for contention in held_down
     )
     named = max((cause.share or 0.0 for cause in known), default=0.0)
     for order, figure in enumerate(_FIGURES):
         share = lateness.shares.get(figure, 0.0)
         if share >= CAUSE.some_share and share > named and not (figure == "clock" and followed):
             carried = FigureMeasures(figure, min(1, share) * lateness.excess_ms)
-            causes.append(Cause(carried, lateness.finding.ranks, host, share >= LATENESS.most_share, share, -order))
+            causes.append(Cause(carried, lateness.alert.ranks, host, share >= LATENESS.most_share, share, -order))
     return causes
 
 
-def _of_contention(clash: Clash, clashes: Sequence[Clash], weighed: Sequence[Lateness]) -> Alert:
-    """The clash as an alert: as bad as the threat that it is, or as the lateness that it may explain."""
-    severity: Severity = clash.symptom.threat
-    alike = _alike(clash, clashes)
+def _of_contention(contention: Contention, contentions: Sequence[Contention], weighed: Sequence[Lateness]) -> Alert:
+    """The contention as an alert: as bad as the threat that it is, or as the lateness that it may explain."""
+    severity: Severity = contention.symptom.threat
+    alike = _alike(contention, contentions)
     for lateness in weighed:
-        worse = SEVERITIES.index(lateness.finding.severity) > SEVERITIES.index(severity)
-        if worse and lateness.meets(clash, alike):
-            severity = lateness.finding.severity
-    return clash.life.describe(replace(clash.alert(), severity=severity))
+        worse = SEVERITIES.index(lateness.alert.severity) > SEVERITIES.index(severity)
+        if worse and lateness.meets(contention, alike):
+            severity = lateness.alert.severity
+    return contention.life.describe(replace(contention.alert(), severity=severity))

@@ -101,19 +101,19 @@ class CoverageRule:
     def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
         """One alert if the picture has holes, none for a run that has just started or has ended."""
         run, ages = tick.run, tick.ages
-        standing = run.standing
+        latest = run.latest
         if not run.states:
             return _unheard(run)
-        rank = int(standing.known.argmax())
-        lost = self._lately(run, float(standing.heard_at[rank] + ages[rank]))
-        if standing.failed.any() or standing.states == {"finished"}:
+        rank = int(latest.known.argmax())
+        lost = self._lately(run, float(latest.heard_at[rank] + ages[rank]))
+        if latest.failed.any() or latest.states == {"finished"}:
             return []
         with np.errstate(invalid="ignore"):
-            silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~standing.ended).tolist()
-            out_of_step: list[int] = np.flatnonzero(run.apart() & (ages <= SILENT_S)).tolist()
+            silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~latest.ended).tolist()
+            out_of_step: list[int] = np.flatnonzero(run.out_of_step() & (ages <= SILENT_S)).tolist()
         unheard: list[int] = []
-        if int(standing.seq.max()) >= COVERAGE.first_frames or lost.rejected or lost.refused:
-            unheard = np.flatnonzero(~standing.known).tolist()
+        if int(latest.seq.max()) >= COVERAGE.first_frames or lost.rejected or lost.refused:
+            unheard = np.flatnonzero(~latest.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
         if not silent and not unheard and not out_of_step and not some_lost:
             return []
@@ -125,15 +125,15 @@ class CoverageRule:
             out_of_step=tuple(out_of_step),
             losses=lost,
             window_s=COVERAGE.lately_s,
-            thinned=int(standing.thinned.sum()),
+            thinned=int(latest.thinned.sum()),
         )
         return [_alert(measures)]
 
     def _lately(self, run: Run, now: float) -> Losses:
         """What was lost within the last minute that this watcher has seen; its own counts begin with it."""
         total = Losses(
-            int(run.standing.dropped_steps.sum()),
-            int(run.standing.dropped_frames.sum()),
+            int(run.latest.dropped_steps.sum()),
+            int(run.latest.dropped_frames.sum()),
             run.rejected.total(),
             run.refused,
             run.rings.set_aside,
@@ -158,7 +158,7 @@ def _unheard(run: Run) -> list[Alert]:
     lost, world = Losses(0, 0, run.rejected.total(), run.refused, 0), run.info.world_size
     if not lost.rejected and not lost.refused:
         return []
-    thinned = int(run.standing.thinned.sum())
+    thinned = int(run.latest.thinned.sum())
     return [_alert(CoverageMeasures(world, (), 0.0, tuple(range(world)), (), lost, None, thinned))]
 
 
@@ -168,16 +168,16 @@ def _alert(measures: CoverageMeasures) -> Alert:
     return Alert("monitor_degraded", "warning" if severe else "info", measures=measures, ranks=absent)
 
 
-def find_doubled(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_duplicates(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """One alert for all ranks as which two processes publish, if this was seen within the last minute."""
     run, ages = tick.run, tick.ages
-    if not run.doubles.seen:
+    if not run.duplicates.seen:
         return []
-    now = float(np.nanmax(run.standing.heard_at + ages))
-    ranks = sorted(rank for rank, double in run.doubles.seen.items() if now - double.at <= COVERAGE.lately_s)
+    now = float(np.nanmax(run.latest.heard_at + ages))
+    ranks = sorted(rank for rank, double in run.duplicates.seen.items() if now - double.at <= COVERAGE.lately_s)
     if not ranks:
         return []
-    double = run.doubles.seen[ranks[0]]
+    double = run.duplicates.seen[ranks[0]]
     measures = DuplicateRanksMeasures((Publisher(*double.kept), Publisher(*double.other)))
     return [Alert("monitor_degraded", "warning", measures=measures, ranks=tuple(ranks))]
 

@@ -1,4 +1,4 @@
-"""How much of a lateness a machine's figures explain, and which clashes fit it."""
+"""How much of a lateness a machine's figures explain, and which contention fits it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.contention.contention_lives import Contention
 from ddpmon.diagnose.contention.gpu_health import GpuThrottledMeasures
 from ddpmon.diagnose.contention.gpu_sharing import GpuSharedMeasures
 from ddpmon.diagnose.contention.host_state import is_loaded
-from ddpmon.diagnose.contention.lifetimes import Clash
-from ddpmon.diagnose.contention.metrics import Figures
+from ddpmon.diagnose.contention.process_history import ProcessHistory
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
 from ddpmon.diagnose.late_policy import CAUSE, SUSTAINED
 from ddpmon.diagnose.measure import LateMeasures
@@ -34,7 +34,7 @@ class Lateness:
         shares: measure -> how much of the excess it carries; missing where unknown.
     """
 
-    finding: Alert
+    alert: Alert
     ranks: frozenset[int]
     step_ms: float
     excess_ms: float
@@ -43,46 +43,48 @@ class Lateness:
     @property
     def whole(self) -> bool:
         """Whether the whole job is meant."""
-        return KINDS[self.finding.kind].slower
+        return KINDS[self.alert.kind].slower
 
-    def share_of(self, clash: Clash) -> float | None:
-        """How much of the excess the clash carries by its figures; None where these do not tell."""
-        measures = clash.symptom.measures
+    def share_of(self, contention: Contention) -> float | None:
+        """How much of the excess the contention carries by its figures; None where these do not tell."""
+        measures = contention.symptom.measures
         if isinstance(measures, GpuSharedMeasures) and measures.sm_pct is not None:
             return measures.sm_pct / 100 * self.step_ms / self.excess_ms
-        return self.shares.get(KINDS[clash.symptom.kind].measure)
+        return self.shares.get(KINDS[contention.symptom.kind].measure)
 
-    def suits(self, clash: Clash) -> bool:
-        """Whether the clash can act on the phase that is late."""
-        phases = KINDS[clash.symptom.kind].acts_on
-        if self.finding.kind == "slow_network":
-            return clash.symptom.kind == "nic_errors"
-        if _is_paced_by_its_host(self.finding) and KINDS[clash.symptom.kind].slows_gpu:
+    def suits(self, contention: Contention) -> bool:
+        """Whether the contention can act on the phase that is late."""
+        phases = KINDS[contention.symptom.kind].acts_on
+        if self.alert.kind == "slow_network":
+            return contention.symptom.kind == "nic_errors"
+        if _is_paced_by_its_host(self.alert) and KINDS[contention.symptom.kind].slows_gpu:
             return False
-        return bool(phases) if self.finding.phase is None else self.finding.phase in phases
+        return bool(phases) if self.alert.phase is None else self.alert.phase in phases
 
-    def began_with(self, clash: Clash) -> bool:
+    def began_with(self, contention: Contention) -> bool:
         """Whether both may have begun together, the reason hardly after its effect; a host is heard once a second."""
-        return self._began_at(clash, clash.since) or (clash.again is not None and self._began_at(clash, clash.again))
+        return self._began_at(contention, contention.since) or (
+            contention.again is not None and self._began_at(contention, contention.again)
+        )
 
-    def _began_at(self, clash: Clash, began: int | None) -> bool:
-        since, near = self.finding.since_step, max(CAUSE.near_steps, CAUSE.near_ms / max(self.step_ms, 1e-3))
+    def _began_at(self, contention: Contention, began: int | None) -> bool:
+        since, near = self.alert.since_step, max(CAUSE.near_steps, CAUSE.near_ms / max(self.step_ms, 1e-3))
         if began is None or since is None:
-            return since is None or self.finding.since_is_bound or since <= near
-        if clash.bound and began == clash.since:
-            return self.finding.since_is_bound or since <= began + near
-        return not self.finding.since_is_bound and -near <= began - since <= self._after
+            return since is None or self.alert.since_is_bound or since <= near
+        if contention.bound and began == contention.since:
+            return self.alert.since_is_bound or since <= began + near
+        return not self.alert.since_is_bound and -near <= began - since <= self._after
 
-    def precedes(self, clash: Clash) -> bool:
-        """Whether the clash may have begun before the lateness; a host is heard once a second.
+    def precedes(self, contention: Contention) -> bool:
+        """Whether the contention may have begun before the lateness; a host is heard once a second.
 
         A power cap must have been seen before: a late GPU computes while its peers wait, so it is capped because it is
         late.
         """
-        since, began = self.finding.since_step, clash.since
-        if clash.bound or since is None or began is None:
+        since, began = self.alert.since_step, contention.since
+        if contention.bound or since is None or began is None:
             return True
-        measures = clash.symptom.measures
+        measures = contention.symptom.measures
         capped = isinstance(measures, GpuThrottledMeasures) and measures.reasons == (POWER_CAP,)
         return began < since if capped else began <= since + self._after
 
@@ -91,47 +93,49 @@ class Lateness:
         """By how many steps a reason may be noticed after its effect."""
         return max(CAUSE.after_steps, CAUSE.after_ms / max(self.step_ms, 1e-3))
 
-    def meets(self, clash: Clash, spread: Sequence[Clash]) -> bool:
-        """Whether the clash may be a reason, as far as its kind, ranks, time and size tell.
+    def meets(self, contention: Contention, spread: Sequence[Contention]) -> bool:
+        """Whether the contention may be a reason, as far as its kind, ranks, time and size tell.
 
         Args:
-            clash: one of them.
+            contention: one of them.
             spread: all of its kind: what slows the whole job must act on half of it or more.
         """
-        if not self.suits(clash) or (clash.symptom.kind == "gpu_throttled" and not self.precedes(clash)):
+        if not self.suits(contention) or (contention.symptom.kind == "gpu_throttled" and not self.precedes(contention)):
             return False
-        share = self.share_of(clash)
+        share = self.share_of(contention)
         if share is not None and share < CAUSE.some_share:
             return False
         if self.whole:
             met = {rank for other in spread for rank in other.symptom.ranks}
-            return self.began_with(clash) and len(met & self.ranks) >= CAUSE.met_share * len(self.ranks)
-        return not self.ranks.isdisjoint(clash.symptom.ranks) and (share is not None or self.began_with(clash))
+            return self.began_with(contention) and len(met & self.ranks) >= CAUSE.met_share * len(self.ranks)
+        return not self.ranks.isdisjoint(contention.symptom.ranks) and (
+            share is not None or self.began_with(contention)
+        )
 
 
-def weigh(run: Run, matrix: StepMatrix, figures: Figures, found: Sequence[Alert]) -> list[Lateness]:
+def weigh(run: Run, matrix: StepMatrix, figures: ProcessHistory, found: Sequence[Alert]) -> list[Lateness]:
     """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
     standing = [each for each in found if each.cleared_at_step is None]
     late = {rank for each in standing if KINDS[each.kind].late for rank in each.ranks}
     weighed = []
-    for finding in standing:
-        whole = KINDS[finding.kind].slower
-        if not whole and not (KINDS[finding.kind].late and finding.ranks):
+    for alert in standing:
+        whole = KINDS[alert.kind].slower
+        if not whole and not (KINDS[alert.kind].late and alert.ranks):
             continue
-        ranks = matrix.who if whole else np.array(finding.ranks, np.int64)
-        excess, step = _excess(finding), median(matrix.job("duration")[-SUSTAINED.window_steps :])
+        ranks = matrix.who if whole else np.array(alert.ranks, np.int64)
+        excess, step = _excess(alert), median(matrix.job("duration")[-SUSTAINED.window_steps :])
         if excess > 0 and step > 0 and ranks.size:
             others = np.setdiff1d(matrix.who, np.array([*late], np.int64))
-            shares = _waits(figures, finding, ranks, others, step / excess, whole=whole)
-            if not whole and finding.phase in COMPUTES:
-                shares |= _clocks(run, figures, finding, ranks, others)
-            weighed.append(Lateness(finding, frozenset(ranks.tolist()), step, excess, shares))
+            shares = _waits(figures, alert, ranks, others, step / excess, whole=whole)
+            if not whole and alert.phase in COMPUTES:
+                shares |= _clocks(run, figures, alert, ranks, others)
+            weighed.append(Lateness(alert, frozenset(ranks.tolist()), step, excess, shares))
     return weighed
 
 
-def _excess(finding: Alert) -> float:
+def _excess(alert: Alert) -> float:
     """What the lateness adds to a step, in ms."""
-    measures = finding.measures
+    measures = alert.measures
     if isinstance(measures, JobSlowerMeasures):
         return measures.step_ms - measures.normal_step_ms
     if isinstance(measures, SlowNetworkMeasures):
@@ -140,8 +144,8 @@ def _excess(finding: Alert) -> float:
 
 
 def _waits(
-    figures: Figures,
-    finding: Alert,
+    figures: ProcessHistory,
+    alert: Alert,
     ranks: NDArray[np.int64],
     others: NDArray[np.int64],
     times: float,
@@ -153,7 +157,7 @@ def _waits(
     A thread that a quota stops counts as one that waits for a CPU, and for longer than as throttled: where there is a
     quota at work, that wait is its doing.
     """
-    since, shares, stopped = finding.since_step or 0, {}, False
+    since, shares, stopped = alert.since_step or 0, {}, False
     for name in ("queue", "throttled"):
         own, usual = median(figures.mean(name, ranks, since)), np.nan
         if np.isnan(own):
@@ -173,26 +177,26 @@ def _waits(
     return shares
 
 
-def _is_paced_by_its_host(finding: Alert) -> bool:
+def _is_paced_by_its_host(alert: Alert) -> bool:
     """Whether the GPU has time to spare, since its CPU launches slowly: what slows a GPU then explains nothing."""
-    return isinstance(finding.measures, LateMeasures) and finding.measures.launch_ms is not None
+    return isinstance(alert.measures, LateMeasures) and alert.measures.launch_ms is not None
 
 
 def _clocks(
-    run: Run, figures: Figures, finding: Alert, ranks: NDArray[np.int64], others: NDArray[np.int64]
+    run: Run, figures: ProcessHistory, alert: Alert, ranks: NDArray[np.int64], others: NDArray[np.int64]
 ) -> dict[str, float]:
     """What a lower clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks.
 
     That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU.
     """
     asked = (ranks, others[:: _every(others)])
-    late = finding.measures
+    late = alert.measures
     usual = late.others_work_ms if isinstance(late, LateMeasures) else 0.0
     longer = late.excess_ms / usual if isinstance(late, LateMeasures) and usual > 0 else 0.0
     name, (own, peers) = "clock", (_clock(run, who) for who in asked)
-    on_cpu = not any(run.standing.gpu_uuid[rank] for rank in ranks.tolist())
-    if _is_paced_by_its_host(finding) or on_cpu:
-        since = finding.since_step or 0
+    on_cpu = not any(run.latest.gpu_uuid[rank] for rank in ranks.tolist())
+    if _is_paced_by_its_host(alert) or on_cpu:
+        since = alert.since_step or 0
         name, (own, peers) = "cpu_clock", (median(figures.mean("mhz", who, since)) for who in asked)
     return {name: (peers / own - 1) / longer} if own > 0 and peers > 0 and longer > 0 else {}
 

@@ -147,7 +147,7 @@ def step_of(frame: RankFrame) -> int:
 def find_failed(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """One alert for all ranks that have failed: the first cause by step, then rank; the rest as its consequence."""
     run, ages = tick.run, tick.ages
-    failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.standing.failed).tolist()}
+    failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.latest.failed).tolist()}
     if not failed:
         return []
     order = sorted(failed, key=lambda rank: (step_of(failed[rank]), rank))
@@ -172,15 +172,15 @@ def find_failed(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
 def _disappeared(run: Run, ages: NDArray[np.float64]) -> list[int]:
     """Ranks that were heard of once, are silent now, and never said that they end."""
     with np.errstate(invalid="ignore"):
-        silent: list[int] = np.flatnonzero(~run.standing.ended & (ages > SILENT_S)).tolist()
+        silent: list[int] = np.flatnonzero(~run.latest.ended & (ages > SILENT_S)).tolist()
     return silent
 
 
 def _left(run: Run, secondary: RankFrame) -> list[int]:
     """Ranks that had ended without an exception just where another could not go on."""
-    steps, last = run.standing.step, step_of(secondary)
+    steps, last = run.latest.step, step_of(secondary)
     left: list[int] = np.flatnonzero(
-        run.standing.finished & (steps <= last) & (steps >= last - STALL.queued_steps)
+        run.latest.finished & (steps <= last) & (steps >= last - STALL.queued_steps)
     ).tolist()
     return left if 2 * len(left) <= run.rank_count else []  # most have simply come to the end
 

@@ -122,7 +122,7 @@ class UnattributedMeasures(Measures):
 HangMeasures = SilentMeasures | MismatchMeasures | StuckMeasures | UnattributedMeasures
 
 
-def find_stuck(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_hang(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     """What holds a job up that makes no progress: a `hang`, a `pause` under way, or `uneven_inputs`.
 
     A lost or a failed rank that the others wait for is spoken of elsewhere: then there is nothing to say here. A job

@@ -10,9 +10,9 @@ from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.cause import CauseFinder
 from ddpmon.diagnose.correlated import LateTogether
-from ddpmon.diagnose.coverage import CoverageRule, find_doubled, find_lost
+from ddpmon.diagnose.coverage import CoverageRule, find_duplicates, find_lost
 from ddpmon.diagnose.failures import find_failed
-from ddpmon.diagnose.hang import find_stuck
+from ddpmon.diagnose.hang import find_hang
 from ddpmon.diagnose.hidden import HiddenPace
 from ddpmon.diagnose.intermittent import CostlyRanks
 from ddpmon.diagnose.kinds import KINDS
@@ -41,9 +41,9 @@ class Judge:
             # that the job has stopped, or will
             find_failed,
             find_lost,
-            find_stuck,
+            find_hang,
             find_nonfinite,
-            find_doubled,
+            find_duplicates,
             LossJumpRule(),
             GcRule(),
             self._coverage,

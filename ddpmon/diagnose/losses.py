@@ -221,7 +221,7 @@ def find_nonfinite(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     steps information.
     """
     run, ages = tick.run, tick.ages
-    bad = {rank: loss for rank, loss in sorted(run.standing.bad_loss.items()) if loss.count}
+    bad = {rank: loss for rank, loss in sorted(run.latest.bad_loss.items()) if loss.count}
     if not bad:
         return []
     since = min(loss.first_step for loss in bad.values())
@@ -267,7 +267,7 @@ def _nonfinite_measures(
 
 
 def _nonfinite_alert(run: Run, named: Sequence[int], measures: NonfiniteLossMeasures) -> Alert:
-    newest = int(run.standing.step.max())
+    newest = int(run.latest.step.max())
     fading = measures.finite_since is not None and newest - measures.last_step > LOSSES.fresh_steps
     hosts = {state.frame.host for rank in named if (state := run.ranks[rank]) is not None}
     return Alert(

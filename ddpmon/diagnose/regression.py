@@ -162,8 +162,8 @@ class Pace:
         run, matrix = tick.run, tick.steps
         if len(matrix.who) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
-        named = [finding for finding in said if KINDS[finding.kind].late and finding.severity != "info"]
-        late = {rank for finding in named for rank in finding.ranks}
+        named = [alert for alert in said if KINDS[alert.kind].late and alert.severity != "info"]
+        late = {rank for alert in named for rank in alert.ranks}
         self._most_are_late = 2 * len(late) > len(matrix.who)
         somebody, self._bounded = bool(named), matrix.own is not None
         for place in np.flatnonzero(matrix.steps > self._judged).tolist():

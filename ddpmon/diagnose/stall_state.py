@@ -71,7 +71,7 @@ class StallState:
 
 def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
     """The state of a job without progress; None while it makes some, or nothing tells."""
-    if not (run.standing.stalled | (run.standing.phase_s >= STALL.patience_s)).any():
+    if not (run.latest.stalled | (run.latest.phase_s >= STALL.patience_s)).any():
         return None
     frames = [(rank, known.frame) for rank, known in enumerate(run.ranks) if known is not None]
     age = ages.tolist()

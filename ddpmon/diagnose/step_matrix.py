@@ -25,7 +25,7 @@ Array = NDArray[Any]
 def lost_ranks(run: Run, ages: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ranks that were heard of once and have been silent too long without having said that they end."""
     with np.errstate(invalid="ignore"):
-        return np.flatnonzero((ages > LOST_S) & ~run.standing.ended)
+        return np.flatnonzero((ages > LOST_S) & ~run.latest.ended)
 
 
 def alive(run: Run, ages: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -198,7 +198,7 @@ class StepMatrix:
             self._append(run, steps[start : start + _CHUNK])
 
     def _restart(self, run: Run, who: I64) -> None:
-        keys = [(run.standing.host[rank], run.standing.node[rank]) for rank in who.tolist()]
+        keys = [(run.latest.host[rank], run.latest.node[rank]) for rank in who.tolist()]
         places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         self.who, self.host_keys = who, tuple(places)
         self.hosts = tuple(name for name, _ in places)

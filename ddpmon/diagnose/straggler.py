@@ -48,7 +48,7 @@ class Stragglers:
             return []
         self._ranks.update(steps, matrix.ratios, matrix.who)
         by_rank = {life.key: life for life in self._ranks.lives}
-        over_before = {rank for finding in self._ranks.lives.resolved for rank in finding.ranks}
+        over_before = {rank for alert in self._ranks.lives.resolved for rank in alert.ranks}
         self._come_and_go = {key for key in intermittent & over_before & by_rank.keys() if _is_young(by_rank[key])}
         late_hosts = self._late_hosts(matrix)
         suspects = np.flatnonzero(np.isin(matrix.who, [*self.suspects]))

@@ -73,7 +73,7 @@ def _dry(state: StallState) -> list[int]:
 
 def find_left_behind(run: Run, ages: NDArray[np.float64]) -> list[Alert]:
     """Ranks that have finished while the others go on without them (`Join`, or a rank that left on purpose)."""
-    if not run.standing.finished.any():
+    if not run.latest.finished.any():
         return []
     frames = {rank: state.frame for rank, state in enumerate(run.ranks) if state is not None}
     finished = {rank: frame.step for rank, frame in frames.items() if frame.state == "finished"}

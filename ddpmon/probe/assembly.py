@@ -31,7 +31,7 @@ from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
-from ddpmon.probe.host_sampler import Machine
+from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.publisher import Publisher
@@ -167,7 +167,7 @@ def assemble(
         undo += hook_graphs(recorder)
         undo.append(hook_collector(recorder.collections))
         uplink = _uplink(me, name, ddp, bucket_detail=timed)
-        machine = Machine(me, lambda: uplink.run, folders, uplink.missed_ports)
+        machine = HostSampler(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
         draft = FrameBuilder(me, recorder, reducer_log, machine, lambda: uplink.run)
         draft.notes += notes

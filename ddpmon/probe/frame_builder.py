@@ -16,7 +16,7 @@ from ddpmon.probe.device import QUIET_S, DeviceWatch
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.failure import Report
 from ddpmon.probe.graphs import GraphWatch
-from ddpmon.probe.host_sampler import Machine
+from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.record import HostTimes, StepRecord, resolve
@@ -37,7 +37,7 @@ class FrameBuilder:
         identity: Identity,
         recorder: EventLog,
         reducer_log: ReducerLog,
-        machine: Machine,
+        machine: HostSampler,
         run: Callable[[], str],
     ) -> None:
         self._me = identity

@@ -21,7 +21,7 @@ HEIRS_WAIT_S = 3.0  # local rank 0 samples if it can; another one takes over if 
 _COST_SAMPLES = 30
 
 
-class Machine:
+class HostSampler:
     """Reads the sensors, in threads of their own: neither the training thread nor a frame waits for one.
 
     To be made on the training thread.

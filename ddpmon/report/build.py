@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import SUSTAINED
-from ddpmon.report.verdicts import standing, stops_job
+from ddpmon.report.verdicts import firing, stops_job
 from ddpmon.run.medians import median, others_medians, row_medians
 from ddpmon.run.model import RESOURCES, Run
 from ddpmon.run.recent import RECENT
@@ -35,23 +35,23 @@ from ddpmon.snapshot import (
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has ended."""
     info = run.info
-    newest, first = int(run.standing.step.max()), run.ranks[0]
+    newest, first = int(run.latest.step.max()), run.ranks[0]
     return RunView(
         id=info.run_id,
         name=info.name,
         state=ended or _run_state(run, lost),
         world_size=info.world_size,
-        nodes=tuple(run.standing.host[ranks[0]] for ranks in run.members().values()),
+        nodes=tuple(run.latest.host[ranks[0]] for ranks in run.members().values()),
         backend=info.backend,
         step=newest if newest >= 0 else None,
         elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
         source=source,
-        step_age_s=known(float(np.fmin.reduce(ages + run.standing.step_s))),
+        step_age_s=known(float(np.fmin.reduce(ages + run.latest.step_s))),
     )
 
 
 def _run_state(run: Run, lost: Ints) -> RunState:
-    states = run.standing.states
+    states = run.latest.states
     if "failed" in states:
         return "failed"
     if states == {"finished"} and len(run.states) == run.info.world_size:
@@ -92,14 +92,14 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
-        monitor_us=known(median(run.standing.cost_us)),
-        dropped=int((run.standing.dropped_steps + run.standing.dropped_frames).sum()),
+        monitor_us=known(median(run.latest.cost_us)),
+        dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
     )
 
 
 def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:
     """The ranks that the others wait for, worst first; while the job stands still only those that hold it up."""
-    naming = [finding for finding in standing(findings) if KINDS[finding.kind].waited_for and finding.ranks]
+    naming = [finding for finding in firing(findings) if KINDS[finding.kind].waited_for and finding.ranks]
     holding_up = [finding for finding in naming if stops_job(finding)]
     return tuple(dict.fromkeys(rank for finding in holding_up or naming for rank in finding.ranks))
 
@@ -112,23 +112,23 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 
 def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
-    standing = run.standing
-    state = [*standing.state]
+    latest = run.latest
+    state = [*latest.state]
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
     return Ranks(
-        host=tuple(standing.host),
+        host=tuple(latest.host),
         state=tuple(state),
-        phase=tuple(standing.phase),
+        phase=tuple(latest.phase),
         gpu=run.gpus(),
-        process=tuple(standing.process),
-        stall=tuple(standing.stall),
-        failure=tuple(standing.failure),
-        node=np.array(standing.node),
-        local_rank=np.array(standing.local_rank),
-        pid=np.array(standing.pid),
-        step=standing.step.copy(),
+        process=tuple(latest.process),
+        stall=tuple(latest.stall),
+        failure=tuple(latest.failure),
+        node=np.array(latest.node),
+        local_rank=np.array(latest.local_rank),
+        pid=np.array(latest.pid),
+        step=latest.step.copy(),
         age_s=ages,
         loss=recent["loss"],
         step_ms=recent["duration"],
@@ -143,8 +143,8 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         backward_ms=recent["backward"],
         optimizer_ms=recent["optimizer"],
         other_ms=recent["other"],
-        cpu_pct=standing.cpu_pct.copy(),
-        rss_bytes=standing.rss_bytes.copy(),
+        cpu_pct=latest.cpu_pct.copy(),
+        rss_bytes=latest.rss_bytes.copy(),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import POWER_CAP, foreign_memory, is_at_work, is_crowded, is_hidden, is_narrow
-from ddpmon.run.ours import Ours, owner_of
+from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.snapshot import NodeView, Ranks
 
 Level = Literal["note", "warning", "broken"]
@@ -66,9 +66,9 @@ def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
     return {} if ranks is None else {int(ranks.pid[rank]): rank for rank in known if ranks.pid[rank] > 0}
 
 
-def ours_of(ranks: Ranks | None, node: NodeView) -> Ours:
+def ours_of(ranks: Ranks | None, node: NodeView) -> ProcessRoles:
     """What tells our processes on this host from foreign ones."""
-    return Ours(pids_of(ranks, node), node.figures, node.gpus)
+    return ProcessRoles(pids_of(ranks, node), node.figures, node.gpus)
 
 
 def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
@@ -83,7 +83,7 @@ def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
     return [_state(gpu, tuple(sorted(here.get(gpu.uuid, ()))), ours, ranks) for gpu in node.gpus]
 
 
-def _state(gpu: GpuFigures, here: tuple[int, ...], ours: Ours, ranks: Ranks | None) -> GpuState:
+def _state(gpu: GpuFigures, here: tuple[int, ...], ours: ProcessRoles, ranks: Ranks | None) -> GpuState:
     apart = bool(here) and is_hidden(gpu, here, ours.pids)
     strange = tuple(
         bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()
@@ -101,7 +101,7 @@ def _process_of(ranks: Ranks | None, rank: int) -> ProcessFigures:
     return (ranks.process[rank] if ranks is not None else None) or ProcessFigures()
 
 
-def whose(process: Process, ours: Ours) -> str:
+def whose(process: Process, ours: ProcessRoles) -> str:
     """`rank 3`, `rank 3 worker`, `launcher`, `monitor`, or nothing for somebody else's."""
     role = ours.role(process)
     if role is None or role in ("launcher", "monitor"):

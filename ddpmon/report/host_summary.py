@@ -12,7 +12,7 @@ from ddpmon.machine import Disk, HostFigures, HostProcess
 from ddpmon.report.host_gpus import FOREIGN, gpu_remarks, gpu_states, ours_of
 from ddpmon.report.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
-from ddpmon.run.ours import Ours
+from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import NodeView, Ranks
 
 STEAL_PCT = 5.0
@@ -48,7 +48,7 @@ def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
         yield f"{named(used.process)} takes {cores(used.cpu_pct or 0.0, node.figures.cpu_count)}"
 
 
-def is_hog(used: HostProcess, ours: Ours) -> bool:
+def is_hog(used: HostProcess, ours: ProcessRoles) -> bool:
     """Whether it is somebody else's and uses much CPU."""
     return used.cpu_pct is not None and used.cpu_pct >= TAKES_PCT and ours.role(used.process) is None
 

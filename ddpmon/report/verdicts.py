@@ -17,14 +17,14 @@ ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
 UNEVEN_PCT = 10.0
 
 
-def standing(findings: Sequence[Finding]) -> list[Finding]:
+def firing(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that are not over, in their order (the worst first)."""
     return [finding for finding in findings if finding.cleared_at_step is None]
 
 
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
-    worthy = [finding for finding in standing(findings) if not _is_note(finding)]
+    worthy = [finding for finding in firing(findings) if not _is_note(finding)]
     return max(worthy, key=lambda f: (stops_job(f), SEVERITIES.index(f.severity)), default=None)
 
 
@@ -46,12 +46,12 @@ def _marks(finding: Finding) -> bool:
 
 def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> list[Finding]:
     """The lasting findings that name this rank, or its whole host when they name no rank."""
-    return [f for f in standing(findings) if rank in f.ranks or (not f.ranks and host in f.nodes)]
+    return [f for f in firing(findings) if rank in f.ranks or (not f.ranks and host in f.nodes)]
 
 
 def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     """The lasting findings that name this host or a rank on it, and are more than a note on the whole job."""
-    worthy = [finding for finding in standing(findings) if _marks(finding)]
+    worthy = [finding for finding in firing(findings) if _marks(finding)]
     here = set(node.ranks)
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
@@ -61,7 +61,7 @@ def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict
     by_host = {node.host: node.node for node in nodes}
     by_rank = {rank: node.node for node in nodes for rank in node.ranks}
     marked: dict[int, Finding] = {}
-    for finding in standing(findings):
+    for finding in firing(findings):
         named = [by_rank.get(rank) for rank in finding.ranks] or [by_host.get(host) for host in finding.nodes]
         for number in named if _marks(finding) else ():
             if number is not None:
@@ -72,7 +72,7 @@ def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict
 def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[int, Finding]:
     """The ranks that a lasting finding names, each with its worst finding."""
     marked: dict[int, Finding] = {}
-    for finding in standing(findings):
+    for finding in firing(findings):
         if at_or_above(finding.severity, floor) and _marks(finding):
             for rank in finding.ranks:
                 marked.setdefault(rank, finding)
@@ -134,7 +134,7 @@ def is_even(snapshot: Snapshot) -> bool:
 def onsets(findings: Sequence[Finding]) -> list[int]:
     """The steps at which lasting troubles began, the headline's first, at most three."""
     first = headline(findings)
-    loud = [finding for finding in standing(findings) if at_or_above(finding.severity, "warning")]
+    loud = [finding for finding in firing(findings) if at_or_above(finding.severity, "warning")]
     steps = [f.since_step for f in (first, *loud) if f is not None and f.since_step is not None]
     return list(dict.fromkeys(steps))[:3]
 

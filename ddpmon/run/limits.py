@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, Pressure, ProcessFigures
-from ddpmon.run.ours import owner_of
+from ddpmon.run.process_roles import owner_of
 
 SHM = "/dev/shm"
 FULL = 0.95  # of a limit of memory

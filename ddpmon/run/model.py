@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures
+from ddpmon.run.latest_frames import DuplicateRanks, LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.ours import Instances
+from ddpmon.run.process_roles import Instances
 from ddpmon.run.recent import Recent, WorkMap
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
-from ddpmon.run.standing import Doubles, Standing
 from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
@@ -71,11 +71,11 @@ class Run:
         self.marks = Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
         self.states: dict[int, RankState] = {}
-        self.standing = Standing(info.world_size)
+        self.latest = LatestFrames(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.refused = 0
-        self.doubles = Doubles()
+        self.duplicates = DuplicateRanks()
         self.restarts = self._life = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus: dict[str, tuple[GpuFigures, float]] = {}
@@ -98,7 +98,7 @@ class Run:
                 fresh.append(frame)
                 heard_at.append(at)
         if fresh:
-            self.standing.take(fresh, heard_at)
+            self.latest.take(fresh, heard_at)
             self.rings.add([(frame.rank, frame.steps) for frame in fresh])
 
     def _take(self, frame: RankFrame, heard_at: float) -> bool:
@@ -106,9 +106,9 @@ class Run:
         state = self.states.get(frame.rank)
         if state is None:
             state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
-            self.standing.life[frame.rank] = 0
+            self.latest.restarts[frame.rank] = 0
         elif _is_another_process(state.frame, frame):
-            if self.doubles.refuse(state.frame, state.heard_at, frame, heard_at):
+            if self.duplicates.refuse(state.frame, state.heard_at, frame, heard_at):
                 return False
             self._restart(frame.rank, state)
         elif frame.seq <= state.frame.seq:
@@ -131,9 +131,9 @@ class Run:
         self._buckets.pop(rank, None)
         self.restarts += 1
         state.marked = -1
-        self.standing.life[rank] += 1
-        if self.standing.life[rank] > self._life:
-            self._life, self.marks = int(self.standing.life[rank]), Marks()
+        self.latest.restarts[rank] += 1
+        if self.latest.restarts[rank] > self._life:
+            self._life, self.marks = int(self.latest.restarts[rank]), Marks()
 
     def add_history(self, frames: Iterable[HistoryFrame]) -> None:
         """Take in what the ranks remember; called once, when this watcher attaches.
@@ -166,8 +166,8 @@ class Run:
 
     def place_of(self, rank: int) -> int | str:
         """The number of the rank's host; its name where no launcher numbers the hosts."""
-        node = self.standing.node[rank]
-        return node if node >= 0 else self.standing.host[rank]
+        node = self.latest.node[rank]
+        return node if node >= 0 else self.latest.host[rank]
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
         """The ranks on a host that has been heard of."""
@@ -182,11 +182,11 @@ class Run:
         counted = (self.restarts, len(self.states))
         if counted != self._counted:  # a rank moves only by a restart
             self._counted = counted
-            standing = self.standing
+            latest = self.latest
             nodes: dict[int | str, list[int]] = {}
-            for rank in np.flatnonzero(standing.known).tolist():
+            for rank in np.flatnonzero(latest.known).tolist():
                 nodes.setdefault(self.place_of(rank), []).append(rank)
-            order = sorted(nodes, key=lambda node: standing.node[nodes[node][0]])
+            order = sorted(nodes, key=lambda node: latest.node[nodes[node][0]])
             self._members = {node: tuple(nodes[node]) for node in order}
         return self._members
 
@@ -210,12 +210,12 @@ class Run:
         """[world] every rank's GPU."""
         if not self._gpus:
             return (None,) * len(self.ranks)
-        known, standing = self._gpus.get, self.standing
-        names = standing.gpu_uuid
+        known, latest = self._gpus.get, self.latest
+        names = latest.gpu_uuid
         if self._parted:
-            names = [self._uuid(name, pid) for name, pid in zip(names, standing.pid, strict=True)]
+            names = [self._uuid(name, pid) for name, pid in zip(names, latest.pid, strict=True)]
         told = [None if uuid is None else known(uuid) for uuid in names]
-        heard = standing.heard_at.tolist()
+        heard = latest.heard_at.tolist()
         return tuple(None if t is None or h - t[1] > LOST_S else t[0] for t, h in zip(told, heard, strict=True))
 
     def reject(self, reason: str) -> None:
@@ -238,13 +238,13 @@ class Run:
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""
-        ages: NDArray[np.float64] = now - self.standing.heard_at
+        ages: NDArray[np.float64] = now - self.latest.heard_at
         return ages
 
     def reporting(self, now: float) -> NDArray[np.bool_]:
         """[world] whether each rank was heard of lately, or has said that it is done."""
         with np.errstate(invalid="ignore"):
-            found: NDArray[np.bool_] = self.standing.finished | (self.ages(now) <= SILENT_S)
+            found: NDArray[np.bool_] = self.latest.finished | (self.ages(now) <= SILENT_S)
         return found
 
     def taking_part(self) -> NDArray[np.bool_]:
@@ -252,8 +252,8 @@ class Run:
 
         A rank that has restarted counts its steps from 0, so it is compared only once most others have, too.
         """
-        known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.apart()
-        ended = known & self.standing.ended
+        known: NDArray[np.bool_] = (self.rings.last >= 0) & ~self.out_of_step()
+        ended = known & self.latest.ended
         if not ended.any():
             return known
         going_on = known & ~ended
@@ -261,11 +261,11 @@ class Run:
         found: NDArray[np.bool_] = going_on | (ended & (self.rings.last + 1 >= newest))
         return found
 
-    def apart(self) -> NDArray[np.bool_]:
+    def out_of_step(self) -> NDArray[np.bool_]:
         """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s."""
         if not self.restarts:
             return np.zeros(self.info.world_size, np.bool_)
-        lives, steps = self.standing.life, self.standing.step
+        lives, steps = self.latest.restarts, self.latest.step
         counts = np.bincount(lives[lives >= 0])
         most = lives == np.flatnonzero(counts == counts.max())[-1]
         found: NDArray[np.bool_] = (lives >= 0) & ~most

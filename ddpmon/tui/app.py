@@ -17,15 +17,15 @@ from textual.timer import Timer
 
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.picture import NOTHING_YET, Picture
 from ddpmon.tui.reader import Reader, Source
-from ddpmon.tui.screens.base import View
+from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
-from ddpmon.tui.widgets.rows import RankTable
+from ddpmon.tui.view_state import NOTHING_YET, ViewState
+from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
@@ -82,7 +82,7 @@ class WatchApp(App[None]):
         self._frozen_at: float | None = None
         self._beat: Timer | None = None
         self._look: Look = make_look(colour=self._colour, ascii_only=ascii_only)
-        self.picture = Picture(self._shown, self._look, interval=self._interval)
+        self.picture = ViewState(self._shown, self._look, interval=self._interval)
 
     def run(self, **options: Any) -> None:
         """Run with the terminal to ourselves: what native code writes to stderr does not reach the screen."""
@@ -165,8 +165,8 @@ class WatchApp(App[None]):
 
     def _draw(self) -> None:
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self.picture = Picture(self._shown, self._look, self._stuck(), frozen, self._interval)
-        if self.is_running and self.screen_stack and isinstance(self.screen, View) and self.screen.ready:
+        self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, self._interval)
+        if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
                 self.screen.show()
 

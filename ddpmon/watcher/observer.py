@@ -121,9 +121,9 @@ def _notices(run: Run) -> list[str]:
     said = [
         f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
     ]
-    noted = np.flatnonzero(run.standing.noted)[:5].tolist()
+    noted = np.flatnonzero(run.latest.noted)[:5].tolist()
     said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
-    if run.standing.thinned.any():
+    if run.latest.thinned.any():
         said.append("steps are faster than they can be sent: only every second, fourth, ... step is kept")
     if run.rings.set_aside:
         said.append(f"{run.rings.set_aside} step records were set aside: their durations are impossible")

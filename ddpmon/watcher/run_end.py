@@ -33,7 +33,7 @@ def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
 def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
     """Whether nobody speaks any more: every rank that was heard of has said that it ends, or has been lost."""
     heard = ~np.isnan(ages)
-    return bool(heard.any() and (run.standing.ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
+    return bool(heard.any() and (run.latest.ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
 
 
 def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:

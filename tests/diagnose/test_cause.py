@@ -291,15 +291,15 @@ def test_each_slowdown_has_its_own_cause(first: int, pause: int, other: int) -> 
     said = play_hosts(MadeJob(phases), host, process=process, timed=True)
     (live,) = (each for each in open_findings(said[last + 20]) if each.kind == "job_slower")
     assert (live.severity, live.evidence["cause_pid"]) == ("critical", other)
-    (clash,) = (each for each in open_findings(said[last + 20]) if each.kind == "cpu_contention")
-    assert (clash.severity, clash.evidence["pid"]) == ("critical", other)
+    (contention,) = (each for each in open_findings(said[last + 20]) if each.kind == "cpu_contention")
+    assert (contention.severity, contention.evidence["pid"]) == ("critical", other)
     for tick in (last + 20, -1):
         over = [each for each in said[tick] if each.kind == "job_slower" and each.cleared_at_step is not None]
         assert [each.evidence["cause_pid"] for each in over] == [other, 8123][-len(over) :]
         assert abs((over[-1].cleared_at_step or 0) - 10 * (begin + first)) <= 1
     if other != 8123:
-        clashes = [each for each in said[-1] if each.kind == "cpu_contention"]
-        assert [(each.evidence["pid"], each.cleared_at_step) for each in clashes if each.since_step == 159] == [
+        contentions = [each for each in said[-1] if each.kind == "cpu_contention"]
+        assert [(each.evidence["pid"], each.cleared_at_step) for each in contentions if each.since_step == 159] == [
             (8123, 10 * (begin + first) + 9)
         ]
 

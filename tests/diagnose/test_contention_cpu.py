@@ -1,4 +1,4 @@
-"""Clashes on CPUs, through frames alone: hogs, quotas, affinities, and what stays silent."""
+"""Contention on CPUs, through frames alone: hogs, quotas, affinities, and what stays silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clashes on GPUs, through frames alone: who is named, and what stays silent."""
+"""Contention on GPUs, through frames alone: who is named, and what stays silent."""
 
 from __future__ import annotations
 

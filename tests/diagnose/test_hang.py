@@ -14,7 +14,7 @@ from ddpmon.diagnose.hang import (
     StuckMeasures,
     UnattributedMeasures,
     Waiters,
-    find_stuck,
+    find_hang,
 )
 from ddpmon.diagnose.pause import OngoingPauseMeasures, UnsynchronisedMeasures
 from ddpmon.diagnose.rank_position import own_line
@@ -62,7 +62,7 @@ def judge(*ranks: dict[str, Any] | None, silent: dict[int, float] | None = None,
                 run.add_rank(rank_frame(rank, 1, STEPS, marks=list(marks)), 0.0)
             frame = rank_frame(rank, 20, says.get("steps", STEPS), **{k: v for k, v in says.items() if k != "steps"})
             run.add_rank(frame, 100.0, (silent or {}).get(rank, 0.0))
-    return find_stuck(Tick(run, run.ages(100.0)))
+    return find_hang(Tick(run, run.ages(100.0)))
 
 
 def test_a_rank_stuck_in_the_dataset_is_named_with_its_stack_line() -> None:

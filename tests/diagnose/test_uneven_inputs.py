@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddpmon.diagnose.alert import Alert
-from ddpmon.diagnose.hang import find_stuck
+from ddpmon.diagnose.hang import find_hang
 from ddpmon.diagnose.tick import Tick
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
 from ddpmon.parts import Flight, Loader, Stall
@@ -21,7 +21,7 @@ def judge(*ranks: tuple[int, dict[str, Any]]) -> list[Alert]:
     run = Run(run_info(len(ranks)))
     for rank, (step, says) in enumerate(ranks):
         run.add_rank(rank_frame(rank, 20, columns([step], {"duration": [100.0]}), **says), 1.0)
-    return find_stuck(Tick(run, run.ages(1.0)))
+    return find_hang(Tick(run, run.ages(1.0)))
 
 
 def test_a_rank_that_finished_while_the_others_wait_for_it() -> None:

@@ -14,7 +14,7 @@ import time
 import torch
 
 from ddpmon.probe import host_sampler as probe_machine
-from ddpmon.probe.host_sampler import Machine
+from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.store.host_lease import HostLease
 
@@ -33,7 +33,7 @@ class SaidLease(HostLease):
 setattr(probe_machine, "HostLease", SaidLease)  # noqa: B010 (it is imported there)
 local_rank, known, known_at = int(sys.argv[1]), "", 0.0
 me = Identity(local_rank, 3, local_rank, 0, (0,), "host", os.getpid(), torch.device("cpu"), None, "gloo")
-machine = Machine(me, lambda: known, {}, {})
+machine = HostSampler(me, lambda: known, {}, {})
 machine.start()
 while machine.process is None:  # by then it has asked for its run once
     time.sleep(0.05)

@@ -19,7 +19,7 @@ from ddpmon.probe.clock import Clock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.frame_builder import FrameBuilder
-from ddpmon.probe.host_sampler import Machine
+from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import resolve
@@ -169,7 +169,7 @@ def draft_of(log: EventLog) -> FrameBuilder:
     me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cpu"), None, "gloo")
     ddp: Any = SimpleNamespace(parameters=list)
     reducer_log = ReducerLog(ddp, lambda _ms: None, on_cpu=False)
-    return FrameBuilder(me, log, reducer_log, Machine(me, lambda: "run", {}, {}), lambda: "run")
+    return FrameBuilder(me, log, reducer_log, HostSampler(me, lambda: "run", {}, {}), lambda: "run")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed import distributed_c10d
 
-from ddpmon.probe.host_sampler import HEIRS_WAIT_S, Machine
+from ddpmon.probe.host_sampler import HEIRS_WAIT_S, HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.schema import NodeFrame, decode
 from ddpmon.store.base import node_key
@@ -104,7 +104,7 @@ def test_a_torch_that_keeps_its_process_groups_elsewhere_costs_their_number_alon
 ) -> None:
     monkeypatch.setattr(distributed_c10d, "_world", world)
     me = Identity(0, 1, 0, 0, (0,), "host", os.getpid(), torch.device("cuda", 0), None, "nccl")
-    machine = Machine(me, lambda: "", {}, {})
+    machine = HostSampler(me, lambda: "", {}, {})
     machine.start()
     try:
         while machine.process is None and not machine.notes:

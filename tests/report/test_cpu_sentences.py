@@ -17,7 +17,7 @@ from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
 from ddpmon.diagnose.contention.symptom import Culprit
 from ddpmon.report.cpu_sentences import SENTENCES
 from ddpmon.report.sentences import tell
-from tests.report.clash_alerts import Row, because, clash
+from tests.report.contention_alerts import Row, because, contention
 
 HOG = Culprit(8123, "bob", "python x.py")
 JOBS = tuple(Culprit(900 + place, "ann", f"job{place}") for place in range(20))
@@ -33,28 +33,28 @@ NUMA = "NUMA misplacement: its CPUs are on another NUMA node than its GPU"
 PLACED = [
     (
         "two on one CPU",
-        clash("cpu_pinned", CpuPinnedMeasures("3", 1, 8), (2, 3)),
+        contention("cpu_pinned", CpuPinnedMeasures("3", 1, 8), (2, 3)),
         "ranks 2, 3 share CPU 3, although node0 has 8",
         OWN_CORES,
         "shared CPU cores: ranks 2, 3 share CPU 3, although node0 has 8",
     ),
     (
         "three on two CPUs",
-        clash("cpu_pinned", CpuPinnedMeasures("0-1", 2, 64), (0, 1, 2)),
+        contention("cpu_pinned", CpuPinnedMeasures("0-1", 2, 64), (0, 1, 2)),
         "ranks 0, 1, 2 share 2 CPUs, although node0 has 64",
         OWN_CORES,
         "shared CPU cores: ranks 0, 1, 2 share 2 CPUs, although node0 has 64",
     ),
     (
         "far from its GPU",
-        clash("numa_misaffinity", NumaMeasures(1, "0-3,8")),
+        contention("numa_misaffinity", NumaMeasures(1, "0-3,8")),
         "rank 2 (node0) may only run on CPUs 0-3,8, but its GPU is on NUMA node 1",
         BIND,
         NUMA,
     ),
     (
         "several far from theirs",
-        clash("numa_misaffinity", NumaMeasures(0, "4-7"), (2, 3)),
+        contention("numa_misaffinity", NumaMeasures(0, "4-7"), (2, 3)),
         "ranks 2, 3 (node0) may only run on CPUs 4-7, but their GPUs are on NUMA node 0",
         BIND,
         NUMA,
@@ -63,28 +63,28 @@ PLACED = [
 LIMITED = [
     (
         "quota",
-        clash("cpu_throttled", CpuThrottledMeasures(40.0, 0.5)),
+        contention("cpu_throttled", CpuThrottledMeasures(40.0, 0.5)),
         "rank 2 (node0): a limit of 0.5 CPUs throttles it for 40 % of the time",
         RAISE,
         "a CPU quota: a limit of 0.5 CPUs throttles it for 40 % of the time",
     ),
     (
         "unknown quota of several ranks",
-        clash("cpu_throttled", CpuThrottledMeasures(150.0, None), (1, 2)),
+        contention("cpu_throttled", CpuThrottledMeasures(150.0, None), (1, 2)),
         "ranks 1, 2 (node0): the limit of its cgroup throttles them for 100 % of the time",
         RAISE,
         "a CPU quota: the limit of its cgroup throttles them for 100 % of the time",
     ),
     (
         "DataLoader workers",
-        clash("cpu_oversubscribed", CpuOversubscribedMeasures(4, 8, 2, are_loaders=True), (0, 1)),
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(4, 8, 2, are_loaders=True), (0, 1)),
         "ranks 0, 1 (node0) together run 4 compute threads and 8 DataLoader workers on 2 usable CPUs",
         FEWER,
         "CPU oversubscription: 4 compute threads and 8 DataLoader workers on 2 usable CPUs",
     ),
     (
         "other child processes",
-        clash("cpu_oversubscribed", CpuOversubscribedMeasures(32, 0, 2.25, are_loaders=False)),
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(32, 0, 2.25, are_loaders=False)),
         "rank 2 (node0) together run 32 compute threads and 0 child processes on 2.25 usable CPUs",
         FEWER,
         "CPU oversubscription: 32 compute threads and 0 child processes on 2.25 usable CPUs",
@@ -93,28 +93,28 @@ LIMITED = [
 FOREIGN = [
     (
         "one process",
-        clash("cpu_contention", CpuContentionMeasures((HOG,), 95.0, 95.0, 30.0, 1)),
+        contention("cpu_contention", CpuContentionMeasures((HOG,), 95.0, 95.0, 30.0, 1)),
         "pid 8123 (bob, python x.py) takes 95 % of a core on node0, where rank 2 waits for a CPU 30 % of the time",
         STOP.format(8123),
         "CPU contention: pid 8123 (bob, python x.py) takes 95 % of a core",
     ),
     (
         "a little each",
-        clash("cpu_contention", CpuContentionMeasures(JOBS[:4], 60.0, 15.0, 30.4, 1), (3, 2)),
+        contention("cpu_contention", CpuContentionMeasures(JOBS[:4], 60.0, 15.0, 30.4, 1), (3, 2)),
         "pid 900 (ann, job0) and 3 more take 60 % of a core on node0, where ranks 2, 3 wait for a CPU 30 % of the time",
         STOP.format(900),
         "CPU contention: pid 900 (ann, job0) and 3 more take 60 % of a core",
     ),
     (
         "nearly all by the first",
-        clash("cpu_contention", CpuContentionMeasures((HOG, JOBS[0]), 230.0, 190.0, 30.0, 4)),
+        contention("cpu_contention", CpuContentionMeasures((HOG, JOBS[0]), 230.0, 190.0, 30.0, 4)),
         "pid 8123 (bob, python x.py) takes 1.9 of 4 cores on node0, where rank 2 waits for a CPU 30 % of the time",
         STOP.format(8123),
         "CPU contention: pid 8123 (bob, python x.py) takes 1.9 of 4 cores",
     ),
     (
         "hostile names",
-        clash(
+        contention(
             "cpu_contention",
             CpuContentionMeasures((Culprit(8123, None, "\x1b[2Jx\n"),), 95.0, 95.0, 30.0, 1),
             host="\x1b[2Jevil\n",
@@ -163,7 +163,7 @@ def test_sentence(alert: Alert, summary: str, advice: str, noun: str) -> None:
 
 @pytest.mark.parametrize(("measures", "evidence"), EVIDENCE, ids=lambda each: type(each).__name__)
 def test_evidence(measures: Measures, evidence: list[tuple[str, float | int | str]]) -> None:
-    assert [*tell(clash("cpu_contention", measures)).evidence.items()] == evidence
+    assert [*tell(contention("cpu_contention", measures)).evidence.items()] == evidence
 
 
 def test_every_class_is_in_the_tables() -> None:

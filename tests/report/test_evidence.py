@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.findings import all_findings
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
@@ -88,7 +88,7 @@ def test_the_findings_screen_indents_a_stack_and_cuts_paths_from_the_left() -> N
     path = "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
     stack = f"train.py:1 in <module>: main()\n{path}:732 in __next__: data = self._next_data()\n\x1b[31m<b>\x07: x"
     found = Finding("hang", "critical", "rank 2 is stuck.", (2,), evidence={"stack": stack, "stuck_s": 14.0})
-    lines = text_of(all_findings(Picture(snapshot(Made(findings=(found,))), LOOKS["colour"]), 80))
+    lines = text_of(all_findings(ViewState(snapshot(Made(findings=(found,))), LOOKS["colour"]), 80))
     at = next(place for place, line in enumerate(lines) if line.strip() == "stack:")
     assert lines[at - 1].strip() == "evidence: stuck 14.0 s"
     assert lines[at + 1].startswith("     │ train.py:1 in <module>: main()")

@@ -18,7 +18,7 @@ from ddpmon.diagnose.contention.gpu_sharing import (
 from ddpmon.diagnose.contention.symptom import Culprit
 from ddpmon.report.gpu_sentences import SENTENCES
 from ddpmon.report.sentences import tell
-from tests.report.clash_alerts import Row, because, clash
+from tests.report.contention_alerts import Row, because, contention
 
 GB = 1 << 30
 BOB = Culprit(8123, "bob", "python x.py")
@@ -39,28 +39,28 @@ NARROW = PcieMeasures("width", 4, 16, 5, 5)
 SHARED = [
     (
         "busy process",
-        clash("gpu_shared", GpuSharedMeasures((BOB,), 8 * GB, 1, 38.0)),
+        contention("gpu_shared", GpuSharedMeasures((BOB,), 8 * GB, 1, 38.0)),
         "pid 8123 (bob, python x.py) uses 38 % of the GPU of rank 2 (node0)",
         ASK,
         "a shared GPU: pid 8123 (bob, python x.py) uses 38 % of its GPU",
     ),
     (
         "idle process",
-        clash("gpu_shared", GpuSharedMeasures((BOB,), 9 * GB, 1, 0.5)),
+        contention("gpu_shared", GpuSharedMeasures((BOB,), 9 * GB, 1, 0.5)),
         "pid 8123 (bob, python x.py) holds 9.0 GiB on the GPU of rank 2 (node0)",
         ASK,
         "a shared GPU: pid 8123 (bob, python x.py) holds 9.0 GiB on its GPU",
     ),
     (
         "unknown use by several",
-        clash("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 1, None)),
+        contention("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 1, None)),
         "pid 900 (ann, python other.py) and 2 more hold 9.0 GiB on the GPU of rank 2 (node0)",
         ASK,
         "a shared GPU: pid 900 (ann, python other.py) and 2 more hold 9.0 GiB on its GPU",
     ),
     (
         "another training",
-        clash("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 3, 60.0), (1, 2, 3)),
+        contention("gpu_shared", GpuSharedMeasures(JOB, 9 * GB, 3, 60.0), (1, 2, 3)),
         "another training uses the same GPUs: pid 900 (ann, python other.py) and 2 more use 60 % of the GPUs of "
         "ranks 1, 2, 3 (node0)",
         ASK,
@@ -68,7 +68,7 @@ SHARED = [
     ),
     (
         "hidden processes",
-        clash("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB)),
+        contention("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB)),
         "20.0 GiB on the GPU of rank 2 (node0) do not belong to this run: the processes are not visible from here "
         "(a container?), only their memory is",
         "see whose processes these are, outside the container: `ssh node0 nvidia-smi -i 2`",
@@ -76,7 +76,7 @@ SHARED = [
     ),
     (
         "hidden processes of an odd host",
-        clash("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB), host="$(id)"),
+        contention("gpu_shared", GpuHiddenMeasures(2, 20 * GB, 40 * GB), host="$(id)"),
         "20.0 GiB on the GPU of rank 2 ($(id)) do not belong to this run: the processes are not visible from here "
         "(a container?), only their memory is",
         "see whose processes these are, outside the container: `nvidia-smi -i 2`",
@@ -87,21 +87,21 @@ LEFT = "8.0 GiB on the GPU of rank 2 ({}) are held by {}, idle and probably a le
 LEFTOVERS = [
     (
         "leftover",
-        clash("gpu_leftover", GpuLeftoverMeasures((BOB,), 8 * GB, 1)),
+        contention("gpu_leftover", GpuLeftoverMeasures((BOB,), 8 * GB, 1)),
         LEFT.format("node0", "pid 8123 (bob, python x.py)"),
         f"{LEAVE}: `ssh node0 kill 8123`",
         "GPU memory held by pid 8123 (bob, python x.py)",
     ),
     (
         "leftovers on an odd host",
-        clash("gpu_leftover", GpuLeftoverMeasures(JOB[:2], 8 * GB, 1), host="-oProxyCommand=id"),
+        contention("gpu_leftover", GpuLeftoverMeasures(JOB[:2], 8 * GB, 1), host="-oProxyCommand=id"),
         LEFT.format("-oProxyCommand=id", "pid 900 (ann, python other.py) and 1 more"),
         LEAVE,
         "GPU memory held by pid 900 (ann, python other.py) and 1 more",
     ),
     (
         "leftover that is no process",
-        clash("gpu_leftover", GpuLeftoverMeasures((Culprit(0),), 8 * GB, 1)),
+        contention("gpu_leftover", GpuLeftoverMeasures((Culprit(0),), 8 * GB, 1)),
         LEFT.format("node0", "pid 0"),
         LEAVE,
         "GPU memory held by pid 0",
@@ -110,21 +110,21 @@ LEFTOVERS = [
 DOUBLED = [
     (
         "two ranks on one",
-        clash("gpu_doubled", GpuDoubledMeasures(2), (0, 1)),
+        contention("gpu_doubled", GpuDoubledMeasures(2), (0, 1)),
         "ranks 0, 1 share one GPU (node0)",
         OWN_GPU,
         "a GPU with several ranks: ranks 0, 1 share one GPU",
     ),
     (
         "contexts of others",
-        clash("gpu_doubled", GpuContextMeasures((1, 2), (0,), GB), (0, 1, 2)),
+        contention("gpu_doubled", GpuContextMeasures((1, 2), (0,), GB), (0, 1, 2)),
         "ranks 1, 2 hold a context (1.0 GiB) on the GPU of rank 0 (node0)",
         SET_DEVICE,
         "a GPU with several ranks: ranks 1, 2 hold a context (1.0 GiB) on the GPU of rank 0",
     ),
     (
         "context of another",
-        clash("gpu_doubled", GpuContextMeasures((1,), (0, 2), GB // 2), (0, 2, 1)),
+        contention("gpu_doubled", GpuContextMeasures((1,), (0, 2), GB // 2), (0, 2, 1)),
         "rank 1 holds a context (512 MiB) on the GPU of ranks 0, 2 (node0)",
         SET_DEVICE,
         "a GPU with several ranks: rank 1 holds a context (512 MiB) on the GPU of ranks 0, 2",
@@ -133,7 +133,7 @@ DOUBLED = [
 THROTTLED = [
     (
         "below its peers",
-        clash("gpu_throttled", HOT),
+        contention("gpu_throttled", HOT),
         "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz "
         "(93 °C, 400 W of 700)",
         COOL,
@@ -141,7 +141,7 @@ THROTTLED = [
     ),
     (
         "late rank",
-        clash("gpu_throttled", LATE),
+        contention("gpu_throttled", LATE),
         "the GPU of rank 2 (node0) is throttled: hardware thermal, power brake, while its rank is late "
         "(93 °C, 400 W of 700)",
         COOL,
@@ -149,14 +149,14 @@ THROTTLED = [
     ),
     (
         "only its power known",
-        clash("gpu_throttled", replace(HOT, temperature_c=None, power_limit_w=None)),
+        contention("gpu_throttled", replace(HOT, temperature_c=None, power_limit_w=None)),
         "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz (400 W)",
         COOL,
         "a throttled GPU: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
     ),
     (
         "neither heat nor power known",
-        clash("gpu_throttled", replace(HOT, temperature_c=None, power_w=None)),
+        contention("gpu_throttled", replace(HOT, temperature_c=None, power_w=None)),
         "the GPU of rank 2 (node0) is throttled: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
         COOL,
         "a throttled GPU: hardware thermal, 1,100 MHz where its peers run at 1,700 MHz",
@@ -165,35 +165,35 @@ THROTTLED = [
 BROKEN = [
     (
         "an error",
-        clash("gpu_errors", ERRORS),
+        contention("gpu_errors", ERRORS),
         "the GPU of rank 2 (node0) has reported errors: Xid 31",
         REPEATS,
         "GPU errors: Xid 31",
     ),
     (
         "errors that end a process",
-        clash("gpu_errors", replace(ERRORS, xids=(63, 79), remapped_rows=1, ends_a_process=True)),
+        contention("gpu_errors", replace(ERRORS, xids=(63, 79), remapped_rows=1, ends_a_process=True)),
         "the GPU of rank 2 (node0) has reported errors: Xid 63, 79, 1 remapped rows",
         "take GPU 2 (GPU-2) out of service and have it reset or replaced",
         "GPU errors: Xid 63, 79, 1 remapped rows",
     ),
     (
         "broken memory",
-        clash("gpu_errors", replace(ERRORS, xids=(), ecc_uncorrected=1200, retired_pages=3)),
+        contention("gpu_errors", replace(ERRORS, xids=(), ecc_uncorrected=1200, retired_pages=3)),
         "the GPU of rank 2 (node0) has reported errors: 1,200 uncorrected ECC errors, 3 retired pages",
         REPEATS,
         "GPU errors: 1,200 uncorrected ECC errors, 3 retired pages",
     ),
     (
         "narrow link",
-        clash("pcie_degraded", NARROW),
+        contention("pcie_degraded", NARROW),
         "the GPU of rank 2 (node0) is connected by PCIe x4 instead of x16",
         RESEAT,
         "a degraded PCIe link: its GPU is connected by x4 instead of x16",
     ),
     (
         "link of a lower generation",
-        clash("pcie_degraded", PcieMeasures("generation", None, None, 1, 5)),
+        contention("pcie_degraded", PcieMeasures("generation", None, None, 1, 5)),
         "the GPU of rank 2 (node0) is connected by PCIe generation 1 instead of 5",
         RESEAT,
         "a degraded PCIe link: its GPU is connected by generation 1 instead of 5",
@@ -251,7 +251,7 @@ def test_sentence(alert: Alert, summary: str, advice: str, noun: str) -> None:
 
 @pytest.mark.parametrize(("measures", "evidence"), EVIDENCE, ids=lambda each: type(each).__name__)
 def test_evidence(measures: Measures, evidence: list[tuple[str, float | int | str]]) -> None:
-    assert [*tell(clash("gpu_shared", measures)).evidence.items()] == evidence
+    assert [*tell(contention("gpu_shared", measures)).evidence.items()] == evidence
 
 
 def test_every_class_is_in_the_tables() -> None:

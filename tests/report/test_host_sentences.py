@@ -18,7 +18,7 @@ from ddpmon.diagnose.contention.storage import DiskLowMeasures, DiskSlowMeasures
 from ddpmon.diagnose.contention.symptom import Culprit
 from ddpmon.report.host_sentences import SENTENCES
 from ddpmon.report.sentences import tell
-from tests.report.clash_alerts import Row, because, clash
+from tests.report.contention_alerts import Row, because, contention
 
 MB, GB = 1 << 20, 1 << 30
 ALL = (0, 1, 2, 3)
@@ -44,21 +44,21 @@ PORT = TakenPortMeasures((JAVA,), 29500, "the rendezvous", is_held=True)
 MEMORY = [
     (
         "full host",
-        clash("memory_pressure", FULL, ALL),
+        contention("memory_pressure", FULL, ALL),
         "node0 is short of memory: 96 % of its memory is in use",
         LESS,
         "memory pressure: 96 % of its memory is in use",
     ),
     (
         "tasks wait",
-        clash("memory_pressure", PRESSED, ALL),
+        contention("memory_pressure", PRESSED, ALL),
         "node0 is short of memory: tasks wait for memory 30 % of the time",
         LESS,
         "memory pressure: tasks wait for memory 30 % of the time",
     ),
     (
         "all of it, beside a large process",
-        clash(
+        contention(
             "memory_pressure",
             replace(FULL, culprits=(JAVA,), held_bytes=40 * GB, pressure_pct=30.0, swap_in_bytes_s=50.0 * MB),
             ALL,
@@ -71,21 +71,21 @@ MEMORY = [
     ),
     (
         "full cgroup",
-        clash("memory_pressure", CGROUP),
+        contention("memory_pressure", CGROUP),
         "rank 2 (node0): 3.9 GiB of the 4.0 GiB that the cgroup allows are in use",
         LESS,
         "memory pressure: 3.9 GiB of the 4.0 GiB that the cgroup allows are in use",
     ),
     (
         "killed process",
-        clash("memory_pressure", CgroupMemoryMeasures(0, 0, 1, is_nearly_full=False), (2, 3)),
+        contention("memory_pressure", CgroupMemoryMeasures(0, 0, 1, is_nearly_full=False), (2, 3)),
         "ranks 2, 3 (node0): 1 process was killed for lack of memory",
         LESS,
         "memory pressure: 1 process was killed for lack of memory",
     ),
     (
         "full cgroup that has killed several",
-        clash("memory_pressure", replace(CGROUP, oom_kills=1200)),
+        contention("memory_pressure", replace(CGROUP, oom_kills=1200)),
         "rank 2 (node0): 3.9 GiB of the 4.0 GiB that the cgroup allows are in use and 1,200 processes were killed for "
         "lack of memory",
         LESS,
@@ -94,28 +94,28 @@ MEMORY = [
     ),
     (
         "growth",
-        clash("memory_pressure", LEAK),
+        contention("memory_pressure", LEAK),
         "rank 2 (node0) grows by 60 MiB/s, so the memory is full in 43 s",
         KEEPS,
         "memory pressure: it grows by 60 MiB/s, so the memory is full in 43 s",
     ),
     (
         "shared memory",
-        clash("shm_low", SharedMemoryMeasures(50 * MB, GB, 0, are_loaders=True), ALL),
+        contention("shm_low", SharedMemoryMeasures(50 * MB, GB, 0, are_loaders=True), ALL),
         "50 MiB of 1.0 GiB are free in /dev/shm on node0",
         ENLARGE,
         "low shared memory: 50 MiB of 1.0 GiB are free in /dev/shm",
     ),
     (
         "shared memory of loaders",
-        clash("shm_low", SharedMemoryMeasures(50 * MB, GB, 12, are_loaders=True), ALL),
+        contention("shm_low", SharedMemoryMeasures(50 * MB, GB, 12, are_loaders=True), ALL),
         "50 MiB of 1.0 GiB are free in /dev/shm on node0, and 12 DataLoader workers pass batches through it",
         ENLARGE,
         "low shared memory: 50 MiB of 1.0 GiB are free in /dev/shm",
     ),
     (
         "shared memory of other processes",
-        clash("shm_low", SharedMemoryMeasures(50 * MB, GB, 10, are_loaders=False), ALL),
+        contention("shm_low", SharedMemoryMeasures(50 * MB, GB, 10, are_loaders=False), ALL),
         "50 MiB of 1.0 GiB are free in /dev/shm on node0, and 10 child processes of its ranks may pass batches through "
         "it",
         ENLARGE,
@@ -125,28 +125,28 @@ MEMORY = [
 DISKS = [
     (
         "low",
-        clash("disk_low", LOW, ALL),
+        contention("disk_low", LOW, ALL),
         "5.0 GiB of 1,000.0 GiB are free on /work on node0 (checkpoints, data)",
         FREE,
         "a nearly full disk: 5.0 GiB of 1,000.0 GiB are free on /work",
     ),
     (
         "low, of unknown use",
-        clash("disk_low", replace(LOW, path="/wo\x1brk\n", uses=()), ALL),
+        contention("disk_low", replace(LOW, path="/wo\x1brk\n", uses=()), ALL),
         "5.0 GiB of 1,000.0 GiB are free on /wo rk on node0",
         FREE,
         "a nearly full disk: 5.0 GiB of 1,000.0 GiB are free on /wo rk",
     ),
     (
         "busy",
-        clash("disk_slow", BUSY, ALL),
+        contention("disk_slow", BUSY, ALL),
         "node0: requests to /work wait 400 ms, and its disk is 100 % busy",
         IOTOP,
         "a slow disk: requests to /work wait 400 ms, and its disk is 100 % busy",
     ),
     (
         "only the tasks tell",
-        clash("disk_slow", DiskSlowMeasures("/work", 400.0, 0, 60.0, is_busy=False), ALL),
+        contention("disk_slow", DiskSlowMeasures("/work", 400.0, 0, 60.0, is_busy=False), ALL),
         "node0: tasks wait for disks 60 % of the time",
         IOTOP,
         "a slow disk: tasks wait for disks 60 % of the time",
@@ -155,42 +155,42 @@ DISKS = [
 NETWORK = [
     (
         "errors",
-        clash("nic_errors", NIC, ALL),
+        contention("nic_errors", NIC, ALL),
         "eth0 of node0 had 45 errors and 1,500 drops within its last 10 frames",
         f"{CABLE}: `ssh node0 ethtool -S eth0`",
         "network errors: eth0 of node0 had 45 errors and 1,500 drops within its last 10 frames",
     ),
     (
         "odd names",
-        clash("nic_errors", replace(NIC, name="$(id)", errors=-3), ALL, "a b"),
+        contention("nic_errors", replace(NIC, name="$(id)", errors=-3), ALL, "a b"),
         "$(id) of a b had 0 errors and 1,500 drops within its last 10 frames",
         CABLE,
         "network errors: $(id) of a b had 0 errors and 1,500 drops within its last 10 frames",
     ),
     (
         "retransmits",
-        clash("nic_errors", RetransmitMeasures(40.0, 1.0), ALL),
+        contention("nic_errors", RetransmitMeasures(40.0, 1.0), ALL),
         "node0 retransmits 4.0 % of its TCP segments, the other hosts 0.1 %",
         CABLE,
         "network errors: node0 retransmits 4.0 % of its TCP segments, the other hosts 0.1 %",
     ),
     (
         "held port",
-        clash("port_clash", PORT, (0,)),
+        contention("port_clash", PORT, (0,)),
         "port 29500 on node0, wanted for the rendezvous, is held by pid 8123 (bob, java)",
         NOTHING,
         "a taken port: 29500 is held by pid 8123 (bob, java)",
     ),
     (
         "port of an invisible process",
-        clash("port_clash", replace(PORT, culprits=()), (0,)),
+        contention("port_clash", replace(PORT, culprits=()), (0,)),
         "port 29500 on node0, wanted for the rendezvous, is held by a process that is not visible from here",
         NOTHING,
         "a taken port: 29500 is held by a process that is not visible from here",
     ),
     (
         "released port",
-        clash("port_clash", replace(PORT, is_held=False), (0,)),
+        contention("port_clash", replace(PORT, is_held=False), (0,)),
         "port 29500 on node0, wanted for the rendezvous, was held by a process that has released it since",
         NOTHING,
         "a taken port: 29500 was held by a process that has released it since",
@@ -233,7 +233,7 @@ def test_sentence(alert: Alert, summary: str, advice: str, noun: str) -> None:
 
 @pytest.mark.parametrize(("measures", "evidence"), EVIDENCE, ids=lambda each: type(each).__name__)
 def test_evidence(measures: Measures, evidence: list[tuple[str, float | int | str]]) -> None:
-    assert [*tell(clash("memory_pressure", measures)).evidence.items()] == evidence
+    assert [*tell(contention("memory_pressure", measures)).evidence.items()] == evidence
 
 
 def test_every_class_is_in_the_tables() -> None:

@@ -13,7 +13,7 @@ from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, mar
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.draw.header import verdict_lines
-from ddpmon.tui.picture import NOTHING_YET, Picture
+from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
@@ -80,7 +80,7 @@ def even(spread: float = 0.0) -> Snapshot:
 
 
 def glyph(shown: Snapshot) -> str:
-    return text_of(verdict_lines(Picture(shown, ASCII), 80))[0].split()[0]
+    return text_of(verdict_lines(ViewState(shown, ASCII), 80))[0].split()[0]
 
 
 def test_a_tick_is_for_a_run_that_is_known_to_be_even() -> None:
@@ -101,7 +101,7 @@ def test_a_run_that_stands_still_gets_no_tick() -> None:
 
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
     for shown in (even(), even(0.2)):
-        line = text_of(all_findings(Picture(shown, ASCII), 100))[1]
+        line = text_of(all_findings(ViewState(shown, ASCII), 100))[1]
         assert line.split()[0] == glyph(shown)
         assert "nothing to report" in line
 

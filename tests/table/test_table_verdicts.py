@@ -32,7 +32,7 @@ def the_slow_rank(verdict: TableVerdict) -> Finding:
 
 
 def of_ranks(findings: tuple[Finding, ...]) -> list[Finding]:
-    """The lasting warnings that name ranks for their work; other jobs on the machine slow all, and make clashes."""
+    """The lasting warnings that name ranks for their work; other jobs on the machine slow all, and are contention."""
     kinds = ("straggler", "intermittent_straggler", "slow_node")
     return [one for one in open_findings(findings) if one.kind in kinds and at_or_above(one.severity, "warning")]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.snapshot import Link, Snapshot
-from ddpmon.tui.picture import NOTHING_YET
 from ddpmon.tui.screens.texts import FindingsScreen
+from ddpmon.tui.view_state import NOTHING_YET
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.commands.command_snapshots import unknown_ranks
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch

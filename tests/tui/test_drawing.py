@@ -25,8 +25,8 @@ from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
-from ddpmon.tui.picture import NOTHING_YET, Picture
 from ddpmon.tui.theme import make_look
+from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
 
 LOOKS = {
@@ -53,28 +53,28 @@ def text_of(lines: list[Line]) -> list[str]:
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-def table(picture: Picture, width: int, height: int) -> list[Line]:
+def table(picture: ViewState, width: int, height: int) -> list[Line]:
     return table_lines(picture, TableView(ordered(picture.snapshot, "worst", False, "")), width, height)
 
 
-def detail(picture: Picture, width: int, height: int) -> list[Line]:
+def detail(picture: ViewState, width: int, height: int) -> list[Line]:
     found = picture.snapshot.detail
     return detail_lines(picture, found.rank if found else 0, width, height)
 
 
-def hosts(picture: Picture, width: int, height: int) -> list[Line]:
+def hosts(picture: ViewState, width: int, height: int) -> list[Line]:
     view = TableView(ordered_hosts(picture.snapshot, "worst", False))
     return host_table_lines(picture, view, width, height, 2 if height > 20 else 1)
 
 
-def host(picture: Picture, width: int, height: int) -> list[Line]:
+def host(picture: ViewState, width: int, height: int) -> list[Line]:
     number = picture.snapshot.nodes[-1].node if picture.snapshot.nodes else 0
     lines = host_lines(picture, number, width)
     assert {cell_len(line) for line in text_of(lines)} == {width}
     return fit_all(lines, width, height)
 
 
-BLOCKS: dict[str, Callable[[Picture, int, int], list[Line]]] = {
+BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
     "stacked": plots_stacked,
@@ -85,7 +85,7 @@ BLOCKS: dict[str, Callable[[Picture, int, int], list[Line]]] = {
     "host": host,
     "waiting": waiting_lines,
 }
-ROWS: dict[str, Callable[[Picture, int], list[Line]]] = {
+ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {
     "header": lambda picture, width: [header_line(picture, width)],
     "notice": lambda picture, width: [notice_line(picture, width)],
     "verdict": verdict_lines,
@@ -100,7 +100,7 @@ ROWS: dict[str, Callable[[Picture, int], list[Line]]] = {
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_has_exactly_the_size_asked_for(block: str, run: str) -> None:
     for look in LOOKS.values():
-        picture = Picture(SNAPSHOTS[run], look)
+        picture = ViewState(SNAPSHOTS[run], look)
         for width, height in SIZES:
             lines = BLOCKS[block](picture, width, height)
             assert len(lines) == height
@@ -111,14 +111,17 @@ def test_a_block_has_exactly_the_size_asked_for(block: str, run: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_is_exactly_as_wide_as_asked_for(row: str, run: str) -> None:
     for look in LOOKS.values():
-        for picture in (Picture(SNAPSHOTS[run], look), Picture(NOTHING_YET, look, stuck_s=3, paused_s=4, interval=5)):
+        for picture in (
+            ViewState(SNAPSHOTS[run], look),
+            ViewState(NOTHING_YET, look, stuck_s=3, paused_s=4, interval=5),
+        ):
             for width, _ in SIZES:
                 assert {cell_len(line) for line in text_of(ROWS[row](picture, width))} == {width}
 
 
 @pytest.mark.parametrize("height", range(1, 9))
 def test_blocks_survive_having_hardly_any_room(height: int) -> None:
-    picture = Picture(SNAPSHOTS["eight"], LOOKS["colour"])
+    picture = ViewState(SNAPSHOTS["eight"], LOOKS["colour"])
     for width in (1, 5, 9, 23):
         for draw in BLOCKS.values():
             assert len(draw(picture, width, height)) == height
@@ -128,7 +131,7 @@ def test_blocks_survive_having_hardly_any_room(height: int) -> None:
 @pytest.mark.parametrize("run", RUNS)
 def test_ascii_means_ascii(run: str) -> None:
     named = replace(SNAPSHOTS[run], link=Link("gone", "the store is göne · 3 s ago…"))
-    picture = Picture(named, LOOKS["ascii"])
+    picture = ViewState(named, LOOKS["ascii"])
     blocks = [draw(picture, 160, 50) for draw in BLOCKS.values()]
     rows = [draw(picture, 160) for draw in ROWS.values()]
     assert all(line.isascii() for lines in blocks + rows for line in text_of(lines))
@@ -144,7 +147,7 @@ def test_a_unit_stays_with_its_number(width: int) -> None:
 
 
 def test_without_colour_no_style_has_one() -> None:
-    picture = Picture(SNAPSHOTS["eight"], LOOKS["plain"])
+    picture = ViewState(SNAPSHOTS["eight"], LOOKS["plain"])
     lines = [line for draw in BLOCKS.values() for line in draw(picture, 120, 34)]
     styles = [segment.style for line in lines for segment in line if segment.style]
     assert styles
@@ -166,7 +169,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     fields = [name for name in Ranks.__dataclass_fields__ if name.endswith(measured)]
     unknown: dict[str, Any] = dict.fromkeys(fields, np.full(8, np.nan))
     ranks = replace(base.ranks, step=np.full(8, -1), gpu=(None,) * 8, **unknown)
-    picture = Picture(replace(base, ranks=ranks, findings=(), job=NOTHING_YET.job), LOOKS["colour"])
+    picture = ViewState(replace(base, ranks=ranks, findings=(), job=NOTHING_YET.job), LOOKS["colour"])
     rows = text_of(table(picture, 160, 10))[2:]
     for rank, row in enumerate(rows):
         assert row.split()[:2] == (["▸", str(rank)] if rank == 0 else [str(rank), "node0" if rank < 4 else "node1"])
@@ -182,4 +185,4 @@ def test_a_missing_picture_of_everything_is_drawn_too() -> None:
     base = SNAPSHOTS["eight"]
     bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=(), nodes=())
     for draw in BLOCKS.values():
-        assert len(draw(Picture(bare, LOOKS["colour"]), 80, 24)) == 24
+        assert len(draw(ViewState(bare, LOOKS["colour"]), 80, 24)) == 24

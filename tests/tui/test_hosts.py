@@ -19,7 +19,7 @@ from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.panel import meter
 from ddpmon.tui.draw.table import TableView
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_hosts import GB, STRANGER
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -32,7 +32,7 @@ MANY = snapshot(Made(ranks=128, per_node=8, gpu=True, troubled=(5,), hidden=(11,
 
 
 def said(made: Snapshot, width: int = 120, number: int = 0, look: Any = ASCII) -> list[str]:
-    return [line.rstrip() for line in text_of(host_lines(Picture(made, look), number, width))]
+    return [line.rstrip() for line in text_of(host_lines(ViewState(made, look), number, width))]
 
 
 def section(lines: list[str], name: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_strangers_come_first_marked_and_ours_have_their_rank() -> None:
     assert first.split(maxsplit=7) == ["!", "3", "foreign", "8123", "bob", "12.3", "38", STRANGER.process.command]
     assert [row.split()[:3] for row in others] == [[str(rank), "rank", str(rank)] for rank in range(8)]
     assert not any("!" in row for row in others)
-    styles = [line for line in host_lines(Picture(TROUBLED, COLOUR), 0, 120) if "foreign" in text_of([line])[0]]
+    styles = [line for line in host_lines(ViewState(TROUBLED, COLOUR), 0, 120) if "foreign" in text_of([line])[0]]
     assert {segment.style for segment in styles[-1][:3]} == {COLOUR.accent}
 
 
@@ -223,7 +223,7 @@ def test_eighty_columns_and_24_lines_show_all_gpus_and_the_stranger() -> None:
 
 def rows_of(made: Snapshot, width: int = 160, height: int = 40, lines_per_row: int = 1, **view: Any) -> list[str]:
     shown = TableView(ordered_hosts(made, view.get("sort", "worst"), view.get("reverse", False)), **view)
-    return text_of(host_table_lines(Picture(made, ASCII), shown, width, height, lines_per_row))
+    return text_of(host_table_lines(ViewState(made, ASCII), shown, width, height, lines_per_row))
 
 
 def test_every_host_has_a_row_with_a_cell_for_every_gpu() -> None:
@@ -311,7 +311,7 @@ def test_hostile_words_are_data() -> None:
     made = replace(MANY, nodes=(bad, *MANY.nodes[1:]))
     for look in LOOKS.values():
         for width in (40, 80, 160):
-            picture = Picture(made, look)
+            picture = ViewState(made, look)
             view = TableView(ordered_hosts(made, "node", False))
             lines = text_of(host_lines(picture, 0, width) + host_table_lines(picture, view, width, 40))
             assert all(line.isprintable() for line in lines)

@@ -19,16 +19,16 @@ from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.layout import fold, plan
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.picture import NOTHING_YET, Picture, notice
 from ddpmon.tui.theme import LEVELS
+from ddpmon.tui.view_state import NOTHING_YET, ViewState, notice
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
 
 
-def picture(made: Made, look: object = ASCII, **changes: object) -> Picture:
-    return Picture(snapshot(made), look, **changes)  # type: ignore[arg-type]
+def picture(made: Made, look: object = ASCII, **changes: object) -> ViewState:
+    return ViewState(snapshot(made), look, **changes)  # type: ignore[arg-type]
 
 
 # the heat-map
@@ -100,8 +100,8 @@ def test_a_run_that_is_all_warm_up_still_has_a_scale() -> None:
     assert (grid.low, grid.high, grid.clipped) == (50.0, 65.0, False)
 
 
-def _map(work: np.ndarray) -> Picture:
-    return Picture(replace(snapshot(Made()), heat=Heat(np.arange(work.shape[1]), work)), ASCII)
+def _map(work: np.ndarray) -> ViewState:
+    return ViewState(replace(snapshot(Made()), heat=Heat(np.arange(work.shape[1]), work)), ASCII)
 
 
 def test_where_ranks_do_not_fit_each_row_is_a_node_and_shows_its_worst() -> None:
@@ -195,20 +195,20 @@ def test_the_calm_sentence_is_measured() -> None:
     work = np.full(8, 100.0)
     work[3] = 102.6
     calm = replace(made, ranks=replace(made.ranks, work_ms=work))
-    assert text_of(verdict_lines(Picture(calm, ASCII), 80))[0].split(maxsplit=1)[1].strip() == (
+    assert text_of(verdict_lines(ViewState(calm, ASCII), 80))[0].split(maxsplit=1)[1].strip() == (
         "healthy: 8 ranks within 3 % of their median work"
     )
     work[3] = np.nan
-    assert "healthy: 7 of 8 ranks within 1 %" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
+    assert "healthy: 7 of 8 ranks within 1 %" in text_of(verdict_lines(ViewState(calm, ASCII), 80))[0]
     work[4] = 160.0
-    assert "no single rank" in text_of(verdict_lines(Picture(calm, ASCII), 80))[0]
+    assert "no single rank" in text_of(verdict_lines(ViewState(calm, ASCII), 80))[0]
     young = picture(Made(ranks=8, step=7))
     assert "not enough evidence yet" in text_of(verdict_lines(young, 80))[0]
 
 
 def test_coverage_is_quiet_when_good_and_loud_when_not() -> None:
     def styles(coverage: Coverage) -> dict[str, object]:
-        made = Picture(replace(snapshot(Made()), coverage=coverage), COLOUR)
+        made = ViewState(replace(snapshot(Made()), coverage=coverage), COLOUR)
         return {segment.text: segment.style for segment in header_line(made, 140)}
 
     good, bad = styles(Coverage(8, 8, 0.4)), styles(Coverage(8, 7, 14.0))
@@ -219,10 +219,10 @@ def test_coverage_is_quiet_when_good_and_loud_when_not() -> None:
 def test_the_monitors_cost_is_always_told_and_its_drops_when_there_are_any() -> None:
     made = snapshot(Made())
     for width, said in ((120, "monitor 12.3 us/step"), (80, ". 12.3 us/step"), (48, None)):
-        text = text_of([header_line(Picture(made, ASCII), width)])[0].replace("|", ".")
+        text = text_of([header_line(ViewState(made, ASCII), width)])[0].replace("|", ".")
         assert (said in text) if said else ("us/step" not in text)
         assert "dropped" not in text
-    dropping = Picture(replace(made, job=replace(made.job, dropped=1204)), COLOUR)
+    dropping = ViewState(replace(made, job=replace(made.job, dropped=1204)), COLOUR)
     styles = {segment.text: segment.style for segment in header_line(dropping, 160)}
     assert styles[", 1,204 dropped"] == COLOUR.accent
 
@@ -230,7 +230,7 @@ def test_the_monitors_cost_is_always_told_and_its_drops_when_there_are_any() -> 
 def test_findings_that_are_over_come_last_and_dim() -> None:
     over, first, second = NOTES[2], NOTES[0], NOTES[1]
     made = replace(snapshot(Made()), findings=(over, first, second))
-    lines = all_findings(Picture(made, COLOUR), 100)
+    lines = all_findings(ViewState(made, COLOUR), 100)
     text = text_of(lines)
     places = [next(i for i, line in enumerate(text) if finding.summary in line) for finding in (first, second, over)]
     assert places == sorted(places)
@@ -278,7 +278,7 @@ def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:
 
 
 def detail_of(made: Snapshot, rank: int) -> list[str]:
-    return [line.rstrip() for line in text_of(detail_lines(Picture(made, ASCII), rank, 120, 40))]
+    return [line.rstrip() for line in text_of(detail_lines(ViewState(made, ASCII), rank, 120, 40))]
 
 
 def test_unknown_resources_are_dashes() -> None:
@@ -308,24 +308,24 @@ def test_the_key_line_always_says_how_to_quit() -> None:
     ],
 )
 def test_the_notice_tells_how_the_store_is(link: Link, said: str) -> None:
-    assert notice(Picture(replace(snapshot(Made()), link=link), ASCII)) == said
+    assert notice(ViewState(replace(snapshot(Made()), link=link), ASCII)) == said
 
 
 def test_another_run_in_the_old_ones_place_is_told() -> None:
     link = Link("live", "another run has started here: second")
-    assert notice(Picture(replace(snapshot(Made()), link=link), ASCII)) == link.message
-    assert notice(Picture(replace(NOTHING_YET, link=link), ASCII)) == ""
+    assert notice(ViewState(replace(snapshot(Made()), link=link), ASCII)) == link.message
+    assert notice(ViewState(replace(NOTHING_YET, link=link), ASCII)) == ""
 
 
 def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
     assert notice(picture(Made(), stuck_s=12.3)) == "no answer from the store for 12 s; what is shown is that old"
-    nothing = Picture(NOTHING_YET, ASCII, stuck_s=12.3)
+    nothing = ViewState(NOTHING_YET, ASCII, stuck_s=12.3)
     assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 
 
 def test_waiting_is_told_with_the_sentence_of_the_link() -> None:
     waiting = replace(NOTHING_YET, link=Link("waiting", "no run on this host yet"))
-    text = "\n".join(text_of(waiting_lines(Picture(waiting, ASCII), 80, 20)))
+    text = "\n".join(text_of(waiting_lines(ViewState(waiting, ASCII), 80, 20)))
     assert "waiting for a run" in text
     assert "no run on this host yet" in text
 
@@ -373,4 +373,4 @@ def test_the_sizes_that_people_have() -> None:
 def test_cleared_findings_make_no_headline() -> None:
     over = Finding("straggler", "critical", "it was late", (3,), cleared_at_step=900)
     made = replace(snapshot(Made()), findings=(over,))
-    assert "within" in text_of(verdict_lines(Picture(made, ASCII), 80))[0]
+    assert "within" in text_of(verdict_lines(ViewState(made, ASCII), 80))[0]

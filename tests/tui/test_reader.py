@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.picture import NOTHING_YET
 from ddpmon.tui.reader import Reader
+from ddpmon.tui.view_state import NOTHING_YET
 
 
 class Slow:

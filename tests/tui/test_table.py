@@ -12,7 +12,7 @@ from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, sheet
 from ddpmon.tui.draw.order import matching, ordered
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
@@ -23,7 +23,7 @@ SOLID = set("#+=o:")
 def rows_of(made: Snapshot, width: int = 120, height: int = 20, **view: object) -> list[str]:
     order = ordered(made, "worst", False, "")
     shown = TableView(order, **view)  # type: ignore[arg-type]
-    return [line for line in text_of(table_lines(Picture(made, LOOK), shown, width, height))[HEAD:] if line.strip()]
+    return [line for line in text_of(table_lines(ViewState(made, LOOK), shown, width, height))[HEAD:] if line.strip()]
 
 
 def bar_length(row: str) -> int:
@@ -133,7 +133,7 @@ def test_hostile_text_is_plain_text() -> None:
     evil = "\x1b[31m[bold]\u202enode\x07\n\x9b1m"
     made = snapshot(Made(ranks=4, hosts=(evil,), name=evil))
     for look in LOOKS.values():
-        lines = text_of(table_lines(Picture(made, look), TableView(ordered(made, "worst", False, "")), 120, 10))
+        lines = text_of(table_lines(ViewState(made, look), TableView(ordered(made, "worst", False, "")), 120, 10))
         assert any("[31m[bold]" in line for line in lines)
         assert all(char.isprintable() for line in lines for char in line)
 

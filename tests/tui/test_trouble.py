@@ -11,7 +11,7 @@ from ddpmon.parts import NO_ANSWER, Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, shortened, shortened_place
 from ddpmon.tui.draw.detail import detail_lines, failure_lines, stall_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import FAILED, FAILURE, HANG, STALL, Made, snapshot
 from tests.tui.test_drawing import LOOKS, SIZES, text_of
 
@@ -21,7 +21,7 @@ FAILING = Made(failed=2, focus=2, findings=(FAILED,))
 
 
 def detail(made: Made, width: int, height: int, **changes: object) -> list[Line]:
-    picture = Picture(snapshot(made), ASCII)
+    picture = ViewState(snapshot(made), ASCII)
     assert picture.snapshot.detail is not None
     shown = replace(picture.snapshot, detail=replace(picture.snapshot.detail, **changes))  # type: ignore[arg-type]
     return detail_lines(replace(picture, snapshot=shown), 2, width, height)
@@ -85,7 +85,7 @@ def test_a_failure_beats_a_stall_and_a_calm_rank_has_neither() -> None:
 @pytest.mark.parametrize("made", [HANGING, FAILING])
 def test_any_room_is_filled_exactly(made: Made) -> None:
     for look in LOOKS.values():
-        picture = Picture(snapshot(made), look)
+        picture = ViewState(snapshot(made), look)
         for width, height in (*SIZES, *((80, height) for height in range(1, 24)), (5, 9), (1, 1)):
             lines = detail_lines(picture, 2, width, height)
             assert len(lines) == height

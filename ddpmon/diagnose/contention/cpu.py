@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.contention_policy import CPU
 
@@ -119,11 +119,11 @@ def is_apart(cpus: str | None, near: str) -> bool:
     return bool(mask_of(cpus) and mask_of(near)) and not mask_of(cpus) & mask_of(near)
 
 
-def cpu_symptoms(host: Host, view: View) -> list[Symptom]:
+def cpu_symptoms(host: Host, context: RunContext) -> list[Symptom]:
     """All that is wrong with the CPUs, except foreign processes."""
     crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
     symptoms = _pinned(host, crowded) if crowded else []
-    if not view.held_up.isdisjoint(host.frames):
+    if not context.held_up.isdisjoint(host.frames):
         symptoms += _throttled(host)
         symptoms += _oversubscribed(host)
     if host.gpus and len(host.frame.figures.numa) > 1:

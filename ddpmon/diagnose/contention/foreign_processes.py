@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.diagnose.contention.cpu import MOST_CPUS, count, demand, mask_of, supply
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
 from ddpmon.diagnose.contention_policy import CPU
 from ddpmon.machine import Process
@@ -41,10 +41,10 @@ class ForeignProcesses:
         self._named: dict[int, set[int]] = {}
         self._usual = np.empty(0)
 
-    def look(self, host: Host, view: View) -> list[Symptom]:
+    def look(self, host: Host, context: RunContext) -> list[Symptom]:
         """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
         before = self._named.pop(host.number, set())
-        if view.held_up.isdisjoint(host.frames):
+        if context.held_up.isdisjoint(host.frames):
             return []
         waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= CPU.wait_pct]
         by_mask: dict[int, list[int]] = defaultdict(list)
@@ -57,22 +57,22 @@ class ForeignProcesses:
             if taken < TAKES_PCT:
                 continue
             enough = _would_suffice(host, mask)
-            up = [rank for rank in ranks if rank in before or self._is_up(host, view, rank, enough=enough)]
+            up = [rank for rank in ranks if rank in before or self._is_up(host, context, rank, enough=enough)]
             if up:
                 self._named.setdefault(host.number, set()).update(up)
                 symptoms.append(_symptom(host, up, takers, taken))
         return symptoms
 
-    def learn(self, view: View) -> None:
+    def learn(self, context: RunContext) -> None:
         """Update the usual wait of each rank from the last minutes."""
-        if view.figures.at_long:
-            self._usual = view.figures.usual("queue")
+        if context.figures.at_long:
+            self._usual = context.figures.usual("queue")
 
-    def _is_up(self, host: Host, view: View, rank: int, *, enough: bool) -> bool:
+    def _is_up(self, host: Host, context: RunContext, rank: int, *, enough: bool) -> bool:
         waits = host.figures(rank).runqueue_pct or 0
         usual = self._usual[rank] if rank < len(self._usual) else np.nan
         least = CPU.raised_points
-        if waits >= view.peers_wait[rank] + least or waits >= usual + least:  # NaN is neither
+        if waits >= context.peers_wait[rank] + least or waits >= usual + least:  # NaN is neither
             return True
         return waits >= CPU.clear_wait_pct and enough
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import Host, View, is_loaded
+from ddpmon.diagnose.contention.host_state import Host, RunContext, is_loaded
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.contention_policy import GPU, LIFETIMES
 from ddpmon.diagnose.kinds import COMPUTES
@@ -86,12 +86,12 @@ class PcieMeasures(Measures):
     generation_max: int | None
 
 
-def boards(host: Host, view: View) -> list[Symptom]:
+def boards(host: Host, context: RunContext) -> list[Symptom]:
     """All that is wrong with the GPUs of the host's ranks."""
     symptoms: list[Symptom] = []
     for gpu in host.gpus:
         if gpu.clock_reasons and not _LOWERED.isdisjoint(gpu.clock_reasons):
-            symptoms += _throttled(host, gpu, view)
+            symptoms += _throttled(host, gpu, context)
         if gpu.pcie_width != gpu.pcie_width_max or gpu.pcie_generation != gpu.pcie_generation_max:
             symptoms += _narrow(host, gpu)
     for gpu in host.frame.gpus:
@@ -100,16 +100,16 @@ def boards(host: Host, view: View) -> list[Symptom]:
     return symptoms
 
 
-def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Symptom]:
+def _throttled(host: Host, gpu: GpuFigures, context: RunContext) -> list[Symptom]:
     """Clocks held down, where they are below the peers', or a hardware reason meets a rank that computes late.
 
     A power cap at full load, with clocks like everybody's, is how a GPU works.
     """
     ranks, clock, reasons = host.on[gpu.uuid], gpu.sm_clock_mhz, gpu.clock_reasons or ()
     near_top = clock is None or clock >= GPU.low_clock_ratio * (gpu.sm_clock_max_mhz or 1e9)
-    peers = None if near_top else view.peers_clock.get(gpu.uuid)
+    peers = None if near_top else context.peers_clock.get(gpu.uuid)
     below = peers is not None and clock is not None and clock < GPU.low_clock_ratio * peers
-    if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, view)):
+    if not below and (HELD_DOWN.isdisjoint(reasons) or not _is_late(ranks, context)):
         return []
     return [
         Symptom(
@@ -122,8 +122,8 @@ def _throttled(host: Host, gpu: GpuFigures, view: View) -> list[Symptom]:
     ]
 
 
-def _is_late(ranks: Sequence[int], view: View) -> bool:
-    return any(view.late.get(rank) in COMPUTES for rank in ranks) or view.slower in {"", *COMPUTES}
+def _is_late(ranks: Sequence[int], context: RunContext) -> bool:
+    return any(context.late.get(rank) in COMPUTES for rank in ranks) or context.slower in {"", *COMPUTES}
 
 
 def _throttling(gpu: GpuFigures, peers: float | None, *, below: bool) -> GpuThrottledMeasures:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
 from ddpmon.diagnose.contention_policy import GPU
 from ddpmon.machine import GpuFigures, GpuProcess, Process
@@ -85,7 +85,7 @@ class GpuContextMeasures(Measures):
     memory_bytes: int
 
 
-def sharing(host: Host, _view: View) -> list[Symptom]:
+def sharing(host: Host, _context: RunContext) -> list[Symptom]:
     """Foreign processes on the ranks' GPUs, and ranks on each other's."""
     symptoms, pids = list[Symptom](), host.pids
     foreign: dict[object, list[On]] = defaultdict(list)

@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.contention.metrics import Figures, Leak
+from ddpmon.diagnose.contention.process_history import Leak, ProcessHistory
 from ddpmon.diagnose.contention.symptom import Source
 from ddpmon.diagnose.contention_policy import CPU, GPU
 from ddpmon.machine import GpuFigures, Process, ProcessFigures
 from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
 from ddpmon.run.model import LOST_S, RankState, Run
-from ddpmon.run.ours import Instances, Ours
+from ddpmon.run.process_roles import Instances, ProcessRoles
 from ddpmon.schema import NodeFrame, RankFrame
 
 _UNKNOWN = ProcessFigures()
@@ -41,7 +41,7 @@ class Host:
     on: dict[str, list[int]] = field(default_factory=dict)
     gpus: list[GpuFigures] = field(default_factory=list)
     processes: dict[int, ProcessFigures] = field(default_factory=dict)
-    _ours: Ours | None = None
+    _ours: ProcessRoles | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Host:
     def is_ours(self, process: Process) -> bool:
         """A rank, its descendant, what launched the ranks, or another monitor."""
         if self._ours is None:
-            self._ours = Ours(self.pids, self.frame.figures, self.frame.gpus)
+            self._ours = ProcessRoles(self.pids, self.frame.figures, self.frame.gpus)
         return self._ours.role(process) is not None
 
 
@@ -93,7 +93,7 @@ def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[
 
 
 @dataclass
-class View:
+class RunContext:
     """The run at one look.
 
     Attributes:
@@ -103,7 +103,7 @@ class View:
     """
 
     run: Run
-    figures: Figures
+    figures: ProcessHistory
     leaks: Mapping[int, Leak] = field(default_factory=dict)
     late: Mapping[int, str] = field(default_factory=dict)
     slower: str | None = None

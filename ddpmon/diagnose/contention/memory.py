@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures, Severity
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import Culprit, CulpritMeasures, Symptom, culprits
 from ddpmon.diagnose.contention_policy import GROWTH, LIFETIMES, MEMORY
 from ddpmon.machine import Disk, HostProcess
@@ -78,15 +78,15 @@ class SharedMemoryMeasures(Measures):
     are_loaders: bool
 
 
-def memory(host: Host, view: View) -> list[Symptom]:
+def memory(host: Host, context: RunContext) -> list[Symptom]:
     """All of it."""
     if not host.frames:
         return []
     symptoms = _of_host(host)
-    if not view.tight.isdisjoint(host.frames):
+    if not context.tight.isdisjoint(host.frames):
         symptoms += _of_cgroups(host)
-    if view.leaks:
-        symptoms += _growing(host, view)
+    if context.leaks:
+        symptoms += _growing(host, context)
     for disk in host.frame.figures.disks:
         if disk.path == SHM:
             symptoms += _shared(host, disk)
@@ -159,10 +159,10 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
     )
 
 
-def _growing(host: Host, view: View) -> list[Symptom]:
+def _growing(host: Host, context: RunContext) -> list[Symptom]:
     symptoms = []
     for rank in host.frames:
-        leak = view.leaks.get(rank)
+        leak = context.leaks.get(rank)
         if leak is None:
             continue
         symptoms.append(

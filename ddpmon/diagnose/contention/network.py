@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
 from ddpmon.diagnose.contention_policy import LIFETIMES, NETWORK
 from ddpmon.lru import LruDefaultDict
@@ -71,7 +71,7 @@ class Wires:
     def __init__(self) -> None:
         self._past: dict[int, LruDefaultDict[deque[Counts]]] = {}
 
-    def look(self, host: Host, view: View) -> list[Symptom]:
+    def look(self, host: Host, context: RunContext) -> list[Symptom]:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
         figures = host.frame.figures
         symptoms: list[Symptom] = []
@@ -81,7 +81,7 @@ class Wires:
             if nic.name != "lo":
                 symptoms += self._losing(host, nic)
         if (figures.retransmits_per_1000 or 0) >= RETRANSMITS:
-            symptoms += _sent_again(host, figures.retransmits_per_1000 or 0, view.run)
+            symptoms += _sent_again(host, figures.retransmits_per_1000 or 0, context.run)
         for port in figures.ports:
             symptoms += _taken(host, port)
         return symptoms

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.diagnose.alert import Measures
-from ddpmon.diagnose.contention.host_state import Host, View
+from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.contention_policy import DISK
 from ddpmon.lru import LruDefaultDict
@@ -76,13 +76,13 @@ class Storage:
         self._batches: dict[int, int] = {}
         self._read_once: set[int] = set()
 
-    def look(self, host: Host, view: View) -> list[Symptom]:
+    def look(self, host: Host, context: RunContext) -> list[Symptom]:
         """Low disks, and slow ones where a phase that reads or writes is late."""
         disks = [disk for disk in host.frame.figures.disks if disk.path != SHM]
         if not disks or not host.frames:
             return []
         self._follow(host)
-        late = {view.slower, *(view.late.get(rank) for rank in host.frames)} if view.late else {view.slower}
+        late = {context.slower, *(context.late.get(rank) for rank in host.frames)} if context.late else {context.slower}
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
         symptoms: list[Symptom] = []
         for disk in disks:

@@ -1,4 +1,4 @@
-"""What one look at a host shows of one clash, and the processes whose doing it is."""
+"""What one look at a host shows of one contention, and the processes whose doing it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "proc
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A process whose doing a clash is.
+    """A process whose doing a contention is.
 
     Attributes:
         pid: its number.
@@ -32,7 +32,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class CulpritMeasures(Measures):
-    """Measures of a clash that may be the doing of processes.
+    """Measures of a contention that may be the doing of processes.
 
     Attributes:
         culprits: these processes, the one that counts most first; empty where none is known.
@@ -43,7 +43,7 @@ class CulpritMeasures(Measures):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One clash as one frame of a host shows it.
+    """One contention as one frame of a host shows it.
 
     Attributes:
         about: what tells it from others of its kind on the same host.

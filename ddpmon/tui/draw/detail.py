@@ -31,8 +31,8 @@ from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, left, spread, width_of, wrap
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 CPUS_MOST = 24  # cells of a list of CPUs
 MESSAGE_ROWS = 3
@@ -199,7 +199,7 @@ class Share:
     resource: int  # height of each resource's plot; 0 for none
 
 
-def detail_lines(picture: Picture, rank: int, width: int, height: int) -> list[Line]:
+def detail_lines(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
     """The whole screen below the header."""
     snapshot, look = picture.snapshot, picture.look
     ranks, detail = snapshot.ranks, snapshot.detail

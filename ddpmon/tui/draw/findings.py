@@ -9,19 +9,19 @@ from rich.style import Style
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import calm_sentence, headline, is_judged, standing
+from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, spread, width_of, wrap
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
 
 
-def finding_lines(picture: Picture, width: int, height: int) -> list[Line]:
+def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     """All findings in full where there is room for that, else those besides the headline, one line each."""
     look, findings = picture.look, picture.snapshot.findings
     full = all_findings(picture, width)[1:]
@@ -41,8 +41,8 @@ def finding_lines(picture: Picture, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
-def _count(picture: Picture) -> str:
-    lasting = standing(picture.snapshot.findings)
+def _count(picture: ViewState) -> str:
+    lasting = firing(picture.snapshot.findings)
     over = len(picture.snapshot.findings) - len(lasting)
     return f"{over:,} over" if over else ""
 
@@ -78,11 +78,11 @@ def _cost(finding: Finding, look: Look) -> str:
     return f"{finding.cost_pct:.{0 if finding.cost_pct >= 9.95 else 1}f} %" if known(finding.cost_pct) else look.unknown
 
 
-def all_findings(picture: Picture, width: int) -> list[Line]:
+def all_findings(picture: ViewState, width: int) -> list[Line]:
     """Every finding in full; what is over comes last, dim. As many lines as it takes."""
     look, snapshot = picture.look, picture.snapshot
     lines: list[Line] = [[Segment("")]]
-    if not standing(snapshot.findings):
+    if not firing(snapshot.findings):
         calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
         glyph, style = calm_style(snapshot, look)
         lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]

@@ -7,11 +7,11 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, known, plural
-from ddpmon.report.verdicts import calm_sentence, headline, is_broken, is_even, standing
+from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.snapshot import Coverage, Finding, JobView, RunView, Snapshot
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
-from ddpmon.tui.picture import Picture, notice
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState, notice
 
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
 TITLES = {
@@ -23,7 +23,7 @@ TITLES = {
 HINT = "ddpmon goes on looking: a run appears here by itself as soon as its first rank has published."
 
 
-def header_line(picture: Picture, width: int) -> Line:
+def header_line(picture: ViewState, width: int) -> Line:
     """` ddpmon  name · 8 ranks on 2 nodes · gloo      RUNNING 00:12:31 · 8/8 · 0.4 s · monitor 12 us/step`."""
     look, run = picture.look, picture.snapshot.run
     name = [Segment(" ddpmon  ", look.strong)]
@@ -40,7 +40,7 @@ def header_line(picture: Picture, width: int) -> Line:
     return spread(_identity(picture, run, name, width - width_of(tail) - 1), tail, width)
 
 
-def _identity(picture: Picture, run: RunView, name: Line, room: int) -> Line:
+def _identity(picture: ViewState, run: RunView, name: Line, room: int) -> Line:
     look = picture.look
     where = plural(run.world_size, "rank")
     nodes = f" on {plural(len(run.nodes), 'node')}" if run.nodes else ""
@@ -53,7 +53,7 @@ def _identity(picture: Picture, run: RunView, name: Line, room: int) -> Line:
     return name[:1] + title
 
 
-def _state(picture: Picture, run: RunView) -> Line:
+def _state(picture: ViewState, run: RunView) -> Line:
     look = picture.look
     if picture.paused_s is not None:
         return [Segment("FROZEN", look.accent)]
@@ -70,13 +70,13 @@ def _elapsed(run: RunView, look: Look) -> Line:
     return [Segment(clock(run.elapsed_s), look.text)]
 
 
-def _rate(picture: Picture) -> list[Line]:
+def _rate(picture: ViewState) -> list[Line]:
     """How often the store is read, when that is not once a second."""
     every = picture.interval
     return [] if every == 1 else [[Segment(f"every {every:g} s", picture.look.dim)]]
 
 
-def _coverage(picture: Picture, look: Look) -> list[Line]:
+def _coverage(picture: ViewState, look: Look) -> list[Line]:
     coverage = picture.snapshot.coverage
     if coverage is None:
         return []
@@ -92,14 +92,14 @@ def _fresh(coverage: Coverage) -> bool:
     return coverage.oldest_age_s is not None and coverage.oldest_age_s < LATE_WORD_S
 
 
-def _cost(picture: Picture, look: Look, word: str) -> Line:
+def _cost(picture: ViewState, look: Look, word: str) -> Line:
     """What the monitor itself takes of a step, and what it had to drop."""
     job = picture.snapshot.job
     cost = [Segment(f"{word}{figure(job.monitor_us, look.unknown)} us/step", look.dim)]
     return [*cost, Segment(f", {count(job.dropped)} dropped", look.accent)] if job.dropped else cost
 
 
-def notice_line(picture: Picture, width: int) -> Line:
+def notice_line(picture: ViewState, width: int) -> Line:
     """What stands between the reader and a live picture."""
     look = picture.look
     style = look.broken if picture.snapshot.link.state == "gone" else look.accent
@@ -107,11 +107,11 @@ def notice_line(picture: Picture, width: int) -> Line:
     return fit([Segment(f" {look.glyphs.stalled} ", style), Segment(text, style)], width)
 
 
-def verdict_lines(picture: Picture, width: int) -> list[Line]:
+def verdict_lines(picture: ViewState, width: int) -> list[Line]:
     """The worst finding as a sentence, or the calm one; a long sentence takes a second line."""
     look, snapshot = picture.look, picture.snapshot
     worst = headline(snapshot.findings)
-    more = _more(len(standing(snapshot.findings)) - (worst is not None), worst is None, look)
+    more = _more(len(firing(snapshot.findings)) - (worst is not None), worst is None, look)
     sentence = look.clean(worst.summary if worst else calm_sentence(snapshot))
     glyph, style = finding_style(worst, look) if worst else calm_style(snapshot, look)
     rows = wrap(sentence, width - width_of(more) - 4)
@@ -143,7 +143,7 @@ def _more(number: int, calm: bool, look: Look) -> Line:
     return [Segment(f"{words} ", look.text), Segment("[5] ", look.dim)]
 
 
-def figures_line(picture: Picture, width: int) -> Line:
+def figures_line(picture: ViewState, width: int) -> Line:
     """`step 1,204    last 0.4 s ago    172 ms/step    loss 2.314    1,482 samples/s ...`, as many as fit."""
     look, snapshot = picture.look, picture.snapshot
     step = snapshot.run.step if snapshot.run else None
@@ -199,7 +199,7 @@ def _dot(look: Look) -> Segment:
     return Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
 
 
-def waiting_lines(picture: Picture, width: int, height: int) -> list[Line]:
+def waiting_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     """A calm screen: what we wait for, and the sentence of the link."""
     look, link = picture.look, picture.snapshot.link
     block = [(TITLES[link.state], look.strong), ("", look.text)]

@@ -19,8 +19,8 @@ from ddpmon.tui.draw.layout import fold
 from ddpmon.tui.draw.order import matching
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit, fit_all
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import LEVELS, Look, ink
+from ddpmon.tui.view_state import ViewState
 
 LABEL = 5
 MISSING = 255
@@ -110,7 +110,7 @@ class Grid:
     clipped: bool  # some work is longer than `high`
 
 
-def heat_lines(picture: Picture, width: int, height: int, wanted: str = "", cursor: int | None = None) -> list[Line]:
+def heat_lines(picture: ViewState, width: int, height: int, wanted: str = "", cursor: int | None = None) -> list[Line]:
     """Title, the map, and the axis of steps with the onset of the headline's finding.
 
     Args:
@@ -131,7 +131,7 @@ def heat_lines(picture: Picture, width: int, height: int, wanted: str = "", curs
     return fit_all(lines, width, height)
 
 
-def bands_of(picture: Picture, height: int, wanted: str = "") -> Bands:
+def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
     """Which ranks share a row of a heat-map of this height."""
     snapshot = picture.snapshot
     count = 0 if snapshot.heat is None else len(snapshot.heat.work)
@@ -229,7 +229,7 @@ def _levels(work: NDArray[np.float32], low: float, high: float) -> Levels:
     return np.where(np.isfinite(work), np.clip(share, 0, LEVELS - 1), MISSING).astype(np.uint8)
 
 
-def _rows(grid: Grid, picture: Picture, width: int, tall: int, cursor: int | None) -> list[Line]:
+def _rows(grid: Grid, picture: ViewState, width: int, tall: int, cursor: int | None) -> list[Line]:
     look, bands = picture.look, grid.bands
     named = _named(bands, picture)
     step = 2 if bands.halves else 1
@@ -243,7 +243,7 @@ def _rows(grid: Grid, picture: Picture, width: int, tall: int, cursor: int | Non
     return lines
 
 
-def _named(bands: Bands, picture: Picture) -> NDArray[np.bool_]:
+def _named(bands: Bands, picture: ViewState) -> NDArray[np.bool_]:
     """[bands] whether a finding names one of the band's ranks."""
     marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.bool_)
     marked[[r for r in marked_ranks(picture.snapshot.findings, "warning") if 0 <= r < len(marked)]] = True
@@ -307,7 +307,7 @@ def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(int(values[start]), int(length)) for start, length in zip(starts, lengths, strict=True)]
 
 
-def _axis(grid: Grid, picture: Picture, width: int) -> Line:
+def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
     look = picture.look
     last = len(grid.steps) - 1
     marks = [(0, f"step {count(grid.steps[0])}", False), (last - 6, f"{count(grid.steps[-1]):>7}", False)]

@@ -14,14 +14,14 @@ from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, 
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
-from ddpmon.run.ours import Ours
+from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_lines
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10
@@ -31,7 +31,7 @@ UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 SENTENCES = 3
 
 
-def gpu_process_lines(states: Sequence[GpuState], ours: Ours, width: int, look: Look) -> list[Line]:
+def gpu_process_lines(states: Sequence[GpuState], ours: ProcessRoles, width: int, look: Look) -> list[Line]:
     """Every process on every GPU, and what is known where processes cannot be seen."""
     listed = [(state, on, strange) for state in states for on, strange in state.listed()]
     lines = [title("on the GPUs", "", width, look)]
@@ -47,7 +47,7 @@ def gpu_process_lines(states: Sequence[GpuState], ours: Ours, width: int, look: 
     return lines if len(lines) > 1 else [*lines, fit([Segment("  no process is on them", look.dim)], width)]
 
 
-def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, ours: Ours, width: int, look: Look) -> Line:
+def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, ours: ProcessRoles, width: int, look: Look) -> Line:
     who = whose(on.process, ours)
     known = who or (STRANGER if loud else UNCLEAR if state.hidden else on.kind)
     figures = (figure(on.memory / 1e9) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
@@ -107,7 +107,7 @@ def _why(state: GpuState) -> str:
     return "processes hidden" if state.hidden else f"processes not read{f' ({reason})' if reason else ''}"
 
 
-def cpu_user_lines(processes: Sequence[HostProcess], ours: Ours, width: int, look: Look) -> list[Line]:
+def cpu_user_lines(processes: Sequence[HostProcess], ours: ProcessRoles, width: int, look: Look) -> list[Line]:
     """The processes that use most CPU, in percent of one core."""
     if not processes:
         return []
@@ -190,7 +190,7 @@ def _words(name: str) -> str:
     return UNIT.sub("", name).replace("_", " ")
 
 
-def host_lines(picture: Picture, number: int, width: int) -> list[Line]:
+def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
     """All of one host, as many lines as it takes."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)

@@ -17,8 +17,8 @@ from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import STRONG, USUAL, meter, title
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, width_of
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 ORDERS = {"worst": "the worst first", "node": "in node order"}
 BAR_LEAST, WITH_NUMBER, WITH_POWER, CELL_MOST = 2, 9, 14, 24
@@ -53,7 +53,9 @@ def host_sheet(nodes: Sequence[NodeView], width: int) -> Sheet:
     return Sheet(host, net, cell, fitting)
 
 
-def host_table_lines(picture: Picture, view: TableView, width: int, height: int, lines_per_row: int = 1) -> list[Line]:
+def host_table_lines(
+    picture: ViewState, view: TableView, width: int, height: int, lines_per_row: int = 1
+) -> list[Line]:
     """Title, headings and as many hosts as fit; `view.order` holds node numbers."""
     snapshot, look = picture.snapshot, picture.look
     room = max((height - HEAD) // lines_per_row, 0)

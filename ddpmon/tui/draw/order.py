@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.report.verdicts import marked_hosts, marked_ranks, standing
+from ddpmon.report.verdicts import firing, marked_hosts, marked_ranks
 from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
 
@@ -82,7 +82,7 @@ def matching(snapshot: Snapshot, wanted: str) -> NDArray[np.bool_]:
 
 def _found(word: str, findings: Sequence[Finding], ranks: Ranks) -> NDArray[np.bool_]:
     mask = np.zeros(len(ranks), dtype=np.bool_)
-    for finding in standing(findings):
+    for finding in firing(findings):
         if finding.kind.startswith(word.replace("-", "_")):
             mask[[rank for rank in finding.ranks if 0 <= rank < len(ranks)]] = True
             if not finding.ranks and finding.nodes:

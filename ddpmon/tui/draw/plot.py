@@ -14,8 +14,8 @@ from ddpmon.format import count, figure, known, tick
 from ddpmon.snapshot import Floats, Series
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 Dots = NDArray[np.bool_]
 _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.int64)
@@ -241,7 +241,7 @@ def _styled(cells: list[tuple[str, bool]], look: Look) -> Line:
     return line
 
 
-def plots_stacked(picture: Picture, width: int, height: int) -> list[Line]:
+def plots_stacked(picture: ViewState, width: int, height: int) -> list[Line]:
     """Loss above throughput, with a free column at the left."""
     look, series = picture.look, picture.snapshot.series
     if series is None or len(series.step) == 0:
@@ -252,7 +252,7 @@ def plots_stacked(picture: Picture, width: int, height: int) -> list[Line]:
     return fit_all([_indented(line, look) for line in lines], width, height)
 
 
-def plots_beside(picture: Picture, width: int, height: int) -> list[Line]:
+def plots_beside(picture: ViewState, width: int, height: int) -> list[Line]:
     """Loss left of throughput."""
     look, series = picture.look, picture.snapshot.series
     if series is None or len(series.step) == 0:
@@ -269,13 +269,13 @@ def _indented(line: Line, look: Look) -> Line:
     return [Segment(" ", look.text), *line]
 
 
-def _loss(series: Series, picture: Picture) -> Curve:
+def _loss(series: Series, picture: ViewState) -> Curve:
     loss = picture.snapshot.job.loss
     now = f"{loss:.4g}" if known(loss) else ""
     return Curve("loss", now, series.step, series.loss, series.loss_low, series.loss_high)
 
 
-def _throughput(series: Series, picture: Picture) -> Curve:
+def _throughput(series: Series, picture: ViewState) -> Curve:
     job = picture.snapshot.job
     now = figure(job.throughput) if known(job.throughput) else ""
     return Curve(picture.look.clean(job.throughput_unit), now, series.step, series.throughput)

@@ -17,8 +17,8 @@ from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for,
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit, fit_all, left
-from ddpmon.tui.picture import Picture
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
@@ -47,7 +47,7 @@ class TableView:
     wanted: str = ""
 
 
-def table_lines(picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+def table_lines(picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
     """Title, headings and as many rows as fit."""
     snapshot, look = picture.snapshot, picture.look
     if snapshot.ranks is None:

@@ -8,14 +8,14 @@ from textual.screen import Screen
 
 from ddpmon.tui.draw.panel import Keys, footer_line
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
 
 
-class View(Screen[None]):
+class BaseScreen(Screen[None]):
     """A screen that can be given a new picture, once its widgets are there."""
 
     ready = False
@@ -30,7 +30,7 @@ class View(Screen[None]):
         return cast("WatchApp", self.app)
 
     @property
-    def picture(self) -> Picture:
+    def picture(self) -> ViewState:
         """What is to be shown now."""
         return self.dashboard.picture
 

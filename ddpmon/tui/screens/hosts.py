@@ -13,13 +13,13 @@ from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.picture import notice
-from ddpmon.tui.screens.base import View
-from ddpmon.tui.widgets.canvas import Canvas, Reading
-from ddpmon.tui.widgets.rows import HostTable
+from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.view_state import notice
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+from ddpmon.tui.widgets.virtual_table import HostTable
 
 
-class HostView(View):
+class HostView(BaseScreen):
     """What both screens of hosts share: the header with a notice where there is one."""
 
     def show(self) -> None:
@@ -53,7 +53,7 @@ class HostsScreen(HostView):
         yield Canvas(self.head, id="head")
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
-        yield Reading(lambda w: host_lines(self.picture, self.only, w))
+        yield ScrollText(lambda w: host_lines(self.picture, self.only, w))
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -82,7 +82,7 @@ class HostsScreen(HostView):
         hosts = len(self.picture.snapshot.nodes)
         room = self.size.height - 2 - bool(notice(self.picture))
         shares = host_plan(hosts, room)
-        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(Reading)
+        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(ScrollText)
         self.table.lines_per_row = shares.lines_per_row
         table.display, chosen.display, reading.display = hosts != 1, shares.chosen > 0, hosts == 1
         table.styles.height, chosen.styles.height = max(shares.table, 1), max(shares.chosen, 1)
@@ -131,7 +131,7 @@ class HostScreen(HostView):
     def compose(self) -> ComposeResult:
         """Header, the host, the keys."""
         yield Canvas(self.head, id="head")
-        yield Reading(lambda w: host_lines(self.picture, self.node, w))
+        yield ScrollText(lambda w: host_lines(self.picture, self.node, w))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

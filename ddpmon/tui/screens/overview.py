@@ -16,14 +16,14 @@ from ddpmon.tui.draw.layout import LEAST, Plan, plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import notice
-from ddpmon.tui.screens.base import View
+from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.view_state import notice
 from ddpmon.tui.widgets.canvas import Canvas, Filter
 from ddpmon.tui.widgets.heat_map import HeatMap
-from ddpmon.tui.widgets.rows import RankTable
+from ddpmon.tui.widgets.virtual_table import RankTable
 
 
-class Overview(View):
+class Overview(BaseScreen):
     """Everything at a glance."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

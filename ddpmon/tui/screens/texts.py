@@ -13,12 +13,12 @@ from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import notice
-from ddpmon.tui.screens.base import View
-from ddpmon.tui.widgets.canvas import Canvas, Reading
+from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.view_state import notice
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
 
-class RankScreen(View):
+class RankScreen(BaseScreen):
     """Who a rank is, what it did in its last steps, and what its machine did meanwhile."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,7 +52,7 @@ class RankScreen(View):
         return (("esc", "back"), ("j k", "next rank, previous"), ("5", "findings"), pause, ("?", "help"), ("q", "quit"))
 
 
-class FindingsScreen(View):
+class FindingsScreen(BaseScreen):
     """Sentence, evidence, advice, onset and cost of each finding; what is over comes last."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.overview", "Back", show=False)]
@@ -60,7 +60,7 @@ class FindingsScreen(View):
     def compose(self) -> ComposeResult:
         """Header, the findings, the keys."""
         yield Canvas(lambda w, _h: [header_line(self.picture, w)], id="head")
-        yield Reading(lambda w: all_findings(self.picture, w))
+        yield ScrollText(lambda w: all_findings(self.picture, w))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:
@@ -69,7 +69,7 @@ class FindingsScreen(View):
         return (("esc", "back"), ("1", "overview"), ("j k", "scroll"), pause, ("?", "help"), ("q", "quit"))
 
 
-class HelpScreen(View):
+class HelpScreen(BaseScreen):
     """How to read the picture, the keys, the words."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "app.back", "Back", show=False)]
@@ -77,7 +77,7 @@ class HelpScreen(View):
     def compose(self) -> ComposeResult:
         """Header, the help, the keys."""
         yield Canvas(lambda w, _h: [header_line(self.picture, w)], id="head")
-        yield Reading(lambda w: help_lines(self.picture.look, w))
+        yield ScrollText(lambda w: help_lines(self.picture.look, w))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

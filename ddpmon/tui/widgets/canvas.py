@@ -72,7 +72,7 @@ def _faded(style: Style | None) -> Style:
     return Style(color=style.color, dim=True)
 
 
-class Reading(Canvas, can_focus=True):
+class ScrollText(Canvas, can_focus=True):
     """Shows what `text(width)` returns, from wherever the reader has scrolled to."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

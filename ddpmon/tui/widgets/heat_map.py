@@ -11,7 +11,7 @@ from textual.message import Message
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.heat import Bands, bands_of, heat_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
 
 
@@ -33,11 +33,11 @@ class HeatMap(Canvas):
 
     def __init__(self) -> None:
         super().__init__(self._lines, id="heat")
-        self._picture: Picture | None = None
+        self._picture: ViewState | None = None
         self._wanted = ""
         self._row = self._room = 0
 
-    def look_at(self, picture: Picture, wanted: str, room: int) -> None:
+    def look_at(self, picture: ViewState, wanted: str, room: int) -> None:
         """Take over a new picture, the table's filter, and the lines that the panel is about to get."""
         self._picture, self._wanted, self._room = picture, wanted, room
         bands = self._bands()

@@ -16,11 +16,11 @@ from ddpmon.tui.draw.host_table import ORDERS, host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.picture import Picture
+from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
 
 
-class Rows(Canvas, can_focus=True):
+class VirtualTable(Canvas, can_focus=True):
     """What the tables of ranks and of hosts share: rows are numbers in some order.
 
     The cursor follows its row's number when rows are sorted again; until it is moved it stays on the first row, the
@@ -42,16 +42,16 @@ class Rows(Canvas, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__(self._lines, id="table")
-        self.picture: Picture | None = None
+        self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self.lines_per_row = 1
         self._held: int | None = None
 
-    def arranged(self, picture: Picture) -> Ints:
+    def arranged(self, picture: ViewState) -> Ints:
         """The numbers to show, first row first."""
         raise NotImplementedError
 
-    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+    def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class Rows(Canvas, can_focus=True):
         """The number in the row under the cursor."""
         return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: ViewState) -> None:
         """Take over a new picture; the screen draws it, with all its other panels."""
         self.picture = picture
         self._place(self.arranged(picture))
@@ -156,7 +156,7 @@ class Rows(Canvas, can_focus=True):
                 self.action_open()
 
 
-class RankTable(Rows):
+class RankTable(VirtualTable):
     """One row a rank."""
 
     class Opened(Message):
@@ -166,11 +166,11 @@ class RankTable(Rows):
             super().__init__()
             self.rank = rank
 
-    def arranged(self, picture: Picture) -> Ints:
+    def arranged(self, picture: ViewState) -> Ints:
         """The ranks in row order."""
         return ordered(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
 
-    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+    def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
         return table_lines(picture, view, width, height)
 
@@ -192,7 +192,7 @@ class RankTable(Rows):
         self.rearrange(sort=names[(place + 1) % len(names)], reverse=False)
 
 
-class HostTable(Rows):
+class HostTable(VirtualTable):
     """One row a host, of one line or two."""
 
     class Opened(Message):
@@ -202,11 +202,11 @@ class HostTable(Rows):
             super().__init__()
             self.node = node
 
-    def arranged(self, picture: Picture) -> Ints:
+    def arranged(self, picture: ViewState) -> Ints:
         """The node numbers in row order."""
         return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse)
 
-    def drawn(self, picture: Picture, view: TableView, width: int, height: int) -> list[Line]:
+    def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
         return host_table_lines(picture, view, width, height, self.lines_per_row)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.machine import Process
-from ddpmon.run.ours import owner_of
+from ddpmon.run.process_roles import owner_of
 
 PIDS = {100: 0, 101: 1}
 

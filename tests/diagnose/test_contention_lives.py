@@ -1,4 +1,4 @@
-"""How clashes come and go, and that no frame brings the watcher down or makes it say what is not so."""
+"""How contention comes and goes, and that no frame brings the watcher down or makes it say what is not so."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ V = TypeVar("V")
 SILENT_S = 10.0  # after which the other process may have its place
 
 
-class Standing:
+class LatestFrames:
     """One entry a rank in every column: arrays for what is compared, lists for what is shown.
 
     Attributes:
@@ -37,7 +37,7 @@ class Standing:
         self.heard_at: Floats = np.full(world_size, np.nan)
         self.step: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.seq: NDArray[np.int64] = np.full(world_size, -1, np.int64)
-        self.life: NDArray[np.int64] = np.full(world_size, -1, np.int64)
+        self.restarts: NDArray[np.int64] = np.full(world_size, -1, np.int64)
         self.phase_s: Floats = np.zeros(world_size)
         self.step_s: Floats = np.full(world_size, np.nan)
         self.cost_us: Floats = np.full(world_size, np.nan)
@@ -112,7 +112,7 @@ _STATES = ("running", "stalled", "finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Double:
+class DuplicateRank:
     """A rank as which two processes write: the one that is followed, the other, and when it was last seen."""
 
     kept: tuple[int, str]
@@ -120,7 +120,7 @@ class Double:
     at: float
 
 
-class Doubles:
+class DuplicateRanks:
     """What is known of the processes that ranks were before.
 
     Attributes:
@@ -128,7 +128,7 @@ class Doubles:
     """
 
     def __init__(self) -> None:
-        self.seen: dict[int, Double] = {}
+        self.seen: dict[int, DuplicateRank] = {}
         self._former: dict[int, RankFrame] = {}
 
     def refuse(self, known: RankFrame, heard_at: float, frame: RankFrame, now: float) -> bool:
@@ -143,7 +143,7 @@ class Doubles:
         former = self._former.get(frame.rank)
         if former is not None and _process(former) == _process(frame) != _process(known):
             if frame.seq > former.seq:
-                self.seen[frame.rank] = Double(_process(known), _process(frame), now)
+                self.seen[frame.rank] = DuplicateRank(_process(known), _process(frame), now)
                 if now - heard_at <= SILENT_S:
                     return True
             elif frame.sent_at <= former.sent_at:

@@ -9,7 +9,7 @@ from ddpmon.report.sentences import SENTENCES
 Row = tuple[str, Alert, str, str, str]  # its name, the alert, and its summary, advice and "because of"
 
 
-def clash(kind: KindName, measures: Measures, ranks: tuple[int, ...] = (2,), host: str = "node0") -> Alert:
+def contention(kind: KindName, measures: Measures, ranks: tuple[int, ...] = (2,), host: str = "node0") -> Alert:
     """A contention on one host."""
     return Alert(kind, "info", ranks=ranks, nodes=(host,), measures=measures)
 

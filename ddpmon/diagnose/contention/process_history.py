@@ -22,7 +22,7 @@ _UNKNOWN = ProcessFigures()
 Floats = NDArray[np.float64]
 
 
-class Figures:
+class ProcessHistory:
     """Rounds of a second: one row of all ranks each.
 
     Attributes:
@@ -53,7 +53,7 @@ class Figures:
         """
         if len(self.now["at"]) != len(run.ranks):
             self._begin(len(run.ranks))
-        news = np.flatnonzero(run.standing.known & (run.standing.heard_at != self._rows[:, 0])).tolist()
+        news = np.flatnonzero(run.latest.known & (run.latest.heard_at != self._rows[:, 0])).tolist()
         if news:
             self._rows[news] = np.array([_row(run.states[rank]) for rank in news], np.float64)
         table = self._rows.copy()
@@ -167,14 +167,14 @@ class Leaks:
     def __init__(self) -> None:
         self._slow: dict[int, Leak] = {}
 
-    def update(self, figures: Figures) -> dict[int, Leak]:
+    def update(self, figures: ProcessHistory) -> dict[int, Leak]:
         """The ranks that grow, after a new round."""
         if figures.at_long:
             self._slow = _slow(figures)
         return {**self._slow, **_quick(figures)}
 
 
-def _quick(figures: Figures) -> dict[int, Leak]:
+def _quick(figures: ProcessHistory) -> dict[int, Leak]:
     """Growth in each of the last seconds that leaves little time."""
     rounds = GROWTH.quick_rounds
     if figures.rounds < rounds:
@@ -194,7 +194,7 @@ def _quick(figures: Figures) -> dict[int, Leak]:
     return _leaks(who[steady], at[:, steady], rss[:, steady], room[:, steady], GROWTH.quick_left_s)
 
 
-def _slow(figures: Figures) -> dict[int, Leak]:
+def _slow(figures: ProcessHistory) -> dict[int, Leak]:
     """Growth over minutes, alike in each part of them, that fills the memory soon."""
     if figures.rounds < GROWTH.slow_rows * HISTORY.stride_rounds:
         return {}

@@ -22,7 +22,7 @@ def owner_of(process: Process, pids: Mapping[int, int]) -> int | None:
     return next((pids[pid] for pid in (process.pid, *process.parents) if pid in pids), None)
 
 
-class Ours:
+class ProcessRoles:
     """Tells processes of the run from foreign processes.
 
     Args:

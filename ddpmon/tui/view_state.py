@@ -12,7 +12,7 @@ NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, 
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ViewState:
     """The state of the dashboard as every drawing function sees it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Picture:
         return self.snapshot.link.state == "gone" and self.snapshot.run is not None
 
 
-def notice(picture: Picture) -> str:
+def notice(picture: ViewState) -> str:
     """One sentence on what stands between the reader and a live picture; empty when nothing does."""
     link, run = picture.snapshot.link, picture.snapshot.run
     if picture.stuck_s is not None:

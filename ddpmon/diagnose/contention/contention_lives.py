@@ -1,4 +1,4 @@
-"""How clashes begin and end: counted in the frames of their host, and in the readings that these tell of."""
+"""How contention begins and ends: counted in the frames of their host, and in the readings that these tell of."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ddpmon.diagnose.kinds import KindName
 
 
 @dataclass(slots=True)
-class Clash:
-    """One clash, from its first symptom on.
+class Contention:
+    """One contention, from its first symptom on.
 
     Attributes:
         life: its life in the book of alerts.
@@ -25,7 +25,7 @@ class Clash:
         gone: the first step without it, while it is not shown.
         bound: the first look at its host showed it already.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
-        reading: the newest. seen: whether it has shown the clash. without: how many before it in a row had not.
+        reading: the newest. seen: whether it has shown the contention. without: how many before it in a row had not.
     """
 
     life: Life
@@ -47,7 +47,10 @@ class Clash:
         return self.life.confirmed_at is not None
 
     def take(self, symptom: Symptom | None, reading: int | None, step: int) -> None:
-        """Take in a frame. A reading that lasts for several shows the clash if one of them does, so it must be over."""
+        """Take in a frame.
+
+        A reading that lasts for several frames shows the contention if one of them does, so it must be over.
+        """
         begins = reading is None or reading != self.reading
         if symptom is not None:
             self.again = step if self._is_gone() else self.again
@@ -80,7 +83,7 @@ class Clash:
         return self.without >= LIFETIMES.confirming_readings
 
     def alert(self) -> Alert:
-        """The clash by itself, as bad as the threat that it is."""
+        """The contention by itself, as bad as the threat that it is."""
         symptom = self.symptom
         return Alert(
             kind=symptom.kind,
@@ -99,16 +102,18 @@ def _is_by_others(before: Symptom, now: Symptom) -> bool:
     return known.isdisjoint(named) and bool(known or named)
 
 
-class Lifetimes:
-    """All clashes of all hosts; `lives` is their group in the book of alerts."""
+class ContentionLives:
+    """All contention of all hosts; `lives` is their group in the book of alerts."""
 
     def __init__(self, lives: Group) -> None:
         self._lives = lives
-        self._hosts: dict[int, dict[tuple[KindName, Hashable], Clash]] = {}
+        self._hosts: dict[int, dict[tuple[KindName, Hashable], Contention]] = {}
         self._looked: set[int] = set()
 
-    def __iter__(self) -> Iterator[Clash]:
-        return iter([clash for known in self._hosts.values() for clash in known.values() if clash.confirmed])
+    def __iter__(self) -> Iterator[Contention]:
+        return iter(
+            [contention for known in self._hosts.values() for contention in known.values() if contention.confirmed]
+        )
 
     def look(self, host: Host, symptoms: Sequence[Symptom], step: int) -> None:
         """Take in what one frame of a host shows, whose ranks have finished `step`."""
@@ -120,26 +125,26 @@ class Lifetimes:
         known = self._hosts.setdefault(node, {})
         shown = {(symptom.kind, symptom.about): symptom for symptom in symptoms}
         for key, symptom in shown.items():
-            clash, reading = known.get(key), host.reading(symptom.source)
-            if clash is None or clash.lapses(symptom, reading):
-                self._end(clash)
+            contention, reading = known.get(key), host.reading(symptom.source)
+            if contention is None or contention.lapses(symptom, reading):
+                self._end(contention)
                 life = self._lives.begin((node, *key))
-                clash = known[key] = Clash(life, symptom, host.frame.host, step if step >= 0 else None, first)
-            clash.take(symptom, reading, step)
+                contention = known[key] = Contention(life, symptom, host.frame.host, step if step >= 0 else None, first)
+            contention.take(symptom, reading, step)
         for key in [key for key in known if key not in shown]:
-            clash = known[key]
-            clash.take(None, host.reading(clash.symptom.source), step)
-            if clash.is_over():
+            contention = known[key]
+            contention.take(None, host.reading(contention.symptom.source), step)
+            if contention.is_over():
                 self._end(known.pop(key))
         if not known:
             del self._hosts[node]
 
-    def _end(self, clash: Clash | None) -> None:
+    def _end(self, contention: Contention | None) -> None:
         """It is over; what was never confirmed has not been described, and leaves nothing behind."""
-        if clash is not None:
-            self._lives.resolve(clash.life.key, max(0, clash.gone))
+        if contention is not None:
+            self._lives.resolve(contention.life.key, max(0, contention.gone))
 
     def forget(self, node: int) -> None:
         """Nobody tells of this host any more: what was, is neither known to last nor to be over."""
-        for clash in self._hosts.pop(node, {}).values():
-            self._lives.drop(clash.life.key)
+        for contention in self._hosts.pop(node, {}).values():
+            self._lives.drop(contention.life.key)

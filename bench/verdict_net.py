@@ -6,10 +6,10 @@
 
 `record` plays the made-up jobs of bench/detection.py (cells) and the simulated devices of bench/device.py (devices),
 and writes one line of JSON a tick: the cell, its seed, the step, and of each finding its kind, severity, ranks, hosts,
-phase, onset, cost, and the step at which it was over. `scenes` runs the tests in these folders (tests/diagnose and
-tests/table) and writes the same of every tick that they judge: the test, and the number of the tick in it. `compare`
-prints the ticks that differ, counts those that only one record has, and exits 1 if any differs. Sentences are not
-recorded: they may get better. 400 seeds of every cell take some hours.
+phase, onset, cost, the step at which it was over, and the strength and share of its cause. `scenes` runs the tests in
+these folders (tests/diagnose and tests/table) and writes the same of every tick that they judge: the test, and the
+number of the tick in it. `compare` prints the ticks that differ, counts those that only one record has, and exits 1 if
+any differs. Sentences are not recorded: they may get better. 400 seeds of every cell take some hours.
 """
 
 from __future__ import annotations
@@ -85,7 +85,19 @@ def _measures(finding: Finding | Alert) -> list[Any]:
         finding.since_step,
         finding.cost_pct,
         finding.cleared_at_step,
+        _cause(finding),
     ]
+
+
+def _cause(finding: Finding | Alert) -> list[Any] | None:
+    """Whether something explains it, how surely, and by how much."""
+    if isinstance(finding, Finding):
+        strength, share = finding.evidence.get("cause_strength"), finding.evidence.get("cause_share")
+        return None if strength is None else [strength, share]
+    cause = finding.cause
+    if cause is None:
+        return None
+    return ["certain" if cause.certain else "likely", None if cause.share is None else min(1.0, cause.share)]
 
 
 def record(path: Path, work: Iterable[Work]) -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.step_matrix import StepMatrix
+from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
@@ -216,6 +218,11 @@ def play_hosts(
         run.settle(now)
         said.append(in_words(judge(run, run.ages(now))))
     return said
+
+
+def tick(run: Run, ages: Floats) -> Tick:
+    """What a rule gets that does not look at steps."""
+    return Tick(run, ages, StepMatrix())
 
 
 def open_findings(said: Sequence[Said]) -> list[Said]:

@@ -89,7 +89,7 @@ def _with(gpu: GpuFigures) -> str:
 
 
 def _health(gpu: GpuFigures) -> Check | None:
-    faults = gpu_faults(gpu)
+    faults = gpu_faults(gpu.ecc_uncorrected, gpu.remapped_rows, gpu.retired_pages)
     if not faults:
         return None
     text = f"GPU {gpu.index} has {', '.join(f'{count} {name}' for name, count in faults.items())}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ddpmon.diagnose.alert import Alert, Cause, Severity
-from ddpmon.diagnose.late_policy import ALERTS
+from ddpmon.diagnose.late_policy import ALERTS, INTERMITTENT
 
 GroupName = Literal[
     "late ranks",
@@ -34,7 +34,7 @@ class Life:
         calm: the first step without it, by the first of these that said no.
         confirmed_at: the step at which it had held often enough in a row; None while it is pending.
         alert: how it was last described, None before that.
-        weighed: the description that its causes were last looked for, None before that.
+        weighed: the alert for which causes were last sought, None before that.
         cause: the last that was found. lasts: whether it was found for `weighed`.
         explained, unexplained: for how many descriptions a cause was found, and for how many none.
         recalled: the cause that it had most of the time, which stays with it when it is resolved.
@@ -62,7 +62,11 @@ class Life:
         return "critical" if cost_pct >= critical else "warning" if cost_pct >= warning else "info"
 
     def describe(self, alert: Alert) -> Alert:
-        """Take the newest description, which gets the id of this life."""
+        """Take the newest description, which gets the id of this life. A cause belongs to one kind and its ranks."""
+        before = self.alert
+        if before is not None and (before.kind, before.ranks) != (alert.kind, alert.ranks):
+            self.weighed = self.cause = self.recalled = None
+            self.lasts, self.explained, self.unexplained = False, 0, 0
         self.alert = replace(alert, id=self.id)
         return self.alert
 
@@ -154,15 +158,11 @@ class AlertBook:
         self._ids = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
 
-    def group(self, name: GroupName, confirmations: int = ALERTS.confirmations) -> Group:
-        """The group of this name, which is begun by the first call.
-
-        Args:
-            name: the group's.
-            confirmations: judgements in a row that must say yes.
-        """
+    def group(self, name: GroupName) -> Group:
+        """The group of this name, which is begun by the first call."""
         if name not in self._groups:
-            self._groups[name] = Group(self._ids, confirmations)
+            once = name == "intermittent"
+            self._groups[name] = Group(self._ids, INTERMITTENT.confirmations if once else ALERTS.confirmations)
         return self._groups[name]
 
     def lives(self) -> dict[int, Life]:

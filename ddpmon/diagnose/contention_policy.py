@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class LifetimePolicy:
+class ContentionPolicy:
     """How much evidence begins and ends a contention (docs/findings.md "Contention").
 
     Attributes:
@@ -153,7 +153,7 @@ class GpuPolicy:
             readings. The load is new in every frame and must last for all of them.
         leftover_readings: readings in a row in which a process must be idle before it is taken for one that an
             earlier run has left. A process that works now and then must not be called left over, so there are more
-            than `LifetimePolicy.confirming_readings`. The value is chosen, not measured.
+            than `ContentionPolicy.confirming_readings`. The value is chosen, not measured.
     """
 
     loaded_pct: float = 50.0
@@ -245,7 +245,7 @@ class NetworkPolicy:
     retransmit_ratio: float = 3.0
 
 
-LIFETIMES = LifetimePolicy()
+CONTENTION = ContentionPolicy()
 HISTORY = HistoryPolicy()
 GROWTH = GrowthPolicy()
 CPU = CpuPolicy()

@@ -98,7 +98,7 @@ class CoverageRule:
     def __init__(self) -> None:
         self._past: deque[tuple[float, Losses]] = deque()  # what was lost so far, by the watcher's clock in seconds
 
-    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """One alert if the picture has holes, none for a run that has just started or has ended."""
         run, ages = tick.run, tick.ages
         latest = run.latest
@@ -168,7 +168,7 @@ def _alert(measures: CoverageMeasures) -> Alert:
     return Alert("monitor_degraded", "warning" if severe else "info", measures=measures, ranks=absent)
 
 
-def find_duplicates(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_duplicates(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     """One alert for all ranks as which two processes publish, if this was seen within the last minute."""
     run, ages = tick.run, tick.ages
     if not run.duplicates.seen:
@@ -182,7 +182,7 @@ def find_duplicates(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
     return [Alert("monitor_degraded", "warning", measures=measures, ranks=tuple(ranks))]
 
 
-def find_lost(tick: Tick, said: Sequence[Alert] = ()) -> list[Alert]:
+def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     """One alert for all lost ranks; none if all of them are named already, as those that ended before a failure."""
     run, ages = tick.run, tick.ages
     lost: Sequence[int] = lost_ranks(run, ages).tolist()

@@ -144,7 +144,7 @@ def step_of(frame: RankFrame) -> int:
     return frame.failure.step if frame.failure is not None else frame.step
 
 
-def find_failed(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_failed(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     """One alert for all ranks that have failed: the first cause by step, then rank; the rest as its consequence."""
     run, ages = tick.run, tick.ages
     failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.latest.failed).tolist()}

@@ -122,7 +122,7 @@ class UnattributedMeasures(Measures):
 HangMeasures = SilentMeasures | MismatchMeasures | StuckMeasures | UnattributedMeasures
 
 
-def find_hang(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_hang(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     """What holds a job up that makes no progress: a `hang`, a `pause` under way, or `uneven_inputs`.
 
     A lost or a failed rank that the others wait for is spoken of elsewhere: then there is nothing to say here. A job
@@ -169,8 +169,9 @@ def _proven(state: StallState) -> set[int]:
 def _is_too_soon(state: StallState, ranks: Sequence[int]) -> bool:
     """Whether the job may be about to go on, or ranks have yet to tell where they stand, as they do within a moment.
 
-    Who has just come to its phase, such as back from an evaluation, is not stuck there. Who is named has told: a rank
-    between the phases may save, or evaluate. Where nobody is, the culprit may be one that has not told.
+    A rank that entered its phase less than 6 s ago, such as one back from an evaluation, is not stuck. A rank is named
+    only once it has reported its stall, because between the phases it may save or evaluate. Where nobody is named, the
+    culprit may be a rank that has not reported its own.
     """
     blamed = [state.going[rank] for rank in ranks or state.waiting() if rank in state.going]
     if state.seconds < HANG.goes_on_s and any(frame.phase_s < STALL.just_came_s for frame in blamed):

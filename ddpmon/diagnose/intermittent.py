@@ -70,7 +70,7 @@ class CostlyRanks:
     """
 
     def __init__(self, book: AlertBook, steady: Stragglers) -> None:
-        self.lives = book.group("intermittent", INTERMITTENT.confirmations)
+        self.lives = book.group("intermittent")
         self._steady = steady
         self._judged = -1
 

@@ -109,11 +109,12 @@ class PastPausePolicy:
         stall_ratio: from so many times the median step on a step is a stall. Shorter than a pause, stalls are reported
             for what they cost together. Chosen, not measured.
         stall_ms: and from so long on, for the same reason as `pause_ms`. Chosen, not measured.
-        fewest_stalls: so many stalls of a rank are reported together; fewer may be anything. Chosen, not measured.
+        fewest_stalls: stalls of one rank from which they are reported together. Chosen, not measured.
         stalls_pct: percent of the recorded time that they must cost together. Chosen, not measured; it is also the cost
             below which nothing is a warning (docs/detection.md "Sources of the thresholds").
         stalls_share: the most steps, of those since the first stall, that may hold one. A rank that is late more often
-            comes and goes and does not pause: the rule on intermittent stragglers judges from one step of ten on.
+            comes and goes and does not pause. The rule on intermittent stragglers judges from one step of ten on in its
+            shortest window, and from 3 % in longer ones. Chosen, not measured.
         most_long_steps: so many of the newest long steps are looked at, which bounds the work of one judgement. At most
             2,048 steps are on record, and what is long in more than one of ten is no pause.
         most_ranks: so many ranks are reported, those that held the others up for the longest. It bounds the number of

@@ -49,12 +49,13 @@ class SustainedPolicy:
         floor_ratio: work over that of the others from which a rank is late, however quiet the run is. 10 % is the
             effect size that the studies agree on ("Sources of the thresholds").
         noise_errors: standard errors of the window's median that the ratio must exceed. Every rank is judged at
-            every step, so three named an innocent rank about once in a hundred steps where ranks share cores, and 4.5
-            named none ("Calibrations").
-        high_step_ratio: ratio above which a single step counts as long. Chosen with `steady_share`: half of the excess
-            of `floor_ratio`.
-        steady_share: share of steps in which a rank must be late to be steadily late. Own calibration ("Sources of the
-            thresholds"). A rank or group that is late less often belongs to the rules on some of the steps.
+            every step, so three named innocent ranks once or twice in 1,000 steps where ranks share cores, and 4.5
+            named none ("Calibrations"). The rule on the job's own pace uses the same number.
+        high_step_ratio: ratio above which a single step counts as long, of a rank and of the job. Chosen with
+            `steady_share`: half of the excess of `floor_ratio`.
+        steady_share: share of steps in which a rank must be late to be steadily late, and the job slower to be slower.
+            Own calibration ("Sources of the thresholds"). A rank or group that is late less often belongs to the rules
+            on some of the steps.
         noise_ranks: about how many ranks the typical noise is taken of. Chosen to bound the computation in large runs:
             the noise of the others is typical, so that of some of them suffices.
         onset_clip_ratio: a step counts to the onset's CUSUM with at most this many times the present level, so that
@@ -270,7 +271,8 @@ class OwnPacePolicy:
         in_step_share, in_step_ms: lead up to which a host is in step with its device: part of a step, and at least so
             many ms, since a kernel starts about 10 µs behind its launch.
         far_ahead_share: lead, as part of a step, from which the device finds all kernels launched. Chosen.
-        mostly_share: share of the steps from which a host counts as in step, or as far ahead. Chosen: the majority.
+        mostly_share: share of the steps from which a host counts as in step, as far ahead, or as close to its device.
+            Chosen: the majority.
         clean_share: part of an interval that a wait may overlap: at most the smallest excess that is reported.
         tiny_ms: the least that this part is taken of. A shorter interval is a few launches, whose share means nothing.
         enough_samples: clean samples from which their median is the host's time. Chosen: of two, each moves the median.

@@ -128,7 +128,7 @@ class LossJumpRule:
         self._steps = NewSteps()
         self._jump: _Jump | None = None
 
-    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Judge what has been logged since the last call. A jump stands until 50 logged values are normal again."""
         run, ages = tick.run, tick.ages
         ranks = alive(run, ages)
@@ -211,7 +211,7 @@ def _jump_alert(run: Run, jump: _Jump) -> Alert:
     )
 
 
-def find_nonfinite(tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+def find_nonfinite(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     """One alert for all ranks with such losses; it names a minority that was first, else nobody in particular.
 
     Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the

@@ -79,7 +79,7 @@ class GcMeasures(Measures):
     every: float
 
 
-def find_pauses(tick: Tick, said: Sequence[Alert] = ()) -> list[Alert]:
+def find_pauses(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     """Named pauses, one alert a name, and unnamed ones, one a rank that is not known to come and go.
 
     A pause is reported for 50 steps after its last occurrence, or while pauses cost 1 % of the recorded time.
@@ -143,11 +143,11 @@ def _unnamed(run: Run, ranks: I64, steps: I64, durations: F32) -> list[Alert]:
     for at in np.flatnonzero(alone).tolist():
         held.setdefault(int(ranks[holder[at]]), []).append((int(steps[places[at]]), float(held_up[at])))
     worst = sorted(held, key=lambda rank: -sum(ms for _, ms in held[rank]))[: PAST_PAUSES.most_ranks]
-    found = (_told(run, rank, held[rank], steps, durations) for rank in worst)
+    found = (_worth_telling(run, rank, held[rank], steps, durations) for rank in worst)
     return [alert for alert in found if alert is not None]
 
 
-def _told(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Alert | None:
+def _worth_telling(run: Run, rank: int, held: list[tuple[int, float]], steps: I64, durations: F32) -> Alert | None:
     """All that a rank held the others up for, if rare stalls cost much together; else what is a pause by itself."""
     total = 100 * sum(ms for _, ms in held) / max(1.0, float(durations.sum()))
     since = float(steps[-1]) - held[0][0] + 1
@@ -190,7 +190,7 @@ class GcRule:
         self._steps = NewSteps()
         self._judged: NDArray[np.float64] = np.empty((0, 4))  # step, duration, saved, the collector's longest: ms
 
-    def __call__(self, tick: Tick, _said: Sequence[Alert] = ()) -> list[Alert]:
+    def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Take in the steps finished since the last call; the verdict is on the last 500 usable ones."""
         run, ages = tick.run, tick.ages
         ranks = alive(run, ages)

@@ -16,9 +16,10 @@ class StallPolicy:
     Attributes:
         patience_s: no step has finished for at least so long. The ranks' own watchdogs have the same value
             (`probe/watchdog.py`). Own choice; Mycroft (SOSP 2025) detects 90 % of its stops within 15 s
-            (docs/detection.md "Sources of the thresholds"). A replay of a CUDA graph is the last one after as long.
-        patience_steps: and for so many times the median step, since a job with long steps is silent for long. The
-            watchdogs have the same value. Chosen, not measured.
+            (docs/detection.md "Sources of the thresholds"). A rank that has replayed no graph for as long has
+            stopped replaying.
+        patience_steps: median steps for which none has finished either, since a job with long steps is silent for
+            long. The watchdogs have the same value. Chosen, not measured.
         untold_s: what a rank did in so many seconds before it fell silent it may not have told: a rank publishes once a
             second. That it is two seconds is chosen, not measured: a larger value blames a silent rank that stopped for
             the same reason as the others.
@@ -72,9 +73,9 @@ class OngoingPausePolicy:
     Attributes:
         usual_s: a pause under way is information for so long. Chosen, not measured: an evaluation that nobody named is
             a warning after it.
-        usual_ratio: and for so many times the longest earlier pause of its name: an evaluation may take longer than the
-            last, and not many times as long. Chosen, not measured.
-        critical_s: from so long on it is critical, if it is no information by the two above. Chosen, not measured.
+        usual_ratio: times the longest earlier pause of its name for which it is information, too: an evaluation may
+            take longer than the last, and not many times as long. Chosen, not measured.
+        critical_s: seconds from which a pause that is no longer information is critical. Chosen, not measured.
         compilation_most_s: a compilation that makes progress is information for so long, and so is a first step on GPUs
             while a rank visibly makes progress. Tuning of a large model with max-autotune takes 10 to 20 min, and
             nothing is known to compile for longer.

@@ -12,7 +12,7 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.diagnose.late_policy import INTERMITTENT, STRAGGLER, SUSTAINED
+from ddpmon.diagnose.late_policy import STRAGGLER, SUSTAINED
 from ddpmon.diagnose.measure import LateMeasures, Others, Whom, cost_pct, cost_window, hidden_ms
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SteadyRule, onset
@@ -27,7 +27,7 @@ class Stragglers:
 
     def __init__(self, book: AlertBook) -> None:
         self._ranks, self._hosts = SteadyRule(book.group("late ranks")), SteadyRule(book.group("late hosts"))
-        self._intermittent = book.group("intermittent", INTERMITTENT.confirmations)
+        self._intermittent = book.group("intermittent")
         self._come_and_go: set[int] = set()
         self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
 

@@ -1,9 +1,9 @@
-"""One look at a run, and what every rule has in common."""
+"""What the rules judge at one tick, and the form that all of them have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -27,11 +27,15 @@ class Tick:
 
     run: Run
     ages: NDArray[np.float64]
-    steps: StepMatrix = field(default_factory=StepMatrix)
+    steps: StepMatrix
 
 
 class Rule(Protocol):
-    """Judges one kind of trouble, in numbers; it may remember what it needs from tick to tick."""
+    """Judges one kind of trouble, in numbers; it may remember what it needs from tick to tick.
+
+    Two rules know each other besides, `Stragglers` and `CostlyRanks`: a rank that one of them has confirmed is left
+    alone by the other.
+    """
 
     def __call__(self, tick: Tick, said: Sequence[Alert], /) -> Sequence[Alert]:
         """The alerts of this rule now.

@@ -1,4 +1,4 @@
-"""A rank's way to its run's store, chosen; the way to an external one (DDPMON_STORE), to which all ranks publish."""
+"""Chooses how a rank connects to its run's store, and connects to an external one (DDPMON_STORE)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ class Naming:
             self._info = encode(self.describe(self.run))
             self.handover.tell(f"{address.url} - {self.run}")
         store = self.join()
-        self.renew(store)
+        try:
+            self.renew(store)
+        except StoreUnavailable:
+            store.close()
+            raise
         password = " (the password is taken from DDPMON_STORE)" if address.password else ""
         self.announcer.announce(self.run, address.url_of(self.run), password)
         return store

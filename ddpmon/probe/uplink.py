@@ -49,7 +49,7 @@ class Way(Protocol):
 
 @dataclass(slots=True)
 class Handover:
-    """The training's own store, by which rank 0 tells the others where to publish; released once that has worked.
+    """The training's own store, by which rank 0 tells the others where to publish; it is released after that.
 
     Attributes:
         training: that store, None where there is none, or it is released.
@@ -97,7 +97,7 @@ class Uplink:
 
     Attributes:
         world_size: of the run.
-        missed_ports: those that rank 0 wanted for the store and did not get, with what for.
+        missed_ports: port -> what rank 0 wanted it for, of those that it did not get.
     """
 
     way: Way
@@ -192,21 +192,22 @@ class Hosting:
     run: str = ""
     server: TcpStore | None = None
     _address: tuple[str, int] | None = None
+    _hosted: Store | None = None
     _info: RunInfo | None = None
     _missed: str = ""
 
     def connect(self) -> Store | None:
-        """The store, which is begun at the first call."""
-        if self._address is not None:
-            return signed(TcpStore(*self._address), self.signer)
-        unsigned, host, port = self._begin()
-        self.run, store = run_id(self.announcer.name), signed(unsigned, self.signer)
-        self._info = self.describe(self.run)
-        lay_out(store, self._info)
-        self._address = host, port
-        self.announcer.announce(self.run, _url(host, port))
-        self.handover.tell(f"{host} {port} {self.run}")
-        return store
+        """The store, which is begun at the first call; a server of ours is the store at every later call."""
+        if self._address is None:
+            unsigned, host, port = self._begin()
+            self.run, self._hosted = run_id(self.announcer.name), signed(unsigned, self.signer)
+            self._info = self.describe(self.run)
+            lay_out(self._hosted, self._info)
+            self._address = host, port
+            self.announcer.announce(self.run, _url(host, port))
+            self.handover.tell(f"{host} {port} {self.run}")
+            return self._hosted
+        return self._hosted if self.server is not None else signed(TcpStore(*self._address), self.signer)
 
     def renew(self, store: Store) -> None:
         """Say again which run this is, in a store of its own."""
@@ -286,7 +287,7 @@ class Following:
             say(f"rank {self.rank} is not watched: the others publish to {there}, and DDPMON_STORE is not set here")
 
     def renew(self, store: Store) -> None:
-        """Rank 0 does."""
+        """Do nothing: rank 0 says it."""
 
 
 def _url(host: str, port: int) -> str:

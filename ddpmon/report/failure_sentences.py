@@ -197,10 +197,11 @@ def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
 
 def _lost(m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, since when, and where it was."""
-    one = f"rank {m.rank} ({m.host}) has"
-    whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {m.host}) have"
+    host = clean(m.host, 60)
+    one = f"rank {m.rank} ({host}) has"
+    whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {host}) have"
     return Words(
-        f"{whose} been silent for {m.silent_s:.0f} s, last seen at step {max(m.step, 0):,} in {m.phase}: "
+        f"{whose} been silent for {m.silent_s:.0f} s, last seen at step {max(m.step, 0):,} in {clean(m.phase, 40)}: "
         f"killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=f"see whether it still runs: {on_host(m.host, f'ps -p {m.pid}')}; then check its log, "

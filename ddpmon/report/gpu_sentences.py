@@ -28,7 +28,7 @@ from ddpmon.report.wording import (
     is_host_name,
     on_host,
 )
-from ddpmon.run.limits import SM_PCT
+from ddpmon.run.limits import SM_PCT, gpu_faults
 
 
 def _shared(m: GpuSharedMeasures, alert: Alert) -> Words:
@@ -143,7 +143,7 @@ def _known(**numbers: float | None) -> Evidence:
 
 
 def _errors(m: GpuErrorMeasures, alert: Alert) -> Words:
-    xids, faults = ", ".join(map(str, m.xids)), _faults(m)
+    xids, faults = ", ".join(map(str, m.xids)), gpu_faults(m.ecc_uncorrected, m.remapped_rows, m.retired_pages)
     said = ", ".join([*([f"Xid {xids}"] if xids else []), *(f"{count:,} {name}" for name, count in faults.items())])
     command = f"nvidia-smi -q -i {m.gpu_index} -d ECC,ROW_REMAPPER"
     return Words(
@@ -157,15 +157,6 @@ def _errors(m: GpuErrorMeasures, alert: Alert) -> Words:
             **{name.replace(" ", "_").lower(): count for name, count in faults.items()},
         },
     )
-
-
-def _faults(m: GpuErrorMeasures) -> dict[str, int]:
-    counts = {
-        "uncorrected ECC errors": m.ecc_uncorrected,
-        "remapped rows": m.remapped_rows,
-        "retired pages": m.retired_pages,
-    }
-    return {name: count for name, count in counts.items() if count}
 
 
 def _link(m: PcieMeasures, alert: Alert) -> Words:

@@ -94,7 +94,7 @@ def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "") -> Words
     texts = {
         "stack": format_stack(hang.shown.stack),
         "operation": operation or _operation(hang),
-        "device_phase": hang.shown.device_phase,
+        "device_phase": clean(hang.shown.device_phase, 40),
         "device_error": clean(hang.shown.device_error, 60),
     }
     evidence: dict[str, float | int | str] = {
@@ -129,7 +129,7 @@ def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
     have = "have" if len(ranks) > 1 else "has"
     if shown.device == "no_answer":
         return f"{whose} {have} not answered, and no step has finished for {seconds}"
-    stuck = f"{whose} {have} been stuck in {shown.device_phase} for {seconds}"
+    stuck = f"{whose} {have} been stuck in {clean(shown.device_phase, 40)} for {seconds}"
     broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
     return f"{broken if shown.device == 'broken' else stuck} (the CPU is in {phase}{at})"
 

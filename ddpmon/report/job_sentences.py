@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.hidden import HiddenPaceMeasures
+from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.format import age, ms, pct
 from ddpmon.report.late_sentences import advice_on
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, in_brackets
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, host_of, in_brackets
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
 _ONE_HOST = "all ranks share one host: check what else uses its memory bandwidth and cores"
@@ -21,7 +22,6 @@ _BALANCE = "balance the batches: sort or bucket samples by length, pack sequence
 _SYNCHRONISE = "let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need"
 _NAME_IT = "if this is a checkpoint or an evaluation, wrap it in `with monitor.phase(name)`"
 _SAVE_LESS = "save less often, or in the background (torch.distributed.checkpoint.async_save)"
-_SAVE_LESS_PCT = 5.0  # of the run's time: lateness that costs as much is a warning
 _COLLECT_TOGETHER = (
     "call gc.freeze() once the model is built; or call gc.disable(), and gc.collect() every few hundred steps at the "
     "same step on all ranks"
@@ -94,9 +94,8 @@ def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
 
 
 def _hidden_pace(m: HiddenPaceMeasures, alert: Alert) -> Words:
-    host = alert.nodes[0] if alert.nodes else ""
     return Words(
-        f"rank {alert.ranks[0]}{in_brackets(host)} sets the pace: its GPU waits for its CPU",
+        f"rank {alert.ranks[0]}{in_brackets(host_of(alert))} sets the pace: its GPU waits for its CPU",
         rest=(
             "How much time the CPUs of the other ranks need is unknown. "
             f"Fixing it saves at most {pct(m.cost_most_pct)} % of the run's time, and perhaps nothing."
@@ -114,7 +113,7 @@ def _named_pause(m: NamedPauseMeasures, alert: Alert) -> Words:
         often += "; steps that contain it are not used to compare ranks"
     return Words(
         f"{name} {where}: {age(m.last_ms / 1e3)} at step {m.last_step:,} ({often})",
-        advice=_SAVE_LESS if cost >= _SAVE_LESS_PCT and "checkpoint" in m.name.lower() else "",
+        advice=_SAVE_LESS if cost >= ALERTS.warning_pct and "checkpoint" in m.name.lower() else "",
         evidence={
             "name": name,
             "last_ms": m.last_ms,

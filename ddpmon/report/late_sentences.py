@@ -10,7 +10,18 @@ from ddpmon.diagnose.cause import FigureMeasures
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.measure import LateMeasures, agrees, is_collecting, phase_of, phases_tell
 from ddpmon.format import ms, pct
-from ddpmon.report.wording import Evidence, Sentence, Words, does, format_ranks, in_brackets, on_host, stack_command
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    does,
+    format_ranks,
+    host_of,
+    in_brackets,
+    on_host,
+    stack_command,
+)
 from ddpmon.schema import PHASES
 
 _ADVICE = {
@@ -87,7 +98,7 @@ def _subject(late: LateMeasures) -> tuple[str, str, str, str]:
     whom = late.whom
     if whom.of_host is not None:
         all_ = "all" if len(whom.ranks) == whom.of_host else "nearly all"
-        return f"{all_} {whom.of_host} ranks of {whom.host}", "work", "are late", "them"
+        return f"{all_} {whom.of_host} ranks of {clean(whom.host, 60)}", "work", "are late", "them"
     if len(whom.ranks) == 1:
         return f"rank {whom.ranks[0]}{in_brackets(whom.host)}", "works", "is late", "it"
     return format_ranks(whom.ranks), "together work", "are late together", "them"
@@ -201,8 +212,7 @@ def _evidence(late: LateMeasures) -> Evidence:
 def _figure(measures: FigureMeasures, alert: Alert) -> Words:
     """A figure of the ranks' own as a cause."""
     because, advice, command = _FIGURES[measures.figure]
-    host = next(iter(alert.nodes), "")
-    todo = f"{advice}: {on_host(host, command)}" if command else advice
+    todo = f"{advice}: {on_host(host_of(alert), command)}" if command else advice
     return Words(because, advice=todo, because=f"{because} ({ms(measures.carried_ms)} a step)")
 
 

@@ -1,4 +1,4 @@
-"""The door at which alerts become findings: each with its sentence, its evidence and its advice."""
+"""Where alerts become findings: each gets its sentence, its evidence and its advice."""
 
 from __future__ import annotations
 

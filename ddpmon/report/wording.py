@@ -127,7 +127,7 @@ def format_line(line: StackFrame) -> str:
 
 def in_brackets(host: str) -> str:
     """The host behind the name of a rank: " (node0)"; "" where it is unknown."""
-    return "" if host in ("", NO_HOST) else f" ({host})"
+    return "" if host in ("", NO_HOST) else f" ({clean(host, 60)})"
 
 
 def host_of(alert: Alert) -> str:

@@ -54,12 +54,12 @@ def is_only_read(disk: Disk) -> bool:
     return bool(disk.uses) and all(_ONLY_READ.fullmatch(use.strip()) for use in disk.uses)
 
 
-def gpu_faults(gpu: GpuFigures) -> dict[str, int]:
-    """The counts by which a GPU says that its memory is broken, those above 0."""
+def gpu_faults(ecc_uncorrected: int | None, remapped_rows: int | None, retired_pages: int | None) -> dict[str, int]:
+    """The counts by which a GPU says that its memory is broken, by name, those above 0."""
     counts = {
-        "uncorrected ECC errors": gpu.ecc_uncorrected,
-        "remapped rows": gpu.remapped_rows,
-        "retired pages": gpu.retired_pages,
+        "uncorrected ECC errors": ecc_uncorrected,
+        "remapped rows": remapped_rows,
+        "retired pages": retired_pages,
     }
     return {name: count for name, count in counts.items() if count}
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.coverage import CoverageMeasures, CoverageRule, Losses
-from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import Run
 from tests.diagnose.measured import measured
-from tests.made_frames import columns, rank_frame, run_info
+from tests.made_frames import columns, rank_frame, run_info, tick
 
 STEPS = columns([5], {"duration": [1.0]})
 
@@ -26,7 +25,7 @@ def judge(world: int, heard: dict[int, float], seq: int = 60, **says: Any) -> li
     run = Run(run_info(world))
     for rank, age in heard.items():
         run.add_rank(rank_frame(rank, seq, STEPS, **says), 100.0, age)
-    return CoverageRule()(Tick(run, run.ages(100.0)))
+    return CoverageRule()(tick(run, run.ages(100.0)), ())
 
 
 def test_all_report() -> None:
@@ -65,7 +64,7 @@ def test_drops_count_while_they_grow() -> None:
 
     def at(now: float, steps: int, frames: int) -> list[Alert]:
         run.add_rank(rank_frame(0, int(now) + 1, STEPS, dropped_steps=steps, dropped_frames=frames), now)
-        return rule(Tick(run, run.ages(now)))
+        return rule(tick(run, run.ages(now)), ())
 
     assert at(0.0, 7, 1) == []
     (alert,) = at(10.0, 12, 1)
@@ -77,10 +76,10 @@ def test_drops_count_while_they_grow() -> None:
 def test_what_was_rejected_or_set_aside_counts() -> None:
     run, rule = Run(run_info(1)), CoverageRule()
     run.add_rank(rank_frame(0, 1, STEPS), 0.0)
-    assert rule(Tick(run, run.ages(0.0))) == []
+    assert rule(tick(run, run.ages(0.0)), ()) == []
     run.reject("rank/1: not a RankFrame")
     run.add_rank(rank_frame(0, 2, columns([6], {"duration": [-1.0]})), 1.0)
-    (alert,) = rule(Tick(run, run.ages(1.0)))
+    (alert,) = rule(tick(run, run.ages(1.0)), ())
     assert losses(alert) == Losses(0, 0, 1, 0, 1)
 
 
@@ -89,7 +88,7 @@ def test_what_this_watcher_refuses_counts_from_its_first_look_on_and_for_a_minut
 
     def at(now: float) -> list[Alert]:
         run.add_rank(rank_frame(0, int(now) + 1, STEPS), now)
-        return rule(Tick(run, run.ages(now)))
+        return rule(tick(run, run.ages(now)), ())
 
     run.refused = 2
     (alert,) = at(0.0)
@@ -103,7 +102,7 @@ def test_what_this_watcher_refuses_counts_from_its_first_look_on_and_for_a_minut
 def test_nobody_heard_because_nothing_is_believed_is_a_warning() -> None:
     run = Run(run_info(3))
     run.refused = 3
-    (alert,) = CoverageRule()(Tick(run, run.ages(5.0)))
+    (alert,) = CoverageRule()(tick(run, run.ages(5.0)), ())
     assert (alert.severity, alert.ranks) == ("warning", (0, 1, 2))
     measures = measured(alert, CoverageMeasures)
     assert (measures.unheard, measures.losses, measures.window_s) == ((0, 1, 2), Losses(0, 0, 0, 3, 0), None)

@@ -15,12 +15,11 @@ from ddpmon.diagnose.failures import (
     find_failed,
 )
 from ddpmon.diagnose.judge import Judge
-from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import Failure
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from tests.diagnose.measured import measured, only
-from tests.made_frames import columns, rank_frame, run_info
+from tests.made_frames import columns, rank_frame, run_info, tick
 
 SECONDARY = Failure("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9", 121)
 BROKEN = RankError(SECONDARY.kind, SECONDARY.message)
@@ -40,7 +39,7 @@ def judge(*failures: Failure | str | None, ages: dict[int, float] | None = None)
         says: dict[str, Any] = {} if isinstance(failure, str) else {"failure": failure}
         frame = rank_frame(rank, 9, columns([120], {"duration": [1.0]}), state=state, **says)
         run.add_rank(frame, 100.0, (ages or {}).get(rank, 0.0))
-    return find_failed(Tick(run, run.ages(100.0)))
+    return find_failed(tick(run, run.ages(100.0)), ())
 
 
 def test_the_cause_is_named_and_the_others_follow() -> None:
@@ -83,7 +82,7 @@ def test_a_rank_that_left_without_an_exception_is_what_the_others_waited_for() -
         run = Run(run_info(2))
         run.add_rank(rank_frame(0, 9, columns([120], {"duration": [1.0]}), state="failed", failure=SECONDARY), 100.0)
         run.add_rank(rank_frame(1, 9, columns([step], {"duration": [1.0]}), state="finished"), 100.0)
-        assert only(find_failed(Tick(run, run.ages(100.0)))).ranks == ()
+        assert only(find_failed(tick(run, run.ages(100.0)), ())).ranks == ()
     cause = Failure("ValueError", "x", 120)
     assert only(judge(cause, "finished", SECONDARY)).ranks == (0,)
 

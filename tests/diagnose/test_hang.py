@@ -19,12 +19,11 @@ from ddpmon.diagnose.hang import (
 from ddpmon.diagnose.pause import OngoingPauseMeasures, UnsynchronisedMeasures
 from ddpmon.diagnose.rank_position import own_line
 from ddpmon.diagnose.stall_state import Collective
-from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from tests.diagnose.measured import hang, measured, only, waiting
-from tests.made_frames import columns, mark, rank_frame, run_info
+from tests.made_frames import columns, mark, rank_frame, run_info, tick
 
 STEPS = columns(range(100, 121), {"duration": [100.0] * 21})
 SLEEP = [
@@ -62,7 +61,7 @@ def judge(*ranks: dict[str, Any] | None, silent: dict[int, float] | None = None,
                 run.add_rank(rank_frame(rank, 1, STEPS, marks=list(marks)), 0.0)
             frame = rank_frame(rank, 20, says.get("steps", STEPS), **{k: v for k, v in says.items() if k != "steps"})
             run.add_rank(frame, 100.0, (silent or {}).get(rank, 0.0))
-    return find_hang(Tick(run, run.ages(100.0)))
+    return find_hang(tick(run, run.ages(100.0)), ())
 
 
 def test_a_rank_stuck_in_the_dataset_is_named_with_its_stack_line() -> None:

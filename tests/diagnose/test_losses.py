@@ -9,10 +9,9 @@ import pytest
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.losses import LossJumpMeasures, LossJumpRule, NonfiniteLossMeasures, find_nonfinite
-from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import BadLoss
 from ddpmon.run.model import Run
-from tests.made_frames import Floats, columns, rank_frame, run_info
+from tests.made_frames import Floats, columns, rank_frame, run_info, tick
 
 NAN = math.nan
 
@@ -29,7 +28,7 @@ def follow(losses: Floats, per_tick: int = 10) -> list[list[Alert]]:
     said = []
     for first in range(0, losses.shape[1], per_tick):
         frames_of(run, losses, first, min(losses.shape[1], first + per_tick))
-        said.append(rule(Tick(run, run.ages(float(first + per_tick)))))
+        said.append(rule(tick(run, run.ages(float(first + per_tick))), ()))
     return said
 
 
@@ -42,7 +41,7 @@ def non_finite(bad: dict[int, BadLoss], losses: Floats) -> Alert:
     for rank, row in enumerate(losses):
         values = {"duration": [100.0] * len(row), "loss": row.tolist()}
         run.add_rank(rank_frame(rank, 1, columns(range(len(row)), values), bad_loss=bad.get(rank)), 0.0)
-    (finding,) = find_nonfinite(Tick(run, run.ages(0.0)))
+    (finding,) = find_nonfinite(tick(run, run.ages(0.0)), ())
     return finding
 
 
@@ -75,7 +74,7 @@ def test_a_loss_that_is_finite_again_was_a_passing_trouble() -> None:
 def test_no_bad_loss_no_finding() -> None:
     run = Run(run_info(2))
     frames_of(run, steady(2, 50), 0, 50)
-    assert find_nonfinite(Tick(run, run.ages(50.0))) == []
+    assert find_nonfinite(tick(run, run.ages(50.0)), ()) == []
 
 
 def test_the_rank_that_has_spoken_first_is_not_named_for_one_that_has_not_spoken() -> None:
@@ -88,12 +87,12 @@ def test_the_rank_that_has_spoken_first_is_not_named_for_one_that_has_not_spoken
     for rank in (1, 2, 3):
         say(rank, 1, 75, None)
     say(0, 1, 85, BadLoss(81, 84, 4, "nan"))
-    assert find_nonfinite(Tick(run, run.ages(1.0))) == []
+    assert find_nonfinite(tick(run, run.ages(1.0)), ()) == []
     say(2, 2, 90, BadLoss(80, 89, 10, "nan"))
-    assert find_nonfinite(Tick(run, run.ages(2.0))) == []
+    assert find_nonfinite(tick(run, run.ages(2.0)), ()) == []
     for rank in (1, 3):
         say(rank, 2, 90, BadLoss(81, 89, 9, "nan"))
-    assert [finding.ranks for finding in find_nonfinite(Tick(run, run.ages(2.0)))] == [(2,)]
+    assert [finding.ranks for finding in find_nonfinite(tick(run, run.ages(2.0)), ())] == [(2,)]
 
 
 def test_a_rank_that_will_not_speak_again_is_not_waited_for() -> None:
@@ -103,7 +102,7 @@ def test_a_rank_that_will_not_speak_again_is_not_waited_for() -> None:
     run.add_rank(
         rank_frame(1, 1, columns(range(90), {"duration": [100.0] * 90}), bad_loss=BadLoss(80, 89, 10, "nan")), 9.0
     )
-    assert [finding.ranks for finding in find_nonfinite(Tick(run, run.ages(9.0)))] == [(1,)]
+    assert [finding.ranks for finding in find_nonfinite(tick(run, run.ages(9.0)), ())] == [(1,)]
 
 
 @pytest.mark.parametrize("per_tick", [1, 10, 300])
@@ -195,10 +194,10 @@ def test_a_jump_is_kept_for_fifty_normal_values_and_then_forgotten() -> None:
 def test_a_restart_from_step_0_is_no_jump() -> None:
     run, rule = Run(run_info(2)), LossJumpRule()
     frames_of(run, steady(2, 900), 0, 900)
-    assert rule(Tick(run, run.ages(900.0))) == []
+    assert rule(tick(run, run.ages(900.0)), ()) == []
     again = steady(2, 300, mean=40.0)
     for first in range(0, 300, 10):
         frames_of(run, again, first, first + 10, pid=9999)
-        assert rule(Tick(run, run.ages(first + 10.0))) == []
+        assert rule(tick(run, run.ages(first + 10.0)), ()) == []
     frames_of(run, np.full((2, 310), 400.0), 300, 310, pid=9999)
-    assert [finding.since_step for finding in rule(Tick(run, run.ages(310.0)))] == [300]
+    assert [finding.since_step for finding in rule(tick(run, run.ages(310.0)), ())] == [300]

@@ -7,11 +7,10 @@ import pytest
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.pauses import GcMeasures, GcRule, LongStepMeasures, NamedPauseMeasures, find_pauses
-from ddpmon.diagnose.tick import Tick
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import Mark
-from tests.made_frames import Floats, columns, mark, rank_frame, run_info
+from tests.made_frames import Floats, columns, mark, rank_frame, run_info, tick
 
 
 def job(work: Floats, marks: dict[int, list[Mark]] | None = None, gc: Floats | None = None) -> Run:
@@ -42,7 +41,7 @@ def work(ranks: int = 4, steps: int = 300) -> Floats:
 
 
 def pauses(run: Run) -> list[Alert]:
-    return find_pauses(Tick(run, run.ages(0.0)))
+    return find_pauses(tick(run, run.ages(0.0)), ())
 
 
 def test_a_checkpoint_is_told_of_with_its_share_of_the_time() -> None:
@@ -132,7 +131,7 @@ def collected(gc: Floats, per_tick: int = 10) -> list[Alert]:
     found: list[Alert] = []
     for seq, first in enumerate(range(0, table.shape[1], per_tick), start=1):
         publish(run, table, first, min(table.shape[1], first + per_tick), {}, gc, seq)
-        found = rule(Tick(run, run.ages(0.0)))
+        found = rule(tick(run, run.ages(0.0)), ())
     return found
 
 
@@ -167,7 +166,7 @@ def test_collections_that_nobody_waits_for_cost_nothing() -> None:
     table = work(4, 400)
     table[0] += 100
     run, rule = job(table + gc, gc=gc), GcRule()
-    assert rule(Tick(run, run.ages(0.0))) == []
+    assert rule(tick(run, run.ages(0.0)), ()) == []
 
 
 def test_two_collections_are_too_few_and_an_unknown_column_is_no_collection() -> None:
@@ -176,7 +175,7 @@ def test_two_collections_are_too_few_and_an_unknown_column_is_no_collection() ->
     assert collected(gc) == []
     for unknown in (None, np.full((4, 300), np.nan)):
         run, rule = job(work(), gc=unknown), GcRule()
-        assert rule(Tick(run, run.ages(0.0))) == []
+        assert rule(tick(run, run.ages(0.0)), ()) == []
 
 
 def test_the_first_steps_and_named_phases_may_collect() -> None:
@@ -189,7 +188,7 @@ def test_the_first_steps_and_named_phases_may_collect() -> None:
     marks = {0: [mark(step, "save", 500.0) for step in range(50, 300, 50)]}
     for said, verdicts in ((marks, 0), ({}, 1)):
         run = job(table, said, gc)
-        assert len(GcRule()(Tick(run, run.ages(0.0)))) == verdicts
+        assert len(GcRule()(tick(run, run.ages(0.0)), ())) == verdicts
 
 
 def test_rare_stalls_are_told_of_for_what_they_cost_together() -> None:

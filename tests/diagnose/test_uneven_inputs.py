@@ -6,12 +6,11 @@ from typing import Any
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.hang import find_hang
-from ddpmon.diagnose.tick import Tick
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
 from ddpmon.parts import Flight, Loader, Stall
 from ddpmon.run.model import Run
 from tests.diagnose.measured import measured
-from tests.made_frames import columns, rank_frame, run_info
+from tests.made_frames import columns, rank_frame, run_info, tick
 
 WAITS: dict[str, Any] = {"state": "stalled", "phase": "exposed", "phase_s": 15.0, "stall": Stall(15.0)}
 
@@ -21,7 +20,7 @@ def judge(*ranks: tuple[int, dict[str, Any]]) -> list[Alert]:
     run = Run(run_info(len(ranks)))
     for rank, (step, says) in enumerate(ranks):
         run.add_rank(rank_frame(rank, 20, columns([step], {"duration": [100.0]}), **says), 1.0)
-    return find_hang(Tick(run, run.ages(1.0)))
+    return find_hang(tick(run, run.ages(1.0)), ())
 
 
 def test_a_rank_that_finished_while_the_others_wait_for_it() -> None:

@@ -22,11 +22,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from ddpmon.probe.identity import identify, run_id, store_address
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import RunInfo, decode, encode
-from ddpmon.store.base import RUNS_KEY, is_run_id, run_key
+from ddpmon.store.base import RUNS_KEY, StoreUnavailable, is_run_id, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from tests.made_frames import run_info
 from tests.probe.lone_uplink import lone_uplink, speak
+from tests.probe.probe_ranks import private_runs
 
 
 @pytest.fixture
@@ -82,6 +83,30 @@ def test_a_run_that_could_not_be_announced_is_announced_later(
     assert capsys.readouterr().err == "", "the line is said once"
     uplink.close()
     assert discover() == []
+
+
+class Deaf:
+    """A store of the training that accepts no address."""
+
+    def set(self, _key: str, _address: str) -> None:
+        raise RuntimeError("closed")
+
+
+def test_a_training_that_accepts_no_address_leaves_rank_0_its_server(tmp_path: Path) -> None:
+    with private_runs(tmp_path):
+        uplink = lone_uplink("deaf", Deaf())
+        with pytest.raises(StoreUnavailable, match="accepts no address: closed"):
+            uplink.connect()
+        (announced,) = discover()
+        assert uplink.connect(), "it goes on without the others"
+        uplink.drop()
+        assert uplink.connected, "its own server is never dropped"
+        speak(uplink)
+        with closing(connect(parse_target(announced.url))) as watcher:
+            assert list_runs(watcher) == [uplink.run]
+        uplink.close()
+        with pytest.raises(StoreUnavailable):
+            connect(parse_target(announced.url))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import Group, Life
 from ddpmon.diagnose.contention.host_state import Host
 from ddpmon.diagnose.contention.symptom import Symptom, culprits_of
-from ddpmon.diagnose.contention_policy import LIFETIMES
+from ddpmon.diagnose.contention_policy import CONTENTION
 from ddpmon.diagnose.kinds import KindName
 
 
@@ -56,7 +56,7 @@ class Contention:
             self.again = step if self._is_gone() else self.again
             self.shown += begins or not self.seen
             self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
-            if self.shown >= symptom.looks and not self.confirmed:
+            if self.shown >= symptom.consecutive and not self.confirmed:
                 self.life.confirmed_at = step
         else:
             self.gone = self.gone if self.missed else step
@@ -70,7 +70,7 @@ class Contention:
         """Whether enough has been read without it."""
         if not self.confirmed:
             return self.without > 0
-        return self._is_gone() and self.missed >= LIFETIMES.clearing_frames
+        return self._is_gone() and self.missed >= CONTENTION.clearing_frames
 
     def lapses(self, symptom: Symptom, reading: int | None) -> bool:
         """Whether what a new reading shows is another one: no more than a flicker before, or somebody else."""
@@ -80,7 +80,7 @@ class Contention:
 
     def _is_gone(self) -> bool:
         """Whether enough readings in a row have not shown it."""
-        return self.without >= LIFETIMES.confirming_readings
+        return self.without >= CONTENTION.confirming_readings
 
     def alert(self) -> Alert:
         """The contention by itself, as bad as the threat that it is."""

@@ -9,7 +9,7 @@ from typing import Literal
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, RunContext, is_loaded
 from ddpmon.diagnose.contention.symptom import Symptom
-from ddpmon.diagnose.contention_policy import GPU, LIFETIMES
+from ddpmon.diagnose.contention_policy import CONTENTION, GPU
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.machine import GpuFigures
 from ddpmon.run.limits import HELD_DOWN, POWER_CAP, is_narrow
@@ -153,7 +153,7 @@ def _errors(host: Host, gpu: GpuFigures) -> list[Symptom]:
             about=gpu.uuid,
             ranks=tuple(ranks),
             measures=measures,
-            looks=LIFETIMES.sufficient_readings,
+            consecutive=CONTENTION.sufficient_readings,
             threat="critical" if measures.ends_a_process else "warning",
         )
     ]
@@ -176,19 +176,19 @@ def _narrow(host: Host, gpu: GpuFigures) -> list[Symptom]:
     """A link narrower than it could be, or, under load for long, of a lower generation: at idle that saves power."""
     generation, best = gpu.pcie_generation, gpu.pcie_generation_max
     if is_narrow(gpu) and is_loaded(gpu, GPU.width_load_pct):
-        return [_link(host, gpu, "width", LIFETIMES.confirming_readings)]
+        return [_link(host, gpu, "width", CONTENTION.confirming_readings)]
     if generation and best and generation < best and is_loaded(gpu, GPU.generation_load_pct):
-        looks = GPU.generation_frames if gpu.slow_reads is None else LIFETIMES.confirming_readings
-        return [_link(host, gpu, "generation", looks)]
+        consecutive = GPU.generation_frames if gpu.slow_reads is None else CONTENTION.confirming_readings
+        return [_link(host, gpu, "generation", consecutive)]
     return []
 
 
-def _link(host: Host, gpu: GpuFigures, degraded: Degraded, looks: int) -> Symptom:
+def _link(host: Host, gpu: GpuFigures, degraded: Degraded, consecutive: int) -> Symptom:
     return Symptom(
         kind="pcie_degraded",
         about=(degraded, gpu.uuid),
         ranks=tuple(host.on[gpu.uuid]),
-        looks=looks,
+        consecutive=consecutive,
         source=("link", gpu.uuid),
         measures=PcieMeasures(
             degraded=degraded,

@@ -133,7 +133,7 @@ def _foreign_job(host: Host, key: object, found: Sequence[On]) -> Symptom:
             about=key,
             ranks=ranks,
             source=source,
-            looks=GPU.leftover_readings,
+            consecutive=GPU.leftover_readings,
             measures=GpuLeftoverMeasures(theirs, memory, gpus),
         )
     return Symptom(

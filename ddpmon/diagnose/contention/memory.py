@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import Culprit, CulpritMeasures, Symptom, culprits
-from ddpmon.diagnose.contention_policy import GROWTH, LIFETIMES, MEMORY
+from ddpmon.diagnose.contention_policy import CONTENTION, GROWTH, MEMORY
 from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
@@ -154,7 +154,7 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
         about=("cgroup", limit),
         ranks=tuple(ranks),
         threat=near or "warning",
-        looks=LIFETIMES.sufficient_readings if kills else LIFETIMES.confirming_readings,
+        consecutive=CONTENTION.sufficient_readings if kills else CONTENTION.confirming_readings,
         measures=CgroupMemoryMeasures(used, limit, kills, is_nearly_full=near is not None),
     )
 
@@ -170,7 +170,7 @@ def _growing(host: Host, context: RunContext) -> list[Symptom]:
                 kind="memory_pressure",
                 about=("growth", rank),
                 ranks=(rank,),
-                looks=LIFETIMES.sufficient_readings,
+                consecutive=CONTENTION.sufficient_readings,
                 threat="critical" if leak.left_s <= GROWTH.imminent_s else "warning",
                 measures=MemoryGrowthMeasures(
                     culprits=(Culprit(host.frames[rank].pid),),

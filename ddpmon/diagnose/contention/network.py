@@ -11,7 +11,7 @@ import numpy as np
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, RunContext
 from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
-from ddpmon.diagnose.contention_policy import LIFETIMES, NETWORK
+from ddpmon.diagnose.contention_policy import CONTENTION, NETWORK
 from ddpmon.lru import LruDefaultDict
 from ddpmon.machine import Nic, TakenPort
 from ddpmon.run.limits import RETRANSMITS
@@ -129,7 +129,7 @@ def _taken(host: Host, port: TakenPort) -> list[Symptom]:
             kind="port_clash",
             about=port.port,
             ranks=host.ranks[:1],
-            looks=LIFETIMES.sufficient_readings,
+            consecutive=CONTENTION.sufficient_readings,
             measures=TakenPortMeasures(holder, port.port, port.wanted_for, is_held=port.held),
         )
     ]

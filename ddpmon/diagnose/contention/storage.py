@@ -120,7 +120,7 @@ class Storage:
         busy = (disk.busy_pct or 0) >= DISK.busy_pct and wait >= DISK.wait_ms
         if not (busy or stalled) or not self._is_up(host, wait, usual):
             return []
-        return [_slow_sign(host, disk, wait, stalled or 0.0)]
+        return [_slow_symptom(host, disk, wait, stalled or 0.0)]
 
     def _is_up(self, host: Host, wait: float, usual: float | None) -> bool:
         """Beyond the usual; where that is unknown, in no first reading of the data, which no cache helps."""
@@ -128,7 +128,7 @@ class Storage:
         return wait >= DISK.slower_ratio * usual if usual is not None else not first
 
 
-def _slow_sign(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
+def _slow_symptom(host: Host, disk: Disk, wait: float, stalled: float) -> Symptom:
     busy = disk.busy_pct or 0
     return Symptom(
         kind="disk_slow",

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures, Severity
-from ddpmon.diagnose.contention_policy import LIFETIMES
+from ddpmon.diagnose.contention_policy import CONTENTION
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import Process
 
@@ -50,7 +50,7 @@ class Symptom:
         ranks: whom it hurts, worst first.
         measures: what it rests on.
         threat: how bad it is even if nobody is late.
-        looks: how many frames in a row must show it.
+        consecutive: how many frames in a row must show it.
         source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
@@ -59,7 +59,7 @@ class Symptom:
     ranks: tuple[int, ...]
     measures: Measures
     threat: Severity = "info"
-    looks: int = LIFETIMES.confirming_readings
+    consecutive: int = CONTENTION.confirming_readings
     source: Source | None = None
 
 

@@ -36,6 +36,7 @@ from ddpmon.tui.view_state import ViewState
 
 CPUS_MOST = 24  # cells of a list of CPUs
 MESSAGE_ROWS = 3
+FIRST_ROWS, ROWS = 5, 3  # of a sentence: the first one has its cause behind its phase and its onset
 PLACE_SHARE = 0.55  # of the width at most: the rest is for the source
 LEAST_OTHER = 3  # lines below which another thread's stack is not begun
 RESOURCES = (
@@ -254,7 +255,8 @@ def _found(found: list[Finding], width: int, look: Look, *, well: bool) -> list[
     lines: list[Line] = []
     for finding in found[:3]:
         glyph, style = finding_style(finding, look)
-        for place, row in enumerate(wrap(look.clean(finding.summary), width - 4)[:3]):
+        rows = FIRST_ROWS if finding is found[0] else ROWS
+        for place, row in enumerate(wrap(look.clean(finding.summary), width - 4)[:rows]):
             lines.append([Segment(f" {glyph} " if place == 0 else "   ", style), Segment(row, style)])
     return lines
 

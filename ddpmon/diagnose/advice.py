@@ -137,29 +137,29 @@ class Facts:
     """What advice rests on: medians in ms over the last fifty usable steps, sizes in bytes.
 
     Attributes:
-        transfer: the part of the reduction that no rank could hide.
-        reduction: first bucket launched to all reduced, 0 where unknown.
+        transfer_ms: the part of the reduction that no rank could hide.
+        reduction_ms: first bucket launched to all reduced, 0 where unknown.
         buckets, gradient_bytes: of one reduction, 0 where unknown.
         workers: of the DataLoader, -1 where unknown.
-        memory: the fullest GPU's used part, 0 where unknown.
+        memory_share: the fullest GPU's used part, 0 where unknown.
     """
 
     info: RunInfo
-    duration: float
-    input: float
-    backward: float
-    transfer: float
-    reduction: float
+    duration_ms: float
+    input_ms: float
+    backward_ms: float
+    transfer_ms: float
+    reduction_ms: float
     buckets: int
     gradient_bytes: int
     workers: int
     hosts: int
-    memory: float
+    memory_share: float
 
     @property
     def exposed_share(self) -> float:
         """The part of a step that the transfer takes."""
-        return self.transfer / self.duration
+        return self.transfer_ms / self.duration_ms
 
     @property
     def on_gpus(self) -> bool:
@@ -169,7 +169,7 @@ class Facts:
     @property
     def busbw_gb_s(self) -> float:
         """At least so much bus bandwidth: `bytes / time * 2(n-1)/n` (nccl-tests, PERFORMANCE.md)."""
-        n, longest = self.info.world_size, max(self.transfer, self.reduction)
+        n, longest = self.info.world_size, max(self.transfer_ms, self.reduction_ms)
         return self.gradient_bytes / 1e6 / longest * 2 * (n - 1) / n if longest > 0 else 0.0
 
 
@@ -189,7 +189,7 @@ class Advice:
             self._judged = int(steps[-1])
             facts = _facts(run, matrix)
             for key, rule in enumerate(RULES):
-                found = rule(facts) if facts.duration > 0 else None
+                found = rule(facts) if facts.duration_ms > 0 else None
                 self.lives.observe(key, self._judged, high=found is not None, low=found is None)
                 for life in self.lives:
                     if life.key == key and found is not None:
@@ -205,16 +205,16 @@ def _facts(run: Run, matrix: StepMatrix) -> Facts:
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
-        duration=middle(matrix.job("duration")[-ADVICE.window_steps :]),
-        input=middle(normal["input"]),
-        backward=middle(normal["backward"]),
-        transfer=middle(matrix.job("transfer")[-ADVICE.window_steps :]),
-        reduction=float(np.median(known)) if known.size else 0.0,
+        duration_ms=middle(matrix.job("duration")[-ADVICE.window_steps :]),
+        input_ms=middle(normal["input"]),
+        backward_ms=middle(normal["backward"]),
+        transfer_ms=middle(matrix.job("transfer")[-ADVICE.window_steps :]),
+        reduction_ms=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
         workers=max((frame.loader.workers for frame in frames if frame.loader is not None), default=-1),
         hosts=len(matrix.hosts),
-        memory=max(map(_memory, run.gpus())),
+        memory_share=max(map(_memory, run.gpus())),
     )
 
 
@@ -223,10 +223,10 @@ def _memory(gpu: GpuFigures | None) -> float:
 
 
 def _input(facts: Facts) -> Alert | None:
-    share = facts.input / facts.duration
+    share = facts.input_ms / facts.duration_ms
     if share < ADVICE.notable_share:
         return None
-    return _advise(100 * share, InputAdvice(facts.input, facts.duration, facts.workers))
+    return _advise(100 * share, InputAdvice(facts.input_ms, facts.duration_ms, facts.workers))
 
 
 def _one_bucket(facts: Facts) -> Alert | None:
@@ -236,11 +236,11 @@ def _one_bucket(facts: Facts) -> Alert | None:
         or facts.gradient_bytes < ADVICE.splittable_bytes
     ):
         return None
-    hidden = min(facts.transfer, facts.backward) * (1 - 1 / ADVICE.usual_buckets)
+    hidden = min(facts.transfer_ms, facts.backward_ms) * (1 - 1 / ADVICE.usual_buckets)
     cap = max(1, facts.gradient_bytes // _MIB // ADVICE.usual_buckets)
     return _advise(
-        100 * hidden / facts.duration,
-        OneBucketAdvice(facts.transfer, facts.on_gpus, facts.backward, facts.gradient_bytes, cap),
+        100 * hidden / facts.duration_ms,
+        OneBucketAdvice(facts.transfer_ms, facts.on_gpus, facts.backward_ms, facts.gradient_bytes, cap),
     )
 
 
@@ -252,13 +252,13 @@ def _many_buckets(facts: Facts) -> Alert | None:
         or each >= ADVICE.small_bucket_bytes
     ):
         return None
-    return _advise(50 * facts.exposed_share, ManyBucketsAdvice(facts.transfer, facts.on_gpus, facts.buckets, each))
+    return _advise(50 * facts.exposed_share, ManyBucketsAdvice(facts.transfer_ms, facts.on_gpus, facts.buckets, each))
 
 
 def _accumulate(facts: Facts) -> Alert | None:
     if facts.exposed_share < ADVICE.large_share:
         return None
-    return _advise(50 * facts.exposed_share, AccumulateAdvice(facts.transfer, facts.on_gpus, facts.duration))
+    return _advise(50 * facts.exposed_share, AccumulateAdvice(facts.transfer_ms, facts.on_gpus, facts.duration_ms))
 
 
 def _half_precision(facts: Facts) -> Alert | None:
@@ -269,7 +269,7 @@ def _half_precision(facts: Facts) -> Alert | None:
         return None
     return _advise(
         50 * facts.exposed_share,
-        HalfPrecisionAdvice(facts.transfer, facts.on_gpus, facts.gradient_bytes, facts.busbw_gb_s),
+        HalfPrecisionAdvice(facts.transfer_ms, facts.on_gpus, facts.gradient_bytes, facts.busbw_gb_s),
     )
 
 
@@ -283,13 +283,15 @@ def _interconnect(facts: Facts) -> Alert | None:
         path = "network"
     else:
         return None
-    return _advise(100 * facts.exposed_share, InterconnectAdvice(path, facts.transfer, facts.hosts, facts.busbw_gb_s))
+    return _advise(
+        100 * facts.exposed_share, InterconnectAdvice(path, facts.transfer_ms, facts.hosts, facts.busbw_gb_s)
+    )
 
 
 def _bucket_view(facts: Facts) -> Alert | None:
-    if facts.info.settings.gradient_as_bucket_view is not False or facts.memory < ADVICE.full_memory_share:
+    if facts.info.settings.gradient_as_bucket_view is not False or facts.memory_share < ADVICE.full_memory_share:
         return None
-    return _advise(None, BucketViewAdvice(100 * facts.memory, facts.gradient_bytes))
+    return _advise(None, BucketViewAdvice(100 * facts.memory_share, facts.gradient_bytes))
 
 
 def _advise(gain_pct: float | None, measures: Measures) -> Alert:

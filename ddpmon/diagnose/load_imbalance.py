@@ -20,14 +20,14 @@ class UnevenWorkMeasures(Measures):
 
     Attributes:
         gap_ms: by how much the slowest rank of a step works longer than the mean, on average.
-        imbalance: `1 - mean(mean_r work / max_r work)`, of 1.
-        most_often_last: the share of the steps, of 1, in which the rank that is last most often is last.
+        imbalance_share: `1 - mean(mean_r work / max_r work)`, of 1.
+        most_often_last_share: the share of the steps, of 1, in which the rank that is last most often is last.
         window_steps: the window.
     """
 
     gap_ms: float
-    imbalance: float
-    most_often_last: float
+    imbalance_share: float
+    most_often_last_share: float
     window_steps: int
 
 

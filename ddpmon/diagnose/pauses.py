@@ -70,13 +70,13 @@ class GcMeasures(Measures):
         pauses: how many steps hold one.
         pause_ms: how long the longest of such a step takes, typically.
         steps: of how many steps.
-        every: in one of how many steps there is one.
+        every_steps: in one of how many steps there is one.
     """
 
     pauses: int
     pause_ms: float
     steps: int
-    every: float
+    every_steps: float
 
 
 def find_pauses(tick: Tick, said: Sequence[Alert]) -> list[Alert]:

@@ -75,8 +75,8 @@ def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
         f"{on_host(host_of(alert), f'nvidia-smi -i {m.gpu_index}')}",
         evidence={
             "memory_bytes": m.foreign_bytes,
-            "memory_used": m.memory_used,
-            "ours_bytes": m.memory_used - m.foreign_bytes,
+            "memory_used": m.used_bytes,
+            "ours_bytes": m.used_bytes - m.foreign_bytes,
         },
     )
 

@@ -46,8 +46,8 @@ def _host_memory(m: HostMemoryMeasures, alert: Alert) -> Words:
 
 def _shortage(m: HostMemoryMeasures) -> list[str]:
     said = []
-    if m.memory_used is not None and m.memory_total:
-        said.append(f"{100 * m.memory_used / m.memory_total:.0f} % of its memory is in use")
+    if m.used_bytes is not None and m.total_bytes:
+        said.append(f"{100 * m.used_bytes / m.total_bytes:.0f} % of its memory is in use")
     if m.pressure_pct is not None:
         said.append(f"tasks wait for memory {m.pressure_pct:.0f} % of the time")
     if m.swap_in_bytes_s is not None:
@@ -57,8 +57,8 @@ def _shortage(m: HostMemoryMeasures) -> list[str]:
 
 def _shortage_evidence(m: HostMemoryMeasures) -> Evidence:
     numbers = {
-        "memory_used": m.memory_used,
-        "memory_total": m.memory_total,
+        "memory_used": m.used_bytes,
+        "memory_total": m.total_bytes,
         "pressure_pct": m.pressure_pct,
         "swap_in_bytes_s": m.swap_in_bytes_s,
     }
@@ -66,14 +66,14 @@ def _shortage_evidence(m: HostMemoryMeasures) -> Evidence:
 
 
 def _cgroup(m: CgroupMemoryMeasures, alert: Alert) -> Words:
-    used = f"{size(m.memory_used)} of the {size(m.memory_limit)} that the cgroup allows are in use"
+    used = f"{size(m.used_bytes)} of the {size(m.limit_bytes)} that the cgroup allows are in use"
     killed = f"{m.oom_kills:,} process{'es were' if m.oom_kills > 1 else ' was'} killed for lack of memory"
     said = " and ".join([*([used] if m.is_nearly_full else []), *([killed] if m.oom_kills else [])])
     return Words(
         f"{format_ranks(alert.ranks)} ({host_name(alert)}): {said}",
         because=f"memory pressure: {said}",
         advice=_USE_LESS_MEMORY,
-        evidence={"memory_used": m.memory_used, "memory_limit": m.memory_limit, "oom_kills": m.oom_kills},
+        evidence={"memory_used": m.used_bytes, "memory_limit": m.limit_bytes, "oom_kills": m.oom_kills},
     )
 
 
@@ -93,7 +93,7 @@ def _growth(m: MemoryGrowthMeasures, alert: Alert) -> Words:
 
 
 def _shared_memory(m: SharedMemoryMeasures, alert: Alert) -> Words:
-    said = f"{size(m.free)} of {size(m.total)} are free in {SHM}"
+    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} are free in {SHM}"
     who_may = "DataLoader workers" if m.are_loaders else "child processes of its ranks may"
     with_workers = f", and {m.workers} {who_may} pass batches through it" if m.workers else ""
     return Words(
@@ -101,18 +101,18 @@ def _shared_memory(m: SharedMemoryMeasures, alert: Alert) -> Words:
         because=f"low shared memory: {said}",
         advice="the run ends with a bus error when it is full: enlarge it (docker run --shm-size, a Kubernetes "
         "emptyDir in memory), use fewer workers, or remove the files of dead processes",
-        evidence={"free": m.free, "total": m.total, "workers": m.workers},
+        evidence={"free": m.free_bytes, "total": m.total_bytes, "workers": m.workers},
     )
 
 
 def _disk_low(m: DiskLowMeasures, alert: Alert) -> Words:
     path, uses = clean(m.path, 60), ", ".join(clean(use, 30) for use in m.uses)
-    said = f"{size(m.free)} of {size(m.total)} are free on {path}"
+    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} are free on {path}"
     return Words(
         f"{said} on {host_name(alert)}{f' ({uses})' if uses else ''}",
         because=f"a nearly full disk: {said}",
         advice="free some space or keep fewer checkpoints: a checkpoint that does not fit ends the run",
-        evidence={"path": path, "free": m.free, "total": m.total},
+        evidence={"path": path, "free": m.free_bytes, "total": m.total_bytes},
     )
 
 

@@ -86,8 +86,8 @@ def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
         rest=_costs(alert),
         advice=_BALANCE,
         evidence={
-            "imbalance": m.imbalance,
-            "most_often_last_share": m.most_often_last,
+            "imbalance": m.imbalance_share,
+            "most_often_last_share": m.most_often_last_share,
             "window_steps": m.window_steps,
         },
     )
@@ -144,9 +144,9 @@ def _advice_on_long_step(phase: str) -> str:
 def _gc(m: GcMeasures, alert: Alert) -> Words:
     return Words(
         f"Python's garbage collector costs {pct(alert.cost_pct or 0.0)} % of the run's time: pauses of "
-        f"{ms(m.pause_ms)}, one in {m.every:.0f} steps, mostly on {format_ranks(alert.ranks)}",
+        f"{ms(m.pause_ms)}, one in {m.every_steps:.0f} steps, mostly on {format_ranks(alert.ranks)}",
         advice=_COLLECT_TOGETHER,
-        evidence={"pauses": m.pauses, "pause_ms": m.pause_ms, "steps": m.steps, "every": m.every},
+        evidence={"pauses": m.pauses, "pause_ms": m.pause_ms, "steps": m.steps, "every": m.every_steps},
     )
 
 

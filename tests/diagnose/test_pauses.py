@@ -147,7 +147,7 @@ def test_staggered_collections_cost_what_the_job_waits_for() -> None:
         assert abs(finding.cost_pct - 100 * 80 * 37 / (380 * 103 + 37 * 80)) < 0.5
         assert isinstance(finding.measures, GcMeasures)
         assert (finding.measures.pauses, finding.measures.pause_ms) == (37, 80.0)
-        assert finding.measures.every == pytest.approx(finding.measures.steps / 37)
+        assert finding.measures.every_steps == pytest.approx(finding.measures.steps / 37)
 
 
 def test_the_rank_that_collects_is_named_first_and_a_small_cost_is_information() -> None:

@@ -51,12 +51,12 @@ class GpuHiddenMeasures(Measures):
     Attributes:
         gpu_index: the GPU's number on its host.
         foreign_bytes: the device memory that is not the run's.
-        memory_used: bytes of the GPU's memory that are used in all.
+        used_bytes: bytes of the GPU's memory that are used in all.
     """
 
     gpu_index: int
     foreign_bytes: int
-    memory_used: int
+    used_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

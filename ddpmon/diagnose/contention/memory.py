@@ -19,14 +19,14 @@ class HostMemoryMeasures(CulpritMeasures):
 
     Attributes:
         held_bytes: the resident memory of that process.
-        memory_used, memory_total: bytes of the host's memory, None while it is not nearly full.
+        used_bytes, total_bytes: of the host's memory, None while it is not nearly full.
         pressure_pct: the percent of the time that tasks wait for memory, None while that is little.
         swap_in_bytes_s: bytes a second that are read back from swap, None while these are few.
     """
 
     held_bytes: int
-    memory_used: int | None
-    memory_total: int | None
+    used_bytes: int | None
+    total_bytes: int | None
     pressure_pct: float | None
     swap_in_bytes_s: float | None
 
@@ -36,13 +36,13 @@ class CgroupMemoryMeasures(Measures):
     """The memory of a cgroup is nearly full, or processes were killed for it.
 
     Attributes:
-        memory_used, memory_limit: bytes; a limit of 0 is unknown.
+        used_bytes, limit_bytes: of the cgroup's memory; a limit of 0 is unknown.
         oom_kills: how many processes were killed for lack of memory.
         is_nearly_full: what is used comes near the limit.
     """
 
-    memory_used: int
-    memory_limit: int
+    used_bytes: int
+    limit_bytes: int
     oom_kills: int
     is_nearly_full: bool
 
@@ -67,13 +67,13 @@ class SharedMemoryMeasures(Measures):
     """Shared memory is too small or nearly full.
 
     Attributes:
-        free, total: bytes.
+        free_bytes, total_bytes: what is free of it, and all of it.
         workers: processes below the ranks that may pass batches through it.
         are_loaders: all of these processes are known to be DataLoader workers.
     """
 
-    free: int
-    total: int
+    free_bytes: int
+    total_bytes: int
     workers: int
     are_loaders: bool
 
@@ -117,8 +117,8 @@ def _of_host(host: Host) -> list[Symptom]:
             measures=HostMemoryMeasures(
                 culprits=culprits([greedy.process]) if greedy else (),
                 held_bytes=(greedy.rss_bytes or 0) if greedy else 0,
-                memory_used=figures.memory_used if threat else None,
-                memory_total=figures.memory_total if threat else None,
+                used_bytes=figures.memory_used if threat else None,
+                total_bytes=figures.memory_total if threat else None,
                 pressure_pct=stall,
                 swap_in_bytes_s=swap if swap >= SWAP_IN_S else None,
             ),

@@ -25,13 +25,13 @@ class DiskLowMeasures(Measures):
 
     Attributes:
         path: where it is mounted.
-        free, total: bytes.
+        free_bytes, total_bytes: what is free of it, and all of it.
         uses: what the run has there, such as "checkpoints".
     """
 
     path: str
-    free: int
-    total: int
+    free_bytes: int
+    total_bytes: int
     uses: tuple[str, ...]
 
 

@@ -4,7 +4,7 @@
 
 Frames are made up before the clock starts and do not go through msgpack. Each line is the median over ticks with the
 quartiles, in ms of CPU time (others may use this machine too), once all rings are full; "judge" is the diagnosis alone.
-Every rank sends figures of its process, and every host of 8 ranks its own, so that the contention are judged too.
+Every rank sends figures of its process, and every host of 8 ranks its own, so that contention is judged too.
 `--minutes` is how long a run of 64 ranks is simulated at one tick a second for the memory figure (60: the hour); 1,024
 ranks get a twelfth of it.
 """

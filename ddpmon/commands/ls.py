@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
-from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
+from ddpmon.commands.remote import runs_over_ssh
 from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.private import squatted

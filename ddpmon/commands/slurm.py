@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from ddpmon.commands.elsewhere import ask, last_line, remote_command
 from ddpmon.commands.listing import Listed
+from ddpmon.commands.remote import ask, last_line, remote_command
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 _LIMIT_S = 20.0

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ddpmon.commands.console import printable
-from ddpmon.commands.elsewhere import runs_over_ssh
 from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
+from ddpmon.commands.remote import runs_over_ssh
 from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError

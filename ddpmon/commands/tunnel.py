@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ddpmon.commands.elsewhere import LIMIT_S, LIMIT_WITH_A_PERSON_S, last_line, ssh_command
 from ddpmon.commands.relay import HOME, Relay, is_open
+from ddpmon.commands.remote import LIMIT_S, LIMIT_WITH_A_PERSON_S, last_line, ssh_command
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.connect import Target
 

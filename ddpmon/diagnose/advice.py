@@ -183,7 +183,7 @@ class Advice:
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Look again every ten steps, once all ranks are seen and heard."""
         run, matrix, steps = tick.run, tick.steps, tick.steps.steps
-        if len(steps) < ADVICE.window_steps or min(len(matrix.who), len(run.states)) < run.rank_count:
+        if len(steps) < ADVICE.window_steps or min(len(matrix.ranks), len(run.states)) < run.rank_count:
             return []
         if int(steps[-1]) >= self._judged + ADVICE.every_steps:
             self._judged = int(steps[-1])
@@ -199,9 +199,9 @@ class Advice:
 
 def _facts(run: Run, matrix: StepMatrix) -> Facts:
     steps = matrix.steps[-ADVICE.window_steps :]
-    normal = Others(run, steps, matrix.who, ("input", "backward")).normal
+    normal = Others(run, steps, matrix.ranks, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
-    windows = run.rings.take("allreduce", steps, matrix.who)
+    windows = run.rings.take("allreduce", steps, matrix.ranks)
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,

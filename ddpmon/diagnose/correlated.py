@@ -38,7 +38,7 @@ class LateTogether:
         """Judge the steps that have come in, unless somebody in particular is late."""
         run, matrix, steps = tick.run, tick.steps, tick.steps.steps
         explained = any(KINDS[alert.kind].late and alert.severity != "info" for alert in said)
-        if len(matrix.who) < TOGETHER.least_ranks or not len(steps):
+        if len(matrix.ranks) < TOGETHER.least_ranks or not len(steps):
             return []
         ends = ends_of_blocks(steps, INTERMITTENT.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
@@ -68,8 +68,8 @@ def _group(matrix: StepMatrix, end: int, window: int) -> tuple[int, ...]:
         return ()
     part = slice(end - window, end)
     for rows in _candidates(matrix, part):
-        if 2 <= len(rows) <= len(matrix.who) // 2 and _saved(matrix, rows, part) >= INTERMITTENT.saved_share:
-            return tuple(matrix.who[rows].tolist())
+        if 2 <= len(rows) <= len(matrix.ranks) // 2 and _saved(matrix, rows, part) >= INTERMITTENT.saved_share:
+            return tuple(matrix.ranks[rows].tolist())
     return ()
 
 
@@ -106,13 +106,13 @@ def _late_steps(matrix: StepMatrix, rows: I64, part: slice) -> I64:
 
 
 def _hits(matrix: StepMatrix, ranks: Sequence[int], end: int) -> Hits:
-    rows = np.flatnonzero(np.isin(matrix.who, ranks))
+    rows = np.flatnonzero(np.isin(matrix.ranks, ranks))
     return Hits(_late_steps(matrix, rows, slice(0, end)) if rows.size else rows)
 
 
 def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -> Alert | None:
-    rows, own = np.flatnonzero(np.isin(matrix.who, ranks)), _hits(matrix, ranks, len(matrix.steps))
-    peers = np.delete(matrix.who, rows)
+    rows, own = np.flatnonzero(np.isin(matrix.ranks, ranks)), _hits(matrix, ranks, len(matrix.steps))
+    peers = np.delete(matrix.ranks, rows)
     if not own.at.size or not peers.size:
         return None
     at = own.at[own.at >= own.first][-INTERMITTENT.described_steps :]
@@ -130,7 +130,7 @@ def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -
 
 def _whom(matrix: StepMatrix, rows: I64) -> Whom:
     """A host, if they are nearly all of its ranks and no others; else the ranks."""
-    ranks, place = tuple(matrix.who[rows].tolist()), matrix.host_of[rows[0]]
+    ranks, place = tuple(matrix.ranks[rows].tolist()), matrix.host_of[rows[0]]
     own = matrix.host_of == place
     if (matrix.host_of[rows] == place).all() and not own.all() and len(rows) >= STRAGGLER.host_share * own.sum():
         return Whom(ranks, matrix.hosts[place], int(own.sum()))

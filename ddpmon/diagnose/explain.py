@@ -122,10 +122,10 @@ def weigh(run: Run, matrix: StepMatrix, figures: ProcessHistory, found: Sequence
         whole = KINDS[alert.kind].slower
         if not whole and not (KINDS[alert.kind].late and alert.ranks):
             continue
-        ranks = matrix.who if whole else np.array(alert.ranks, np.int64)
+        ranks = matrix.ranks if whole else np.array(alert.ranks, np.int64)
         excess, step = _excess(alert), median(matrix.job("duration")[-SUSTAINED.window_steps :])
         if excess > 0 and step > 0 and ranks.size:
-            others = np.setdiff1d(matrix.who, np.array([*late], np.int64))
+            others = np.setdiff1d(matrix.ranks, np.array([*late], np.int64))
             shares = _waits(figures, alert, ranks, others, step / excess, whole=whole)
             if not whole and alert.phase in COMPUTES:
                 shares |= _clocks(run, figures, alert, ranks, others)

@@ -38,17 +38,17 @@ class HiddenPace:
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in, of the ranks that are not known to be late."""
         matrix, steps, named = tick.steps, tick.steps.steps, {rank for alert in late_of(said) for rank in alert.ranks}
-        if matrix.own is None or len(matrix.who) < 2 or not len(steps):
+        if matrix.own is None or len(matrix.ranks) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, HIDDEN_PACE.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
-        self.lives.keep(set(matrix.who.tolist()) - named)
+        self.lives.keep(set(matrix.ranks.tolist()) - named)
         for end in ends[ends >= HIDDEN_PACE.window_steps].tolist():
             row, least, most = _pacer(matrix, end)
             hidden = most >= HIDDEN_PACE.worth_pct and least < HIDDEN_PACE.nothing_pct
-            found = hidden and int(matrix.who[row]) not in named
-            for key in {*self.lives.keys, int(matrix.who[row])}:
-                high = found and key == matrix.who[row]
+            found = hidden and int(matrix.ranks[row]) not in named
+            for key in {*self.lives.keys, int(matrix.ranks[row])}:
+                high = found and key == matrix.ranks[row]
                 self.lives.observe(key, int(steps[end - 1]), high=high, low=not high)
             for life in self.lives:
                 if life.high:
@@ -62,7 +62,7 @@ def _pacer(matrix: StepMatrix, end: int) -> tuple[int, float, float]:
     row = int(np.median(matrix.work[:, part], axis=1).argmax())
     rows = np.array([row])
     if matrix.own is not None:
-        close = matrix.own.take("close", matrix.steps[part], matrix.who[rows])
+        close = matrix.own.take("close", matrix.steps[part], matrix.ranks[rows])
         if not np.nan_to_num(close).mean() >= HIDDEN_PACE.mostly_share:
             return row, 0.0, 0.0
     least, most = (cost_of_steps(matrix, rows, rows, part, part, at_most=at_most) for at_most in (False, True))

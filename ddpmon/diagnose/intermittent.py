@@ -77,9 +77,9 @@ class CostlyRanks:
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in; ranks that are known to be late at every step are not intermittent."""
         run, matrix, named = tick.run, tick.steps, self._steady.suspects
-        if len(matrix.who) < 2 or not len(matrix.steps):
+        if len(matrix.ranks) < 2 or not len(matrix.steps):
             return []
-        self.lives.keep(set(matrix.who.tolist()) - named)
+        self.lives.keep(set(matrix.ranks.tolist()) - named)
         steps = matrix.steps
         ends = ends_of_blocks(steps, INTERMITTENT.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
@@ -94,7 +94,7 @@ class CostlyRanks:
         step = int(matrix.steps[end - 1])
         windows = [window for window in INTERMITTENT.windows_steps if end >= window]
         rows = {row for window in windows for row in _costliest(matrix, hits, end, window)}
-        for rank in sorted(int(matrix.who[row]) for row in rows):
+        for rank in sorted(int(matrix.ranks[row]) for row in rows):
             if rank not in named and not _own_hits(matrix, hits[:end], rank).steady:
                 self.lives.observe(rank, step, high=True, low=False)
         for life in list(self.lives):
@@ -108,10 +108,12 @@ class CostlyRanks:
             return
         first = own.first
         chosen = own.at[own.at >= first][-INTERMITTENT.described_steps :]
-        rows = np.flatnonzero(matrix.who == life.key)
-        suspects = np.flatnonzero(np.isin(matrix.who, [*named, *(other.key for other in self.lives)]))
-        peers = np.delete(matrix.who, suspects)
-        normal = Others(run, matrix.steps[chosen], peers if peers.size else np.delete(matrix.who, rows), own=matrix.own)
+        rows = np.flatnonzero(matrix.ranks == life.key)
+        suspects = np.flatnonzero(np.isin(matrix.ranks, [*named, *(other.key for other in self.lives)]))
+        peers = np.delete(matrix.ranks, suspects)
+        normal = Others(
+            run, matrix.steps[chosen], peers if peers.size else np.delete(matrix.ranks, rows), own=matrix.own
+        )
         state = run.ranks[life.key]
         host = "" if state is None else state.frame.host
         span = np.arange(len(matrix.steps)) >= int(chosen[0])
@@ -135,7 +137,7 @@ def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:
     """
     top, typical = matrix.job("top"), matrix.job("typical")
     hits = top - matrix.job("second") > INTERMITTENT.hit_share * typical
-    if len(matrix.who) == 2:
+    if len(matrix.ranks) == 2:
         usual = np.median(matrix.work[:, -INTERMITTENT.windows_steps[-1] :], axis=1)
         hits &= top > (1 + INTERMITTENT.hit_share) * usual[matrix.top_row]
     found: NDArray[np.bool_] = hits
@@ -148,7 +150,7 @@ def _own_hits(matrix: StepMatrix, hits: NDArray[np.bool_], rank: int) -> Hits:
     `hits` may end before the record does. Where the rank is really late it is so by much the same: what is below half
     of the larger ones is noise.
     """
-    (row,) = np.flatnonzero(matrix.who == rank)
+    (row,) = np.flatnonzero(matrix.ranks == rank)
     at = np.flatnonzero(hits & (matrix.top_row[: len(hits)] == row))
     if not at.size:
         return Hits(at)
@@ -174,7 +176,7 @@ def _costliest(matrix: StepMatrix, hits: NDArray[np.bool_], end: int, window: in
         return []
     limit = (INTERMITTENT.rare_clip_ratio if rare else INTERMITTENT.clip_ratio) * np.median(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
-    n = len(matrix.who)
+    n = len(matrix.ranks)
     saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
     count = np.bincount(top_row[hit], minlength=n)
     often = INTERMITTENT.rare_often_share if rare else INTERMITTENT.often_share

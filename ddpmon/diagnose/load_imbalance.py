@@ -41,7 +41,7 @@ class UnevenWork:
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in, unless somebody in particular is late."""
         matrix, steps, explained = tick.steps, tick.steps.steps, bool(late_of(said))
-        if len(matrix.who) < 2 or not len(steps):
+        if len(matrix.ranks) < 2 or not len(steps):
             return []
         ends = ends_of_blocks(steps, UNEVEN_WORK.every_steps, self._judged)
         self._judged = max(self._judged, int(steps[-1]))
@@ -62,7 +62,7 @@ def _imbalance(matrix: StepMatrix, end: int) -> tuple[float, float]:
     """The imbalance, and the largest part of it that one rank holds beyond an equal share."""
     part = slice(end - UNEVEN_WORK.window_steps, end)
     mean, top = matrix.job("mean")[part], matrix.job("top")[part]
-    n = len(matrix.who)
+    n = len(matrix.ranks)
     held = np.bincount(matrix.top_row[part], top - mean, n) / max(1e-9, float((top - mean).sum()))
     return float(1 - np.mean(mean / np.maximum(top, 1e-9))), float((held.max() - 1 / n) / (1 - 1 / n))
 

@@ -160,11 +160,11 @@ class Pace:
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in."""
         run, matrix = tick.run, tick.steps
-        if len(matrix.who) < run.rank_count:
+        if len(matrix.ranks) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
         named = [alert for alert in said if KINDS[alert.kind].late and alert.severity != "info"]
         late = {rank for alert in named for rank in alert.ranks}
-        self._most_are_late = 2 * len(late) > len(matrix.who)
+        self._most_are_late = 2 * len(late) > len(matrix.ranks)
         somebody, self._bounded = bool(named), matrix.own is not None
         for place in np.flatnonzero(matrix.steps > self._judged).tolist():
             self._observe(run, matrix, place, somebody=somebody)
@@ -189,7 +189,7 @@ class Pace:
             return
         now = _figures(matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
-        network = self._transfer.high and len(matrix.who) > 1 and _on_the_network(rise, now, somebody=somebody)
+        network = self._transfer.high and len(matrix.ranks) > 1 and _on_the_network(rise, now, somebody=somebody)
         whole = (
             slower is not None
             and not (network and _of_the_network(rise))
@@ -271,7 +271,7 @@ def _figures(matrix: StepMatrix, place: int, count: int) -> Numbers:
 def _phases(run: Run, matrix: StepMatrix, place: int, count: int) -> Numbers:
     """Medians of the phases over ranks and the same steps."""
     steps = matrix.steps[max(0, place + 1 - count) : place + 1]
-    normal = Others(run, steps, matrix.who, PHASES).normal
+    normal = Others(run, steps, matrix.ranks, PHASES).normal
     return {phase: middle(normal[phase]) for phase in PHASES}
 
 

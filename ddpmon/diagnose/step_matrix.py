@@ -103,7 +103,7 @@ class StepMatrix:
     the user marked, and not right behind one (`run.paused`).
 
     Attributes:
-        who: [n] the ranks compared; the row of a rank is its place here.
+        ranks: [n] the numbers of the ranks compared; the row of a rank is its place here.
         hosts: [g] host names, in order of their first rank; containers may share one. host_of: [n] the place of each
             rank's host there.
         host_keys: [g] what tells hosts apart: name and node number.
@@ -111,7 +111,7 @@ class StepMatrix:
     """
 
     def __init__(self) -> None:
-        self.who: I64 = np.empty(0, np.int64)
+        self.ranks: I64 = np.empty(0, np.int64)
         self.hosts: tuple[str, ...] = ()
         self.host_keys: tuple[tuple[str, int], ...] = ()
         self.host_of: I64 = np.empty(0, np.int64)
@@ -120,7 +120,7 @@ class StepMatrix:
         self._begin(1)
 
     def _begin(self, room: int) -> None:
-        n, g = len(self.who), len(self.hosts)
+        n, g = len(self.ranks), len(self.hosts)
         self._steps = SlidingColumns(1, room, np.int64)
         self._top_row = SlidingColumns(1, room, np.int64)
         self._job = SlidingColumns(len(JOB), room, np.float64)
@@ -185,7 +185,7 @@ class StepMatrix:
         of_device = run.rings.of_device and self.own is None
         if of_device:
             self.own = OwnPaces(run.info.world_size, run.rings.capacity)
-        if of_device or not np.array_equal(who, self.who) or newest < self._looked_at:
+        if of_device or not np.array_equal(who, self.ranks) or newest < self._looked_at:
             self._restart(run, who)
         if not who.size or newest <= self._looked_at:
             return
@@ -200,7 +200,7 @@ class StepMatrix:
     def _restart(self, run: Run, who: I64) -> None:
         keys = [(run.latest.host[rank], run.latest.node[rank]) for rank in who.tolist()]
         places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-        self.who, self.host_keys = who, tuple(places)
+        self.ranks, self.host_keys = who, tuple(places)
         self.hosts = tuple(name for name, _ in places)
         self.host_of = np.array([places[key] for key in keys], np.int64)
         self._looked_at = -1
@@ -211,20 +211,20 @@ class StepMatrix:
         if not steps.size:
             return steps
         first = int(steps[0]) - 1
-        paused = paused_steps(run.rings, np.arange(first, int(steps[-1]) + 1), self.who)
+        paused = paused_steps(run.rings, np.arange(first, int(steps[-1]) + 1), self.ranks)
         usable: I64 = steps[~(paused[steps - first] | paused[steps - first - 1])]
         return usable
 
     def _append(self, run: Run, steps: I64) -> None:
         take = {
-            name: run.rings.take(name, steps, self.who) for name in ("work", "wait", "duration", "exposed", "samples")
+            name: run.rings.take(name, steps, self.ranks) for name in ("work", "wait", "duration", "exposed", "samples")
         }
         known = ~np.isnan(take["work"]).any(axis=0)
         if not known.all():  # a rank whose waits are not known cannot be compared at that step
             steps, take = steps[known], {name: table[:, known] for name, table in take.items()}
         work = most = take["work"]
         if self.own is not None:
-            work, most = (self.own.take(name, steps, self.who) for name in ("least", "most"))
+            work, most = (self.own.take(name, steps, self.ranks) for name in ("least", "most"))
             take["work"] = work
             self._most.append(most)
         none = np.full_like(work, np.nan)

@@ -44,24 +44,24 @@ class Stragglers:
         """
         run, matrix, intermittent = tick.run, tick.steps, {*self._intermittent.keys}
         steps = matrix.steps
-        if len(matrix.who) < 2 or len(steps) < SUSTAINED.window_steps:
+        if len(matrix.ranks) < 2 or len(steps) < SUSTAINED.window_steps:
             return []
-        self._ranks.update(steps, matrix.ratios, matrix.who)
+        self._ranks.update(steps, matrix.ratios, matrix.ranks)
         by_rank = {life.key: life for life in self._ranks.lives}
         over_before = {rank for alert in self._ranks.lives.resolved for rank in alert.ranks}
         self._come_and_go = {key for key in intermittent & over_before & by_rank.keys() if _is_young(by_rank[key])}
         late_hosts = self._late_hosts(matrix)
-        suspects = np.flatnonzero(np.isin(matrix.who, [*self.suspects]))
+        suspects = np.flatnonzero(np.isin(matrix.ranks, [*self.suspects]))
         of_hosts = np.flatnonzero(np.isin(matrix.host_of, [place for place, _ in late_hosts]))
         suspects = np.union1d(suspects, of_hosts)
         normal = Others(run, steps[-SUSTAINED.window_steps :], _peers(matrix, suspects), own=matrix.own)
         for place, life in late_hosts:
             rows = np.flatnonzero(matrix.host_of == place)
             self._describe(run, matrix, life, matrix.host_ratios[place], rows, suspects, normal)
-        spared = set(matrix.who[of_hosts].tolist())
+        spared = set(matrix.ranks[of_hosts].tolist())
         alone = [life for key, life in by_rank.items() if key not in spared | self._come_and_go]
         for life in alone:
-            row = np.flatnonzero(matrix.who == life.key)
+            row = np.flatnonzero(matrix.ranks == life.key)
             self._describe(run, matrix, life, matrix.ratios[row[0]], row, suspects, normal)
         lives = [*(life for _, life in late_hosts), *alone]
         return [life.alert for life in lives if life.alert is not None]
@@ -161,11 +161,11 @@ def _latest(matrix: StepMatrix, rows: I64, normal: Others, late: LateMeasures) -
     window = matrix.work[rows][:, np.searchsorted(matrix.steps, normal.steps)]
     excess = np.median(window - normal.normal["work"], axis=1)
     by = float(excess.max())
-    return (int(matrix.who[rows[excess.argmax()]]), by) if by > STRAGGLER.stands_out_ratio * late.excess_ms else None
+    return (int(matrix.ranks[rows[excess.argmax()]]), by) if by > STRAGGLER.stands_out_ratio * late.excess_ms else None
 
 
 def _ranks(matrix: StepMatrix, rows: I64) -> tuple[int, ...]:
-    return tuple(matrix.who[rows].tolist())
+    return tuple(matrix.ranks[rows].tolist())
 
 
 def _is_young(life: Life) -> bool:
@@ -192,8 +192,8 @@ def _all_late(matrix: StepMatrix, host: int, *, still: bool) -> bool:
 
 def _peers(matrix: StepMatrix, suspects: I64) -> I64:
     """Who is normal: those whom nobody suspects, or all if there is nobody else."""
-    left: I64 = np.delete(matrix.who, suspects)
-    return left if left.size else matrix.who
+    left: I64 = np.delete(matrix.ranks, suspects)
+    return left if left.size else matrix.ranks
 
 
 def _alert(life: Life, since: tuple[int, bool], late: LateMeasures) -> Alert:

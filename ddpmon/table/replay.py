@@ -14,7 +14,7 @@ from ddpmon.parts import NO_HOST, BadLoss
 from ddpmon.run.model import Run
 from ddpmon.schema import HOST_COLUMNS, RankFrame, RunInfo, StepColumns
 from ddpmon.table.fields import Array
-from ddpmon.table.tidy import Records
+from ddpmon.table.normalise import Records
 
 STEPS_A_TICK = 20  # as many as a second of a fast run brings
 _RUN = "table"

@@ -14,8 +14,8 @@ from ddpmon.run.rings import believable
 from ddpmon.schema import HOST_COLUMNS
 from ddpmon.table.csv_lines import Heading, Lines, TableError, need_columns, read_heading
 from ddpmon.table.fields import STEP_AND_RANK, Array, Column
+from ddpmon.table.normalise import Records, check_numbers, nodes_of, ranks_listed, rare
 from ddpmon.table.read import Reader, Table
-from ddpmon.table.tidy import Records, check_numbers, nodes_of, ranks_listed, rare
 
 MARKS = ("input", "forward", "forwarded", "ready", "synced", "optimizer", "optimized")
 INPUT, FORWARD, FORWARDED, READY, SYNCED, OPTIMIZER, OPTIMIZED = range(len(MARKS))

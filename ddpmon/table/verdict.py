@@ -15,9 +15,9 @@ from ddpmon.run.rings import capacity_for
 from ddpmon.snapshot import Finding
 from ddpmon.table.fields import Array
 from ddpmon.table.history import History
+from ddpmon.table.normalise import Records, normalise, ranks_listed
 from ddpmon.table.read import read_table
 from ddpmon.table.replay import STEPS_A_TICK, replay, tick_of
-from ddpmon.table.tidy import Records, ranks_listed, tidy
 from ddpmon.table.trace_marks import read_marks, steps_of_marks
 
 _NAMED = 3
@@ -59,7 +59,7 @@ def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = Fals
         OSError: it cannot be read.
     """
     table = (read_marks if of_marks else read_table)(stream, source)
-    records, notes = (steps_of_marks if of_marks else tidy)(table)
+    records, notes = (steps_of_marks if of_marks else normalise)(table)
     compared, near, ranks = _compared(records), _near(records), np.unique(records.rank)
     history = History()
     for said, step in replay(records) if near else ():

@@ -40,7 +40,7 @@ class Records:
     world_size: int
 
 
-def tidy(table: Table) -> tuple[Records, list[str]]:
+def normalise(table: Table) -> tuple[Records, list[str]]:
     """The records of a table, and what a reader should know of how they came about.
 
     Raises:

@@ -104,15 +104,10 @@ class Stragglers:
         late = normal.compare(run, _whom(matrix, rows))
         if late.excess_ms < STRAGGLER.least_share * middle(matrix.job("duration")[window]):
             return
-        late = replace(
-            late,
-            ratio=middle(ratios[window]),
-            window_steps=SUSTAINED.window_steps,
-            latest=_latest(matrix, rows, normal, late),
-        )
+        late = replace(late, ratio=middle(ratios[window]), latest=_latest(matrix, rows, normal, late))
         since = _since(steps, ratios, life)
         late = _with_cost(matrix, late, rows, suspects, since, cost_window(steps, since[0]))
-        life.describe(_alert(life, since, late))
+        life.describe(_alert(life, since, replace(late, window_steps=SUSTAINED.window_steps)))
 
 
 def _since(steps: I64, ratios: NDArray[np.float32], life: Life) -> tuple[int, bool]:

@@ -30,7 +30,7 @@ class LatestFrames:
         host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
         bad_loss: those of the ranks that have one.
         node, local_rank, pid: -1 before the first.
-        life: how often the rank has restarted, -1 before the first; the run counts it.
+        restarts: how often the rank has restarted, -1 before the first; the run counts it.
     """
 
     def __init__(self, world_size: int) -> None:

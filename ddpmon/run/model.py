@@ -339,7 +339,7 @@ class Run:
 
 
 def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
-    """Whether the rank has restarted; in a container it may come back under the same process number."""
+    """Whether the frame comes from another process; in a container a restarted rank may have the same number again."""
     again = frame.seq < known.seq and frame.sent_at - known.sent_at > SILENT_S
     return again or (frame.pid, frame.host) != (known.pid, known.host)
 

@@ -56,7 +56,7 @@ class Alert:
         since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
         cost_pct: percent of the job's time that it costs, None when unknown.
         cleared_at_step: about the first step without it, None while it lasts.
-        id: of its life in the book of alerts; 0 for one that is judged anew at every tick.
+        id: the number of its life in the book of alerts; 0 for an alert of a rule that keeps no lives.
     """
 
     kind: KindName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ddpmon.diagnose.alert import Alert, Cause, Severity
@@ -24,6 +24,25 @@ GroupName = Literal[
 
 
 @dataclass(slots=True)
+class CauseRecord:
+    """What was found to explain an alert, as long as it is of one kind and names the same ranks.
+
+    Attributes:
+        weighed: the alert for which causes were last sought, None before that.
+        cause: the last cause that was found. lasts: whether it was found for `weighed`.
+        explained, unexplained: for how many descriptions a cause was found, and for how many none.
+        recalled: the cause that it had most of the time, which stays with it when it is resolved.
+    """
+
+    weighed: Alert | None = None
+    cause: Cause | None = None
+    lasts: bool = False
+    explained: int = 0
+    unexplained: int = 0
+    recalled: Cause | None = None
+
+
+@dataclass(slots=True)
 class Life:
     """One trouble from its first judgement to its end, on a rank, a host or the whole job.
 
@@ -34,10 +53,7 @@ class Life:
         calm: the first step without it, by the first of these that said no.
         confirmed_at: the step at which it had held often enough in a row; None while it is pending.
         alert: how it was last described, None before that.
-        weighed: the alert for which causes were last sought, None before that.
-        cause: the last that was found. lasts: whether it was found for `weighed`.
-        explained, unexplained: for how many descriptions a cause was found, and for how many none.
-        recalled: the cause that it had most of the time, which stays with it when it is resolved.
+        causes: what was found to explain it.
     """
 
     id: int
@@ -47,12 +63,7 @@ class Life:
     calm: int = 0
     confirmed_at: int | None = None
     alert: Alert | None = None
-    weighed: Alert | None = None
-    cause: Cause | None = None
-    lasts: bool = False
-    explained: int = 0
-    unexplained: int = 0
-    recalled: Cause | None = None
+    causes: CauseRecord = field(default_factory=CauseRecord)
 
     def severity(self, cost_pct: float) -> Severity:
         """Information below 5 % of the job's time, warning from 5 %, critical from 20 %; sticky at the edges."""
@@ -65,8 +76,7 @@ class Life:
         """Take the newest description, which gets the id of this life. A cause belongs to one kind and its ranks."""
         before = self.alert
         if before is not None and (before.kind, before.ranks) != (alert.kind, alert.ranks):
-            self.weighed = self.cause = self.recalled = None
-            self.lasts, self.explained, self.unexplained = False, 0, 0
+            self.causes = CauseRecord()
         self.alert = replace(alert, id=self.id)
         return self.alert
 
@@ -143,7 +153,7 @@ class Group:
         if life is None or life.alert is None:
             return
         end = max(step, life.alert.since_step or 0)
-        self.resolved.append(replace(life.alert, severity="info", cause=life.recalled, cleared_at_step=end))
+        self.resolved.append(replace(life.alert, severity="info", cause=life.causes.recalled, cleared_at_step=end))
         del self.resolved[: -ALERTS.kept_resolved]
 
     def drop(self, key: Any) -> None:
@@ -161,8 +171,8 @@ class AlertBook:
     def group(self, name: GroupName) -> Group:
         """The group of this name, which is begun by the first call."""
         if name not in self._groups:
-            once = name == "intermittent"
-            self._groups[name] = Group(self._ids, INTERMITTENT.confirmations if once else ALERTS.confirmations)
+            policy = INTERMITTENT if name == "intermittent" else ALERTS
+            self._groups[name] = Group(self._ids, policy.confirmations)
         return self._groups[name]
 
     def lives(self) -> dict[int, Life]:

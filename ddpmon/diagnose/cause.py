@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
-from ddpmon.diagnose.alert_book import AlertBook, Life
+from ddpmon.diagnose.alert_book import AlertBook, CauseRecord
 from ddpmon.diagnose.contention.contention_finder import ContentionFinder
 from ddpmon.diagnose.contention.contention_lives import Contention
 from ddpmon.diagnose.explain import Lateness, weigh
@@ -50,20 +50,21 @@ class CauseFinder:
         contentions, lives = self._contention.update(tick.run, said), self._book.lives()
         weighed = weigh(tick.run, tick.steps, self._contention.figures, said)
         known = [(each, life) for each in weighed if (life := lives.get(each.alert.id)) is not None]
-        causes = {id(each.alert): _cause(life, each, contentions) for each, life in known}
+        causes = {id(each.alert): _cause(life.causes, each, contentions) for each, life in known}
         explained = [replace(alert, cause=causes[id(alert)]) if id(alert) in causes else alert for alert in said]
         return [*explained, *(_of_contention(contention, contentions, weighed) for contention in contentions)]
 
 
-def _cause(life: Life, lateness: Lateness, contentions: Sequence[Contention]) -> Cause | None:
+def _cause(record: CauseRecord, lateness: Lateness, contentions: Sequence[Contention]) -> Cause | None:
     """The cause of a lateness; while it fades, the last clear word on it stands."""
-    if life.weighed is lateness.alert:
-        return life.cause if life.lasts else None
+    if record.weighed is lateness.alert:
+        return record.cause if record.lasts else None
     found = _best(lateness, contentions)
-    life.weighed, life.lasts, life.cause = lateness.alert, found is not None, found or life.cause
-    life.explained, life.unexplained = life.explained + life.lasts, life.unexplained + (not life.lasts)
-    mostly = life.explained >= life.unexplained and not _collected(lateness.alert)
-    life.recalled = life.cause if mostly else None
+    record.weighed, record.lasts, record.cause = lateness.alert, found is not None, found or record.cause
+    record.explained += record.lasts
+    record.unexplained += not record.lasts
+    mostly = record.explained >= record.unexplained and not _collected(lateness.alert)
+    record.recalled = record.cause if mostly else None
     return found
 
 

@@ -17,8 +17,8 @@ def firing(book: AlertBook, key: int, alert: Alert = LATE) -> Life:
         lives.observe(key, step, high=True, low=False)
     (life,) = (life for life in lives if life.key == key)
     life.describe(alert)
-    life.cause = life.recalled = CAUSE
-    life.explained, life.lasts = 5, True
+    life.causes.cause = life.causes.recalled = CAUSE
+    life.causes.explained, life.causes.lasts = 5, True
     return life
 
 

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test quick check bench gpu findings package clean
+.PHONY: setup demo test quick matrix check bench gpu findings package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -22,6 +22,10 @@ test: setup
 # What starts no process group.
 quick: setup
 	$(BIN)/python -m pytest -m "not live"
+
+# The probe and the stores with every torch and Python that can be had: gigabytes, an hour.
+matrix:
+	tests/matrix.sh
 
 check: setup
 	$(BIN)/ruff check .

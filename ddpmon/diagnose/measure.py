@@ -65,6 +65,7 @@ class LateMeasures(Measures):
         phases_ms: the sum of these, as a mean over the steps.
         gc_ms: what the garbage collector takes of them longer, as a mean over the steps.
         samples_ratio: their samples over those of the others, NaN where unknown.
+        is_own_pace: whether work and phases are own pace (`diagnose/own_pace.py`) and not as measured.
         launch_ms: how long their GPUs wait for their CPUs, None where their GPUs set their pace.
         ratio: their work over the median of the others, None for what comes and goes.
         hidden_ms: what of the excess the transfer hides, None for nothing.
@@ -88,6 +89,7 @@ class LateMeasures(Measures):
     phases_ms: float
     gc_ms: float
     samples_ratio: float
+    is_own_pace: bool = False
     launch_ms: float | None = None
     ratio: float | None = None
     hidden_ms: float | None = None
@@ -140,6 +142,7 @@ class Others:
             phases_ms=float(np.mean([own[phase] - self.normal[phase] for phase in PHASES]) * len(PHASES)),
             gc_ms=float(np.mean(own["gc"] - self.normal["gc"])),
             samples_ratio=_ratio(own["samples"], self.normal["samples"]),
+            is_own_pace=self._own is not None,
             process=_process_of(run, whom.ranks[0]),
         )
         return replace(measures, launch_ms=self._launch_ms(run, ranks, measures))
@@ -202,9 +205,16 @@ def agrees(late: LateMeasures) -> bool:
 
 
 def phase_of(late: LateMeasures) -> str:
-    """The phase that holds at least 80 % of the excess, else "work"."""
+    """The phase that holds at least 80 % of the excess, else "work".
+
+    Of own pace it is 80 % of what the phases show, if together they show 80 % of the excess: a device that works off
+    its queue while its host is late shows less of the lateness in that phase than the step does as a whole.
+    """
     phase = max(PHASES, key=late.excess_of)
-    return phase if late.excess_ms > 0 and late.excess_of(phase) >= LATENESS.most_share * late.excess_ms else "work"
+    most = LATENESS.most_share
+    tell = late.is_own_pace and sum(late.phases) >= most * late.excess_ms
+    whole = min(late.excess_ms, sum(max(0.0, excess) for excess in late.phases)) if tell else late.excess_ms
+    return phase if whole > 0 and late.excess_of(phase) >= most * whole else "work"
 
 
 def phases_tell(late: LateMeasures) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.late_policy import OWN_PACE, SUSTAINED
+from ddpmon.diagnose.late_policy import LATENESS, OWN_PACE, SUSTAINED
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -146,8 +146,8 @@ class OwnPaces:
         near, far = self._seen.mean(who, slice(2)).T
         ahead = ~(near >= OWN_PACE.mostly_share)  # what is unknown may be ahead
         known = ~(np.isnan(near) | np.isnan(least[:, -1]))
-        by_host, whole, longest = self._whole(who, one, typical, ahead, known, least, most)
-        low = np.where(by_host[:, None], least, device)
+        as_long, whole, longest = self._whole(who, one, typical, ahead, known, least, most)
+        low = np.where(as_long[:, None], least, device)
         high = np.where((ahead & (longest > one["work"]))[:, None], most, device)
         slot = step % self._step.shape[1]
         self._step[who, slot] = step
@@ -176,7 +176,7 @@ class OwnPaces:
     def _whole(
         self, who: I64, one: dict[str, F32], typical: F32, ahead: Flags, known: Flags, least: F32, most: F32
     ) -> tuple[Flags, F32, F32]:
-        """[ranks] whether the host sets the least of own pace, that least, and the most.
+        """[ranks] whether the host takes as long as its device or longer, the least of own pace, and the most.
 
         A device that has time to spare makes up for a long step: of one that the host paces only the usual work
         matters. What a host that is not ahead takes behind the last gradient, such as to launch copies, looks like a
@@ -188,10 +188,10 @@ class OwnPaces:
         usual = self._seen.typical_mean(who, _WORK, typical[:, _WORK])
         usual = np.maximum(usual, self._seen.newest(who, OWN_PACE.newest_samples, slice(_WORK, _WORK + 1))[:, 0])
         host = np.where(known & ahead, np.nansum(least, axis=1) + certain - transfer, 0.0)
-        by_host = host > usual
+        as_long = host >= LATENESS.host_as_long_ratio * usual
         longest = np.where(known, np.nansum(most, axis=1) + behind - transfer, one["duration"])
         longest = np.where(ahead, longest, work + np.minimum(behind, one["exposed"] - transfer))
-        return by_host, np.where(by_host, host, work), np.maximum(longest, work)
+        return as_long, np.where(host > usual, host, work), np.maximum(longest, work)
 
     def _of_host(self, who: I64, typical: F32) -> tuple[F32, F32]:
         """[ranks, phases] the least and the most that the host itself needs, over the last twenty steps.

@@ -64,3 +64,19 @@ def test_a_slow_device_in_a_job_that_its_hosts_pace_is_not_called_a_slow_host() 
     found = warnings(Job(steps=STEPS, item_every=10, fault=Fault((1,), device=2.5, onset=ONSET)))[-1]
     assert found.ranks == (1,)
     assert "launched slowly" not in found.summary
+
+
+@pytest.mark.parametrize("phase", ["input", "other"])
+def test_a_late_host_whose_device_works_off_its_queue_meanwhile_keeps_its_phase(phase: str) -> None:
+    """The device shows less of the delay in that phase than the host takes, and a little of it in others."""
+    fault = Fault((0,), extra_ms=3.0, phase=phase)
+    found = warnings(Job(ranks=2, noise=0.01, kernel_us=2.5, pause_every=50, fault=fault))
+    assert {(finding.ranks, finding.phase) for finding in found} == {((0,), phase)}
+
+
+@pytest.mark.parametrize("kernel_us", [2.5, 4.5])
+def test_a_host_that_is_slower_throughout_is_late_in_several_phases(kernel_us: float) -> None:
+    """Its device makes up for some of them while it reduces, and shows the lateness in the others."""
+    found = warnings(Job(ranks=2, noise=0.03, kernel_us=kernel_us, item_every=10, fault=Fault((0,), host=1.1)))
+    assert {(finding.ranks, finding.phase) for finding in found} == {((0,), "work")}
+    assert "several phases" in found[-1].summary

@@ -103,6 +103,16 @@ FailOnOption = Annotated[
         show_default=False,
     ),
 ]
+ForSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--for",
+        parser=_number(float, 0, 60),
+        metavar="SECONDS",
+        help="Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s.",
+        show_default=False,
+    ),
+]
 SlurmJob = Annotated[str | None, typer.Option("--slurm", metavar="JOBID", help=SLURM_HELP, show_default=False)]
 
 
@@ -165,17 +175,20 @@ def status(
     target: Target = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
+    seconds: ForSeconds = None,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
     """Print the state of a run once.
+
+    It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed.
 
     Exit codes: 0 printed, 1 a finding at or above --fail-on, 2 usage error, 3 no run was found or its store cannot be
     reached, 4 the output cannot be written.
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm))
+    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds))
 
 
 @app.command(help=DIAGNOSE_HELP)

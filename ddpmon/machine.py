@@ -144,13 +144,17 @@ class ProcessFigures(Struct, frozen=True, gc=False):
 
 
 class HostProcess(Struct, frozen=True, gc=False):
-    """A process that uses much CPU: percent of one core, where it may run, resident bytes."""
+    """A process that uses much CPU: percent of one core, where it may run, resident bytes.
+
+    `reads` counts the readings in a row, the newest included, in which it did.
+    """
 
     process: Process
     cpu_pct: Number | None = None
     cpus: Cpus | None = None
     rss_bytes: Count | None = None
     nice: int | None = None
+    reads: Count | None = None
 
 
 class Pressure(Struct, frozen=True, gc=False):

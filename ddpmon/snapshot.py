@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Stall
 
@@ -232,5 +233,6 @@ class Snapshot:
     series: Series | None = None
     nodes: tuple[NodeView, ...] = ()
     findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last
+    pending: tuple[Pending, ...] = ()  # what is seen and not confirmed, what is confirmed soonest first
     notices: tuple[str, ...] = ()  # what was set aside and why
     detail: RankDetail | None = None  # of the rank that the reader has in focus

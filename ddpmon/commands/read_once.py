@@ -1,4 +1,4 @@
-"""One look at a run, with a limit."""
+"""One answer about a run, within a limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
+from ddpmon.commands.looks import Looks
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.discovery import discover
@@ -16,19 +17,22 @@ LIMIT_S = 10.0
 LOAD_LIMIT_S = 60.0  # for loading torch, which takes seconds on a cold disk or a busy host: no fault of the store's
 
 
-def look_once(target: str | None) -> Snapshot:
-    """One snapshot of the run, read in a thread of its own so that a store that hangs cannot hang us.
+def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
+    """A snapshot of the run after as many `looks` as are needed, by default one.
+
+    It is read in a thread of its own, so that a store that hangs cannot hang us.
 
     Raises:
         TargetError: a TARGET that makes no sense.
         StoreUnavailable: nothing was read within the limit.
     """
+    looks = looks or Looks(for_s=0.0)
     loaded = threading.Event()
     answers: SimpleQueue[Snapshot | BaseException] = SimpleQueue()
-    threading.Thread(target=_look, args=(target, loaded, answers), daemon=True).start()
+    threading.Thread(target=_look, args=(target, looks, loaded, answers), daemon=True).start()
     loaded.wait(LOAD_LIMIT_S)
     try:
-        answer = answers.get(timeout=LIMIT_S)
+        answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
         raise StoreUnavailable(f"the store did not answer within {LIMIT_S:.0f} s") from None
     if isinstance(answer, TargetError):
@@ -38,7 +42,9 @@ def look_once(target: str | None) -> Snapshot:
     return answer
 
 
-def _look(target: str | None, loaded: threading.Event, answers: SimpleQueue[Snapshot | BaseException]) -> None:
+def _look(
+    target: str | None, looks: Looks, loaded: threading.Event, answers: SimpleQueue[Snapshot | BaseException]
+) -> None:
     try:
         from ddpmon.watcher.observer import Observer
 
@@ -47,7 +53,7 @@ def _look(target: str | None, loaded: threading.Event, answers: SimpleQueue[Snap
                 _load_torch()
         loaded.set()
         observer = Observer(target)
-        answers.put(observer.tick())
+        answers.put(looks.at(observer.tick))
         observer.close()
     except BaseException as error:  # whatever it is, the main thread tells it in a sentence
         answers.put(error)

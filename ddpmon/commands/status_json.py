@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
 from ddpmon.parts import Failure, Stall
 from ddpmon.report.host_gpus import ours_of
@@ -97,6 +98,7 @@ def status_object(snapshot: Snapshot) -> Object:
         "ranks": _ranks(snapshot.ranks, {rank: known for node, known in hosts for rank in node.ranks}),
         "nodes": [_node(node, known) for node, known in hosts],
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
+        "pending": [_pending(pending) for pending in snapshot.pending],
         "notices": list(snapshot.notices),
     }
 
@@ -227,6 +229,16 @@ def finding_object(finding: Finding) -> Object:
         "advice": finding.advice,
         "since_is_bound": finding.since_is_bound,
         "evidence": {name: _evidence(value) for name, value in finding.evidence.items()},
+    }
+
+
+def _pending(pending: Pending) -> Object:
+    return {
+        "kind": pending.kind,
+        "ranks": list(pending.ranks),
+        "nodes": list(pending.nodes),
+        "confirmations": pending.confirmations,
+        "missing_s": rounded(pending.seconds),
     }
 
 

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddpmon.commands.console import printable
+from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import calm_sentence, firing, headline
+from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, RunView, Snapshot
 
 MAX_ROWS = 16
 MAX_HOSTS = 8
+MAX_PENDING = 3
 STACK_ROWS, TRACE_ROWS = 12, 8
 HOST_WIDTH = 16
 COLUMNS = (  # heading, column of Ranks, digits after the point
@@ -39,6 +42,8 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.link.state == "gone":
         yield f"not live: {printable(snapshot.link.message)}"
     yield from _verdicts(snapshot)
+    if snapshot.pending:
+        yield printable(f"not confirmed yet: {_pending(snapshot.pending)}")
     yield figures_line(snapshot)
     yield _more_figures(snapshot.job)
     if snapshot.ranks is not None:
@@ -85,6 +90,19 @@ def _verdicts(snapshot: Snapshot) -> Iterator[str]:
             yield f"    {printable(finding.advice)}"
         if snapshot.ranks is not None:
             yield from (f"    {printable(line.expandtabs(2))}" for line in _trace(finding, snapshot.ranks))
+
+
+def _pending(pending: Sequence[Pending]) -> str:
+    words = [_would_be(each) for each in pending[:MAX_PENDING]]
+    more = len(pending) - len(words)
+    return "; ".join([*words, *([f"and {more} more"] if more else [])])
+
+
+def _would_be(pending: Pending) -> str:
+    """Which finding it would be, on whom, and when: "cpu_contention on node0, rank 2 (at least 4 s more)"."""
+    named = [*pending.nodes, *([format_ranks(pending.ranks)] if pending.ranks else [])]
+    whom = f" on {', '.join(named)}" if named else ""
+    return f"{pending.kind}{whom} (at least {math.ceil(pending.seconds)} s more)"
 
 
 def _trace(finding: Finding, ranks: Ranks) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures
 from ddpmon.run.medians import middle
 from ddpmon.run.model import Run
+from ddpmon.run.rings import I64
 from ddpmon.schema import RunInfo
 
 _MIB = 1 << 20  # bytes
@@ -181,34 +182,46 @@ class Advice:
         self._judged = -1
 
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
-        """Look again every ten steps, once all ranks are seen and heard."""
+        """Judge again every ten steps, once all ranks are seen and heard."""
         run, matrix, steps = tick.run, tick.steps, tick.steps.steps
         if len(steps) < ADVICE.window_steps or min(len(matrix.ranks), len(run.states)) < run.rank_count:
             return []
-        if int(steps[-1]) >= self._judged + ADVICE.every_steps:
-            self._judged = int(steps[-1])
-            facts = _facts(run, matrix)
-            for key, rule in enumerate(RULES):
-                found = rule(facts) if facts.duration_ms > 0 else None
-                self.lives.observe(key, self._judged, high=found is not None, low=found is None)
-                for life in self.lives:
-                    if life.key == key and found is not None:
-                        life.describe(found)
+        for end in self._ends(steps):
+            self._judged = int(steps[end - 1])
+            self._judge(_facts(run, matrix, end))
         return self.lives.firing
 
+    def _ends(self, steps: I64) -> list[int]:
+        """The places behind the windows to judge: of a past that is seen for the first time, as many as confirm."""
+        if int(steps[-1]) < self._judged + ADVICE.every_steps:
+            return []
+        if self._judged >= 0:
+            return [len(steps)]
+        ends = [len(steps) - ADVICE.every_steps * back for back in reversed(range(self.lives.confirmations))]
+        return [end for end in ends if end >= ADVICE.window_steps]
 
-def _facts(run: Run, matrix: StepMatrix) -> Facts:
-    steps = matrix.steps[-ADVICE.window_steps :]
+    def _judge(self, facts: Facts) -> None:
+        for key, rule in enumerate(RULES):
+            found = rule(facts) if facts.duration_ms > 0 else None
+            self.lives.observe(key, self._judged, high=found is not None, low=found is None)
+            for life in self.lives:
+                if life.key == key and found is not None:
+                    life.describe(found)
+
+
+def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
+    window = slice(end - ADVICE.window_steps, end)
+    steps = matrix.steps[window]
     normal = Others(run, steps, matrix.ranks, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
     windows = run.rings.take("allreduce", steps, matrix.ranks)
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
-        duration_ms=middle(matrix.job("duration")[-ADVICE.window_steps :]),
+        duration_ms=middle(matrix.job("duration")[window]),
         input_ms=middle(normal["input"]),
         backward_ms=middle(normal["backward"]),
-        transfer_ms=middle(matrix.job("transfer")[-ADVICE.window_steps :]),
+        transfer_ms=middle(matrix.job("transfer")[window]),
         reduction_ms=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,

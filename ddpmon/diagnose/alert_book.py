@@ -85,12 +85,13 @@ class Group:
     """The lives of one rule's alerts.
 
     Attributes:
+        confirmations: judgements in a row that must say yes before an alert fires.
         resolved: the last alerts that are over, oldest first.
     """
 
     def __init__(self, ids: Iterator[int], confirmations: int) -> None:
         self._ids = ids
-        self._confirmations = confirmations
+        self.confirmations = confirmations
         self._lives: dict[Any, Life] = {}
         self.resolved: list[Alert] = []
 
@@ -104,6 +105,11 @@ class Group:
     def keys(self) -> list[Any]:
         """Everybody under suspicion, confirmed or not."""
         return list(self._lives)
+
+    @property
+    def pending(self) -> list[Life]:
+        """Those under suspicion that are not confirmed."""
+        return [life for life in self._lives.values() if life.confirmed_at is None]
 
     @property
     def firing(self) -> list[Alert]:
@@ -140,7 +146,7 @@ class Group:
             life.calm = step if calm is None else calm
         life.low = life.low + 1 if low else 0
         if life.confirmed_at is None:
-            if life.high >= self._confirmations:
+            if life.high >= self.confirmations:
                 life.confirmed_at = step
             elif not high:
                 self.drop(key)

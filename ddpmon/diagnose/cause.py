@@ -45,6 +45,11 @@ class CauseFinder:
         self._book = book
         self._contention = ContentionFinder(book)
 
+    @property
+    def pending(self) -> list[Contention]:
+        """The contention that is not confirmed."""
+        return self._contention.lives.pending
+
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """`said` with causes, and the contention behind it."""
         contentions, lives = self._contention.update(tick.run, said), self._book.lives()

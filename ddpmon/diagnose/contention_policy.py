@@ -32,6 +32,24 @@ class ContentionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingPolicy:
+    """How long it takes at least until there is a new reading, which is told beside a contention that is pending.
+
+    Attributes:
+        frame_s: seconds between two frames of a rank or a host, and between two readings of what has no slower sensor.
+        processes_s: seconds between two readings of the foreign processes (ddpmon/sensors/busiest.py). Where a reading
+            takes more than 0.2 % of that time, they are further apart.
+        disk_s: seconds between two readings of a disk (ddpmon/sensors/sampler.py).
+        link_s: seconds between two readings of a PCIe link, which is read every tenth time.
+    """
+
+    frame_s: float = 1.0
+    processes_s: float = 2.0
+    disk_s: float = 2.0
+    link_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryPolicy:
     """How long the figures of the ranks' processes are kept, and what of them is usual.
 
@@ -246,6 +264,7 @@ class NetworkPolicy:
 
 
 CONTENTION = ContentionPolicy()
+READING = ReadingPolicy()
 HISTORY = HistoryPolicy()
 GROWTH = GrowthPolicy()
 CPU = CpuPolicy()

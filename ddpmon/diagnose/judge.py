@@ -19,6 +19,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.load_imbalance import UnevenWork
 from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
 from ddpmon.diagnose.pauses import GcRule, find_pauses
+from ddpmon.diagnose.pending import Pending, pending_alerts
 from ddpmon.diagnose.regression import Pace
 from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.diagnose.straggler import Stragglers
@@ -27,16 +28,21 @@ from ddpmon.run.model import Run
 
 
 class Judge:
-    """Asks the rules in their order; what it says depends on the frames and their ages alone."""
+    """Asks the rules in their order; what it says depends on the frames and their ages alone.
+
+    Attributes:
+        pending: what the last call has seen and not said yet.
+    """
 
     def __init__(self) -> None:
+        self.pending: tuple[Pending, ...] = ()
         self._restarts = 0
         self._coverage = CoverageRule()
         self._begin()
 
     def _begin(self) -> None:
         self._steps, self._book = StepMatrix(), AlertBook()
-        stragglers = Stragglers(self._book)
+        self._stragglers = stragglers = Stragglers(self._book)
         self._rules: tuple[Rule, ...] = (
             # that the job has stopped, or will
             find_failed,
@@ -70,6 +76,7 @@ class Judge:
             said += rule(tick, said)
         said = self._causes(tick, said)
         said += self._advice(tick, said)
+        self.pending = pending_alerts(tick, said, self._book, self._stragglers.host_names, self._causes.pending)
         return (*sorted(said, key=_weight, reverse=True), *self._book.resolved)
 
 

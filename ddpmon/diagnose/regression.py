@@ -24,7 +24,7 @@ from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
 
 Numbers = dict[str, float]
-_JOB, _NETWORK = 0, 1  # keys of the two lives
+JOB, NETWORK = 0, 1  # keys of the two lives
 _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _RISES = ("typical", "transfer", "spread", *PHASES)
 
@@ -195,10 +195,10 @@ class Pace:
             and not (network and _of_the_network(rise))
             and self._per_sample(slower, now) >= PACE.rise_ratio
         )
-        calm = self._calm(matrix, place, _NETWORK, self._transfer) if self._transfer.low else step
-        self.lives.observe(_NETWORK, step, high=network, low=self._transfer.low, calm=calm)
-        calm = step if whole else self._calm(matrix, place, _JOB, self._shown)
-        self.lives.observe(_JOB, step, high=whole, low=not whole, calm=calm)
+        calm = self._calm(matrix, place, NETWORK, self._transfer) if self._transfer.low else step
+        self.lives.observe(NETWORK, step, high=network, low=self._transfer.low, calm=calm)
+        calm = step if whole else self._calm(matrix, place, JOB, self._shown)
+        self.lives.observe(JOB, step, high=whole, low=not whole, calm=calm)
 
     def _calm(self, matrix: StepMatrix, place: int, key: int, shift: Shift) -> int:
         """The first step without it, as seen from `place`: from there on most are below the middle of the rise."""
@@ -230,7 +230,7 @@ class Pace:
         now = _figures(matrix, place, SUSTAINED.window_steps) | _phases(run, matrix, place, SUSTAINED.window_steps)
         rise = _rise(now, self._normal)
         several = not matrix.one_host
-        if life.key == _NETWORK:
+        if life.key == NETWORK:
             shift = self._transfer
             found = _slow_network(shift, rise, now, several_hosts=several)
         else:
@@ -242,7 +242,7 @@ class Pace:
             since, bound = life.alert.since_step or 0, life.alert.since_is_bound
         found = replace(found, since_step=since, since_is_bound=bound)
         # Gloo within a host is work of the host's own cores, which anything else on them slows.
-        by_cores = life.key == _NETWORK and not several and run.info.backend == "gloo"
+        by_cores = life.key == NETWORK and not several and run.info.backend == "gloo"
         lasted = (int(matrix.steps[place]) + 1 - since) * now["duration"]
         passing = lasted * (found.cost_pct or 0.0) / 100 < PACE.passing_ms
         harmless = by_cores or passing

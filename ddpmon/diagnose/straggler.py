@@ -36,6 +36,11 @@ class Stragglers:
         """The ranks whose lateness is confirmed, apart from those that come and go."""
         return {life.key for life in self._ranks.lives if life.key not in self._come_and_go}
 
+    @property
+    def host_names(self) -> dict[int, str]:
+        """Key of a host in its group of lives -> the host's name."""
+        return {key: host for (host, _), key in self._host_keys.items()}
+
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Judge the steps that have come in since the last call.
 

@@ -35,6 +35,7 @@ class BusiestProcesses:
         self._passed_at = self._next = 0.0
         self._read_s = 20e-6  # what one reading takes
         self._found: list[HostProcess] | None = None
+        self._busy: dict[int, int] = {}  # pid -> passes in a row in which it was busy
         self.passes = 0
 
     def read(self) -> list[HostProcess]:
@@ -90,13 +91,15 @@ class BusiestProcesses:
 
     def _describe(self) -> list[HostProcess]:
         busy = [(pct, pid) for pid, (_, _, pct) in self._seen.items() if pct >= _LEAST_PCT]
+        self._busy = {pid: self._busy.get(pid, 0) + 1 for _, pid in busy}
         return [self._one(pid, pct) for pct, pid in sorted(busy, reverse=True)[:_MOST]]
 
     def _one(self, pid: int, pct: float) -> HostProcess:
         process = self._identities.of(pid)
         try:
             fields = read_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
-            return HostProcess(process, pct, _cpus(pid), int(fields[21]) * _PAGE, int(fields[16]))
+            rss_bytes, nice = int(fields[21]) * _PAGE, int(fields[16])
+            return HostProcess(process, pct, _cpus(pid), rss_bytes, nice, self._busy[pid])
         except (OSError, ValueError, IndexError):
             return HostProcess(process, pct)  # it has ended
 

@@ -111,6 +111,7 @@ class Observer:
             series=build.build_series(run),
             nodes=build.build_nodes(run, now),
             findings=self._findings,
+            pending=self._judge.pending,
             notices=(*link.notices(), *_notices(run)),
             detail=None if self.focus is None else build.build_detail(run, self.focus),
         )

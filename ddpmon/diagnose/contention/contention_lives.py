@@ -46,6 +46,11 @@ class Contention:
         """Whether enough readings in a row have shown it."""
         return self.life.confirmed_at is not None
 
+    @property
+    def missing(self) -> int:
+        """How many more readings in a row must show it before it is confirmed."""
+        return max(1, self.symptom.consecutive - self.shown)
+
     def take(self, symptom: Symptom | None, reading: int | None, step: int) -> None:
         """Take in a frame.
 
@@ -55,6 +60,8 @@ class Contention:
         if symptom is not None:
             self.again = step if self._is_gone() else self.again
             self.shown += begins or not self.seen
+            if self.bound:  # the host has seen the culprits at it before this watcher came: one more reading confirms
+                self.shown = max(self.shown, min(symptom.lasted, symptom.consecutive - 1))
             self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
             if self.shown >= symptom.consecutive and not self.confirmed:
                 self.life.confirmed_at = step
@@ -111,9 +118,15 @@ class ContentionLives:
         self._looked: set[int] = set()
 
     def __iter__(self) -> Iterator[Contention]:
-        return iter(
-            [contention for known in self._hosts.values() for contention in known.values() if contention.confirmed]
-        )
+        return iter([contention for contention in self._all() if contention.confirmed])
+
+    @property
+    def pending(self) -> list[Contention]:
+        """Those that are not confirmed."""
+        return [contention for contention in self._all() if not contention.confirmed]
+
+    def _all(self) -> Iterator[Contention]:
+        return (contention for known in self._hosts.values() for contention in known.values())
 
     def look(self, host: Host, symptoms: Sequence[Symptom], step: int) -> None:
         """Take in what one frame of a host shows, whose ranks have finished `step`."""

@@ -14,7 +14,14 @@ from ddpmon.diagnose.contention_policy import CPU
 from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 
-Taker = tuple[Process, float]
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """A foreign process, what it takes in percent of a core, and in how many readings in a row it was busy."""
+
+    process: Process
+    share: float
+    reads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class ForeignProcesses:
         symptoms = []
         for mask, ranks in by_mask.items():
             takers = _takers(host, mask) if mask else []
-            taken = sum(share for _, share in takers)
+            taken = sum(taker.share for taker in takers)
             if taken < TAKES_PCT:
                 continue
             enough = _would_suffice(host, mask)
@@ -97,8 +104,18 @@ def _takers(host: Host, mask: int) -> list[Taker]:
             continue
         share = (each.cpu_pct or 0) * count(theirs & mask) / count(theirs)
         if share >= CPU.least_taken_pct:
-            found.append((each.process, share))
-    return sorted(found, key=lambda taker: -taker[1])
+            found.append(Taker(each.process, share, each.reads or 1))
+    return sorted(found, key=lambda taker: -taker.share)
+
+
+def _lasted(takers: list[Taker]) -> int:
+    """In how many readings in a row those were busy who take enough together."""
+    together = 0.0
+    for taker in sorted(takers, key=lambda taker: -taker.reads):
+        together += taker.share
+        if together >= TAKES_PCT:
+            return taker.reads
+    return 1
 
 
 def _symptom(host: Host, ranks: list[int], takers: list[Taker], taken: float) -> Symptom:
@@ -110,10 +127,11 @@ def _symptom(host: Host, ranks: list[int], takers: list[Taker], taken: float) ->
         about=mask,
         ranks=tuple(ranks),
         measures=CpuContentionMeasures(
-            culprits=culprits([process for process, _ in takers]),
+            culprits=culprits([taker.process for taker in takers]),
             taken_pct=taken,
-            first_pct=takers[0][1],
+            first_pct=takers[0].share,
             runqueue_pct=host.figures(ranks[0]).runqueue_pct or 0,
             cpus=count(mask),
         ),
+        lasted=_lasted(takers),
     )

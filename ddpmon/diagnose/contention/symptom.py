@@ -51,6 +51,7 @@ class Symptom:
         measures: what it rests on.
         threat: how bad it is even if nobody is late.
         consecutive: how many frames in a row must show it.
+        lasted: in how many readings in a row the host itself has seen the culprits at it, the newest included.
         source: whose readings it rests on, None where every frame brings a new one: what is only told again is no news.
     """
 
@@ -61,6 +62,7 @@ class Symptom:
     threat: Severity = "info"
     consecutive: int = CONTENTION.confirming_readings
     source: Source | None = None
+    lasted: int = 1
 
 
 def culprits(processes: Sequence[Process]) -> tuple[Culprit, ...]:

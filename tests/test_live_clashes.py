@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -23,6 +25,7 @@ from tests.probe.probe_ranks import grouped, private_runs
 
 CLASHES = ("cpu_", "gpu_", "numa_", "memory_", "shm_", "disk_", "nic_", "port_")
 QUIET_STEPS = 100
+ASKING_S = 240.0
 # Ranks that compute: a rank that sleeps through most of its step loses nothing to whoever takes its core meanwhile.
 COMPUTING = ("--layers=2", "--width=96", "--heads=2", "--batch=4", "--context=64")
 # One process of several threads (hashing lets go of the interpreter): whatever else runs here takes less of that CPU.
@@ -91,7 +94,7 @@ def told(
     found: list[Finding] = []
 
     def fits(each: Finding) -> bool:
-        by_it = culprit is None or each.evidence["pid"] == culprit
+        by_it = culprit is None or each.evidence.get("pid") == culprit
         return each.kind == kind and ranks <= set(each.ranks) and by_it and words in each.summary
 
     def seen(snapshot: Snapshot) -> bool:
@@ -100,6 +103,21 @@ def told(
 
     watch_until(observer, seen, log=log)
     return found[0]
+
+
+def asked(floor: str) -> tuple[int, list[int]]:
+    """The exit code of one `ddpmon status --fail-on`, and the processes that its findings name."""
+    command = (sys.executable, "-m", "ddpmon.cli", "status", "trainer", "--json", "--fail-on", floor)
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    named = [found["evidence"].get("pid") for found in json.loads(answer.stdout)["findings"]]
+    return answer.returncode, [pid for pid in named if pid is not None]
+
+
+def ask_until(what: Callable[[int, list[int]], bool], floor: str) -> None:
+    """Ask again and again; each time a new process answers, which knows nothing of what was before."""
+    until = time.monotonic() + ASKING_S
+    while not what(*(answer := asked(floor))):
+        assert time.monotonic() < until, answer
 
 
 def cpus_in_quota() -> float:
@@ -131,6 +149,8 @@ def test_clashes_are_named_with_rank_and_culprit_and_a_quiet_run_has_none(
         with hog(second) as culprit:
             contention = told(observer, run.log, "cpu_contention", {1}, culprit)
             assert f"pid {culprit}" in contention.summary
+            ask_until(lambda _code, named: culprit in named, "critical")
+            ask_until(lambda code, _named: code == 1, "warning")
 
         with quota(pids[1], 0.1):
             told(observer, run.log, "cpu_throttled", {1}, words="0.1 CPUs")

@@ -13,8 +13,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
+from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
+from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
@@ -28,6 +30,14 @@ RUNS_SHOWN = 256
 _ID = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # what `probe.identity.run_id` puts behind a run's name
 
 
+class WorstFinding(Struct, frozen=True, kw_only=True):
+    """What the first line of a run's dashboard says: the finding that stops the job, else the worst that lasts."""
+
+    kind: Text
+    severity: Text
+    summary: Annotated[str, Meta(max_length=1024)] = ""
+
+
 class Listed(Struct, frozen=True, kw_only=True):
     """One run.
 
@@ -37,6 +47,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         state: as its ranks tell; "gone" where its store has ended, though it is announced.
         hosts: where its ranks are; None where its frames were not read.
         elapsed_s: how long it has been running.
+        worst: its worst finding; None where there is none, or its frames were not read.
         trouble: why its frames were not read, "" where they were or nobody tried.
     """
 
@@ -50,6 +61,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     step: Count | None = None
     step_ms: Number | None = None
     elapsed_s: Number | None = None
+    worst: WorstFinding | None = None
     trouble: Annotated[str, Meta(max_length=1024)] = ""
 
     @property
@@ -130,9 +142,17 @@ def runs_of_environment(known: Sequence[Listed]) -> tuple[list[Listed], str]:
 
 
 def looked_at(runs: Sequence[Listed], store: str | None = None) -> list[Listed]:
-    """The runs with how they are doing, read from `store` or each from its own; a run that cannot be read says why."""
+    """The runs with how they are doing, read from `store` or each from its own; a run that cannot be read says why.
+
+    What is pending in a run is waited for, but only within `USUAL_MOST_S` of the start for all of them.
+    """
+    until = time.monotonic() + USUAL_MOST_S
+
+    def look(run: Listed) -> Listed:
+        return _looked_at(run, store or run.url, Looks(most_s=max(0.0, until - time.monotonic())))
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda run: _looked_at(run, store or run.url), runs))
+        return list(pool.map(look, runs))
 
 
 def run_address(store: str, run_id: str) -> str:
@@ -160,9 +180,9 @@ def _announced(run: Announcement) -> Listed:
     )
 
 
-def _looked_at(run: Listed, store: str) -> Listed:
+def _looked_at(run: Listed, store: str, looks: Looks) -> Listed:
     try:
-        snapshot = look_once(run_address(store, run.id))
+        snapshot = look_once(run_address(store, run.id), looks)
     except (StoreUnavailable, TargetError) as error:
         return msgspec.structs.replace(run, trouble=str(error)[:1024])
     if snapshot.run is None and _is_gone(run, store):
@@ -195,7 +215,15 @@ def _filled_in(run: Listed, snapshot: Snapshot) -> Listed:
         step=seen.step,
         step_ms=_rounded(snapshot.job.step_ms),
         elapsed_s=_rounded(seen.elapsed_s),
+        worst=_worst(snapshot),
     )
+
+
+def _worst(snapshot: Snapshot) -> WorstFinding | None:
+    finding = headline(snapshot.findings)
+    if finding is None:
+        return None
+    return WorstFinding(kind=finding.kind, severity=finding.severity, summary=finding.summary[:1024])
 
 
 def _rounded(value: float | None) -> float | None:

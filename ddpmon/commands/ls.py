@@ -15,7 +15,7 @@ from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 
-HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "to watch it")
+HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "worst finding", "to watch it")
 RIGHT = (2, 4, 5, 6)  # columns of numbers
 HOSTS_NAMED = 2
 UNKNOWN = "-"
@@ -87,7 +87,15 @@ def _cells(run: Listed) -> tuple[str, ...]:
         UNKNOWN if run.step is None else f"{run.step:,}",
         UNKNOWN if run.step_ms is None else f"{run.step_ms:.1f}",
         UNKNOWN if run.elapsed_s is None else age(run.elapsed_s),
+        _worst(run),
     )
+
+
+def _worst(run: Listed) -> str:
+    """Its severity and kind, "none" for a run that was read and has none."""
+    if run.worst is None:
+        return "none" if run.hosts is not None else UNKNOWN
+    return printable(f"{run.worst.severity}: {run.worst.kind}")
 
 
 def _hosts(run: Listed) -> str:

@@ -59,14 +59,18 @@ def test_the_runs_here_are_listed_with_how_they_are_and_how_to_watch_them(urls: 
     assert (gpt["state"], gpt["world_size"], gpt["hosts"], gpt["step"]) == ("running", 2, ["node0"], 119)
     assert gpt["step_ms"] == pytest.approx(160, rel=0.1)
     assert gpt["elapsed_s"] >= 3600
+    assert (gpt["worst"]["kind"], gpt["worst"]["severity"]) == ("straggler", "critical")
+    assert "rank 1" in gpt["worst"]["summary"]
     assert gpt["watch"] == f"ddpmon watch {gpt['id']}"
 
 
 def test_the_run_in_a_store_is_listed(urls: list[str], capsys: Printed) -> None:
     assert ls(urls[2], None, False, False) == 0
     head, row = capsys.readouterr().out.splitlines()
-    assert head.split() == ["name", "state", "ranks", "hosts", "step", "ms/step", "age", "to", "watch", "it"]
+    assert head.split()[:7] == ["name", "state", "ranks", "hosts", "step", "ms/step", "age"]
+    assert head.split()[7:] == ["worst", "finding", "to", "watch", "it"]
     assert row.split()[:5] == ["bert", "running", "2", "node0", "119"]
+    assert "  critical: straggler  ddpmon watch" in row
     assert f"ddpmon watch {urls[2]}/bert-2026" in row
 
 

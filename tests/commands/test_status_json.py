@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from ddpmon.commands.status_json import status_object
+from ddpmon.diagnose.pending import Pending
 from ddpmon.format import json_line
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Stall
@@ -65,7 +66,7 @@ def test_what_was_set_aside_is_told_as_text() -> None:
 def test_the_run_and_the_job() -> None:
     status = parsed(snapshot())
     assert list(status)[:4] == ["schema_version", "time", "link", "run"]
-    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings", "notices"]
+    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings", "pending", "notices"]
     assert status["link"] == {"state": "live", "message": ""}
     assert status["schema_version"] == 1
     assert status["time"] == "2023-11-14T22:13:20.250Z"
@@ -245,6 +246,17 @@ def test_evidence_is_finite_numbers_null_or_text() -> None:
     assert finding["evidence"] == {**evidence, "work_ms": 158.12, "samples_ratio": None}
 
 
+def test_what_is_pending_says_what_its_confirmation_takes() -> None:
+    pending = (
+        Pending("cpu_contention", (2, 3), ("node0",), 2, 4.0),
+        Pending("rank_lost", (7,), (), None, 5.123456),
+    )
+    assert parsed(snapshot(pending=pending))["pending"] == [
+        {"kind": "cpu_contention", "ranks": [2, 3], "nodes": ["node0"], "confirmations": 2, "missing_s": 4.0},
+        {"kind": "rank_lost", "ranks": [7], "nodes": [], "confirmations": None, "missing_s": 5.1235},
+    ]
+
+
 def test_the_monitor_tells_its_own_cost_and_its_drops() -> None:
     assert parsed(snapshot(job=JobView(monitor_us=38.25, dropped=3)))["monitor"] == {
         "cost_us_per_step": 38.25,
@@ -325,6 +337,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
         "ranks": [],
         "nodes": [],
         "findings": [],
+        "pending": [],
         "notices": [],
     }
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ddpmon.commands.status_text import status_lines, verdict
+from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, GpuProcess, HostFigures, Process
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.snapshot import Coverage, NodeView
@@ -76,6 +77,15 @@ def test_what_is_over_is_no_verdict() -> None:
     cleared = dataclasses.replace(STRAGGLER, cleared_at_step=900)
     assert verdict(snapshot(findings=(cleared,))).startswith("no single rank")
     assert not any("warning" in line for line in lines(findings=(cleared,)))
+
+
+def test_what_is_pending_is_one_line_below_the_verdicts() -> None:
+    pending = Pending("cpu_contention", (2, 3), ("node0\n",), 2, 3.2)
+    (line,) = (line for line in status_lines(snapshot(pending=(pending,))) if "confirmed" in line)
+    assert line == "not confirmed yet: cpu_contention on node0\ufffd, ranks 2, 3 (at least 4 s more)"
+    (line,) = (line for line in status_lines(snapshot(pending=(pending,) * 5)) if "confirmed" in line)
+    assert line.endswith("; and 2 more")
+    assert not any("confirmed" in line for line in status_lines(snapshot()))
 
 
 def test_missing_ranks_are_missing_in_the_coverage() -> None:

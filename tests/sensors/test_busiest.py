@@ -59,7 +59,7 @@ def test_a_hog_is_named_with_where_it_may_run_until_it_has_gone(read: Reader) ->
         (it,) = (each for each in found if each.process.pid == hog.pid)
         assert it.cpu_pct is not None
         assert least - 0.02 <= it.cpu_pct / 100 * PASS_S <= most + 0.02, "all that it has used since it began"
-        assert (it.cpus, it.nice) == (str(LAST), os.nice(0) + 1)
+        assert (it.cpus, it.nice, it.reads) == (str(LAST), os.nice(0) + 1, 1)
         assert it.rss_bytes is not None
         assert it.rss_bytes > 4 << 20
         assert it.process.parents[0] == os.getpid()
@@ -68,6 +68,8 @@ def test_a_hog_is_named_with_where_it_may_run_until_it_has_gone(read: Reader) ->
         assert rates == sorted(rates, reverse=True)
         figures = HostFigures(processes=found)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(figures), type=HostFigures) == figures
+        until(lambda: cpu_seconds(hog.pid), lambda seconds: seconds > most + 1)
+        assert [each.reads for each in read() if each.process.pid == hog.pid] == [2]
     assert not named(hog.pid)(read())
 
 

@@ -1,0 +1,113 @@
+"""How often a command looks at a run before it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.commands.looks import Looks
+from ddpmon.diagnose.alert import Severity
+from ddpmon.machine import Disk, HostFigures
+from ddpmon.schema import HistoryFrame, StepColumns, encode
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import history_key, node_key, rank_key
+from ddpmon.watcher.observer import Observer
+from tests.made_frames import RUN_ID, MadeJob, healthy_phases, node_frame, rank_frame
+from tests.made_store import MadeStore
+
+STEPS = 120
+
+
+class Scene:
+    """A run of two ranks in a real store, which publishes once before each look at it.
+
+    Attributes:
+        looks: how many there have been.
+        low: whether the disk of its host is nearly full.
+    """
+
+    def __init__(self, store: MadeStore, *, low: bool) -> None:
+        self.store, self.low, self.looks = store, low, 0
+        self.job = MadeJob(healthy_phases(2, STEPS))
+        self.observer = Observer(store.url)
+        store.describe()
+        store.name(RUN_ID)
+        for rank in range(2):
+            frame = HistoryFrame(run_id=RUN_ID, rank=rank, recent=self.job.columns(rank, 0, STEPS), older=StepColumns())
+            store.hold(history_key(RUN_ID, rank), encode(frame))
+
+    def look(self) -> Snapshot:
+        """The next frames, and a look at them."""
+        self.looks += 1
+        for rank in range(2):
+            part = self.job.columns(rank, STEPS - 20, STEPS)
+            frame = rank_frame(rank, self.looks, part, sent_at=time.time())
+            self.store.hold(rank_key(RUN_ID, rank), encode(frame))
+        free = 5 << 30 if self.low else 500 << 30
+        figures = HostFigures(disks=[Disk("/work", ["checkpoints"], 1000 << 30, free, reads=self.looks)])
+        self.store.hold(node_key(RUN_ID, 0), encode(node_frame(0, self.looks, figures=figures)))
+        return self.observer.tick()
+
+
+@contextlib.contextmanager
+def scene(*, low: bool) -> Iterator[Scene]:
+    with contextlib.closing(MadeStore()) as store:
+        made = Scene(store, low=low)
+        with contextlib.closing(made.observer):
+            yield made
+
+
+def kinds(snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    """What is found, and what is pending."""
+    return [finding.kind for finding in snapshot.findings], [pending.kind for pending in snapshot.pending]
+
+
+@pytest.mark.parametrize("fail_on", [None, "info"])
+def test_a_healthy_run_is_answered_at_once(fail_on: Severity | None) -> None:
+    with scene(low=False) as made:
+        assert kinds(Looks(fail_on=fail_on).at(made.look)) == ([], [])
+        assert made.looks == 1
+
+
+@pytest.mark.parametrize(
+    ("looks", "count"),
+    [
+        (Looks(), 3),
+        (Looks(fail_on="info"), 3),
+        (Looks(for_s=60.0, fail_on="info"), 3),
+        (Looks(for_s=0.0), 1),
+        (Looks(most_s=3.0), 1),
+    ],
+)
+def test_what_is_pending_is_waited_for_if_it_can_be_confirmed_in_time(looks: Looks, count: int) -> None:
+    with scene(low=True) as made:
+        answer = kinds(looks.at(made.look))
+        assert answer == ((["disk_low"], []) if count == 3 else ([], ["disk_low"]))
+        assert made.looks == count
+
+
+def test_a_run_is_looked_at_for_as_long_as_is_asked_for() -> None:
+    with scene(low=False) as made:
+        began = time.monotonic()
+        assert kinds(Looks(for_s=1.2).at(made.look)) == ([], [])
+        assert time.monotonic() - began >= 1.2
+        assert made.looks >= 2
+
+
+def test_a_store_that_has_ended_is_not_looked_at_again() -> None:
+    made = Scene(MadeStore(), low=True)
+    assert made.look().pending
+    made.store.close()
+    ticks = []
+
+    def tick() -> Snapshot:
+        ticks.append(made.observer.tick())
+        return ticks[-1]
+
+    assert Looks().at(tick).link.state == "gone"
+    assert len(ticks) == 1
+    made.observer.close()

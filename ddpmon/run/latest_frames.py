@@ -16,7 +16,7 @@ from ddpmon.schema import RankFrame
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 V = TypeVar("V")
-SILENT_S = 10.0  # after which the other process may have its place
+KEEPS_ITS_PLACE_S = 10.0  # a process that publishes as a rank keeps its place so long after its last frame
 
 
 class LatestFrames:
@@ -144,7 +144,7 @@ class DuplicateRanks:
         if former is not None and _process(former) == _process(frame) != _process(known):
             if frame.seq > former.seq:
                 self.seen[frame.rank] = DuplicateRank(_process(known), _process(frame), now)
-                if now - heard_at <= SILENT_S:
+                if now - heard_at <= KEEPS_ITS_PLACE_S:
                     return True
             elif frame.sent_at <= former.sent_at:
                 return True  # an old word of it

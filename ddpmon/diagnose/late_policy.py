@@ -327,3 +327,18 @@ class CausePolicy:
 
 
 CAUSE = CausePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class CalmPolicy:
+    """When the work of ranks of whom nobody is named counts as even, for the sentence of a run without findings.
+
+    Attributes:
+        uneven_pct: percent by which the median work of a rank may lie from that of all ranks. It is the excess of
+            `SustainedPolicy.floor_ratio`, from which a rank that works longer is late: a rank within it is not.
+    """
+
+    uneven_pct: float = 10.0
+
+
+CALM = CalmPolicy()

@@ -9,12 +9,11 @@ import numpy as np
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
 from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
 
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
-UNEVEN_PCT = 10.0
 
 
 def firing(findings: Sequence[Finding]) -> list[Finding]:
@@ -111,7 +110,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
         )
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
-    if spread > UNEVEN_PCT:
+    if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     return f"healthy: {who} within {max(spread, 1):.0f} % of their median work"
 
@@ -128,7 +127,7 @@ def is_even(snapshot: Snapshot) -> bool:
     if ranks is None or run is None or not is_judged(snapshot):
         return False
     spread, whole = spread_pct(ranks), bool(np.isfinite(ranks.work_ms).all())
-    return run.state in ("running", "finished") and whole and spread is not None and spread <= UNEVEN_PCT
+    return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
 
 
 def onsets(findings: Sequence[Finding]) -> list[int]:

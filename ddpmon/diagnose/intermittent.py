@@ -159,34 +159,74 @@ def _own_hits(matrix: StepMatrix, hits: NDArray[np.bool_], rank: int) -> Hits:
     return Hits(at[gap >= INTERMITTENT.real_share * large])
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What counts in a window: its shorter form, or the longer ones in which hits are rare and must be larger.
+
+    Attributes:
+        hit_share: part of the typical step by which a hit must exceed the second longest work.
+        clip_ratio: times the typical step at which work is clipped.
+        often_share: part of the window's steps that a rank must hit.
+        chance: the likelihood below which hits are not chance.
+    """
+
+    hit_share: float
+    clip_ratio: float
+    often_share: float
+    chance: float
+
+
+_OFTEN = Scale(0.0, INTERMITTENT.clip_ratio, INTERMITTENT.often_share, INTERMITTENT.chance)
+_RARE = Scale(
+    INTERMITTENT.rare_hit_share, INTERMITTENT.rare_clip_ratio, INTERMITTENT.rare_often_share, INTERMITTENT.rare_chance
+)
+
+
 def _costliest(matrix: StepMatrix, hits: NDArray[np.bool_], end: int, window: int) -> list[int]:
     """The rows whose slow steps cost at least 5 % net in the window, where it is not chance that they are their own.
 
-    `saved_i = sum(max - second max where i is the max) / sum(max)`, values clipped at twice the typical step (five
-    times, in the longer windows); net of what the first rank costs that can no longer be one of those who come and go,
-    at most half of all, and eight (docs/detection.md "Intermittent stragglers").
+    At most half of all, and eight (docs/detection.md "Intermittent stragglers").
     """
-    part = slice(end - window, end)
-    top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
-    top_row, hit = matrix.top_row[part], hits[part]
-    rare = window > INTERMITTENT.windows_steps[0]
-    if rare:
-        hit = hit & (top - second > INTERMITTENT.rare_hit_share * typical)
+    part, scale = slice(end - window, end), _RARE if window > INTERMITTENT.windows_steps[0] else _OFTEN
+    top_row, hit = matrix.top_row[part], _large(matrix, hits, part, scale)
     if hit.sum() < INTERMITTENT.fewest_steps:
         return []
-    limit = (INTERMITTENT.rare_clip_ratio if rare else INTERMITTENT.clip_ratio) * np.median(typical)
-    top, second = np.minimum(top, limit), np.minimum(second, limit)
     n = len(matrix.ranks)
-    saved = np.bincount(top_row, top - second, n) / max(1e-9, top.sum())
+    net = _net(_saved(matrix, part, scale))
     count = np.bincount(top_row[hit], minlength=n)
-    often = INTERMITTENT.rare_often_share if rare else INTERMITTENT.often_share
-    least = max(INTERMITTENT.fewest_steps, often * window)
-    chance = INTERMITTENT.rare_chance if rare else INTERMITTENT.chance
-    few = min(INTERMITTENT.most_ranks, max(1, n // 2))
+    least = max(INTERMITTENT.fewest_steps, scale.often_share * window)
+    dear = [row for row, saved in net.items() if saved >= INTERMITTENT.saved_share and count[row] >= least]
+    return _beyond_chance(dear, count, n, scale.chance)
+
+
+def _large(matrix: StepMatrix, hits: NDArray[np.bool_], part: slice, scale: Scale) -> NDArray[np.bool_]:
+    """[window] the hits that are large enough for the scale."""
+    if not scale.hit_share:
+        return hits[part]
+    top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
+    found: NDArray[np.bool_] = hits[part] & (top - second > scale.hit_share * typical)
+    return found
+
+
+def _saved(matrix: StepMatrix, part: slice, scale: Scale) -> NDArray[np.float64]:
+    """[n] `sum(max - second max where the row is the max) / sum(max)`, values clipped relative to the typical step."""
+    top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
+    limit = scale.clip_ratio * np.median(typical)
+    top, second = np.minimum(top, limit), np.minimum(second, limit)
+    saved: NDArray[np.float64] = np.bincount(matrix.top_row[part], top - second, len(matrix.ranks))
+    return saved / max(1e-9, top.sum())
+
+
+def _net(saved: NDArray[np.float64]) -> dict[int, float]:
+    """Row -> what it costs beyond the first row that can no longer be one of those who come and go."""
+    few = min(INTERMITTENT.most_ranks, max(1, len(saved) // 2))
     order = np.argsort(-saved)[: few + 1].tolist()
-    net = saved - saved[order[-1]]
-    dear = [row for row in order[:few] if net[row] >= INTERMITTENT.saved_share and count[row] >= least]
-    total, others = int(hit.sum()), len(dear) - 1
+    return {row: float(saved[row] - saved[order[-1]]) for row in order[:few]}
+
+
+def _beyond_chance(dear: Sequence[int], count: NDArray[np.int64], n: int, chance: float) -> list[int]:
+    """Those of the `dear` rows, of n, whose hits are no chance. `count` is [n] the hits of each."""
+    total, others = int(count.sum()), len(dear) - 1
     ways = math.comb(n - 1, max(0, others))  # whom to leave out: their hits are no luck of the one that is asked about
     left = {row: total - sum(int(count[other]) for other in dear if other != row) for row in dear}
     return [row for row in dear if ways * _chance(int(count[row]), left[row], n - others) < chance]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.report.sentences import SENTENCES
+from ddpmon.report.sentences import SENTENCES, tell
 
 Row = tuple[str, Alert, str, str, str]  # its name, the alert, and its summary, advice and "because of"
 
@@ -17,3 +21,18 @@ def contention(kind: KindName, measures: Measures, ranks: tuple[int, ...] = (2,)
 def because(alert: Alert) -> str:
     """What follows "because of" where this contention is the cause of a lateness."""
     return SENTENCES[type(alert.measures)](alert.measures, alert).because
+
+
+def assert_said(alert: Alert, summary: str, advice: str, noun: str) -> None:
+    """It is said in these words, alone and as a cause."""
+    told = tell(alert)
+    assert (told.summary, told.advice, told.cause) == (summary, advice, None)
+    assert because(alert) == noun
+
+
+def assert_all_in_tables(
+    rows: Sequence[Row], evidence: Sequence[tuple[Measures, Any]], classes: Collection[type[Measures]]
+) -> None:
+    """Every class of measures has a sentence and evidence in the tables; measures that are alike are equal."""
+    assert {type(row[1].measures) for row in rows} == {type(measures) for measures, _ in evidence} == {*classes}
+    assert all(hash(row[1].measures) == hash(replace(row[1].measures)) for row in rows)

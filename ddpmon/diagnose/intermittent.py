@@ -213,8 +213,8 @@ def _saved(matrix: StepMatrix, part: slice, scale: Scale) -> NDArray[np.float64]
     top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
     limit = scale.clip_ratio * np.median(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
-    saved: NDArray[np.float64] = np.bincount(matrix.top_row[part], top - second, len(matrix.ranks))
-    return saved / max(1e-9, top.sum())
+    saved = np.bincount(matrix.top_row[part], top - second, len(matrix.ranks))
+    return np.asarray(saved / max(1e-9, float(top.sum())), np.float64)
 
 
 def _net(saved: NDArray[np.float64]) -> dict[int, float]:

@@ -19,7 +19,7 @@ from ddpmon.schema import RankFrame, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs, parse_target
 from ddpmon.store.signed import Checks, Signer
-from ddpmon.store.tcp import TcpStore
+from ddpmon.store.tcp_client import TcpClient
 
 _EVERY_S = 0.1
 _MAGIC = struct.pack("<BI", 0, 0x3C85F7CE)  # how a client of a TCPStore begins
@@ -61,7 +61,7 @@ def _forge_runs(store: Store, run: str, info: bytes, chance: random.Random) -> N
     fake = f"forged-{chance.randrange(3)}"
     if info:
         store.put(run_key(fake), encode(msgspec.structs.replace(decode(run_key(run), info, RunInfo), run_id=fake)))
-    if isinstance(store, TcpStore):
+    if isinstance(store, TcpClient):
         store.put(RUNS_KEY, chance.choice((f"{run}\n{fake}".encode(), fake.encode(), chance.randbytes(500))))
     else:
         store.put(RUNS_KEY, fake.encode())
@@ -85,7 +85,7 @@ def besiege(url: str, seconds: float, chance: random.Random) -> None:
 def _open(url: str) -> Store:
     target = parse_target(url)
     if target.redis is None:
-        return TcpStore(target.host, target.port)
+        return TcpClient(target.host, target.port)
     from ddpmon.store.redis import RedisStore
 
     return RedisStore(target.redis)

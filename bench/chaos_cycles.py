@@ -20,7 +20,7 @@ import psutil
 from chaos_leaks import first_to_last, sample
 
 from ddpmon.store.base import StoreUnavailable
-from ddpmon.store.tcp import TcpStore
+from ddpmon.store.tcp_client import TcpClient
 from ddpmon.watcher.observer import Observer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +72,7 @@ def attach(url: str) -> bool:
 
 def write(address: Address) -> bool:
     """A client of the store comes, puts and goes; True if what it put is there."""
-    store = TcpStore(*address, timeout_s=_RESOLVES_S)
+    store = TcpClient(*address, timeout_s=_RESOLVES_S)
     try:
         store.put("ddpmon/cycles", b"here")
         return store.get_many(["ddpmon/cycles"]) == [b"here"]
@@ -82,7 +82,7 @@ def write(address: Address) -> bool:
 
 def fail(relay: Relay, observer: Observer) -> bool:
     """The store fails and heals under a watcher and a writer; True if both noticed, and the watcher is live again."""
-    writer = TcpStore(*relay.address, timeout_s=_RESOLVES_S)
+    writer = TcpClient(*relay.address, timeout_s=_RESOLVES_S)
     relay.shut()
     lost = observer.tick().link.state != "live"
     with contextlib.suppress(StoreUnavailable):

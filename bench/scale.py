@@ -3,7 +3,7 @@
     python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
-resident memory with and without what torch takes, bytes written to the terminal, seconds to the first data. Then the
+resident memory, bytes written to the terminal, seconds to the first data. Then the
 other side: CPU of the store's host (the process that started the publishing ones and holds a TCPStore, or with --redis
 a redis-server of our own) and of the publishing processes, what was published, frames that could not be sent in time.
 CPU times are the median and the lower quartile over ticks; others may use this machine too.
@@ -76,21 +76,15 @@ class Parts:
 def watch(url: str) -> None:
     """Run the dashboard until it is quit, then report on stdout."""
     sys.path.insert(0, str(ROOT))
-    before = psutil.Process().memory_info().rss
-    if url.startswith("tcp:"):
-        from ddpmon.store.tcp import load_torch
-
-        load_torch()
-    torch_bytes = psutil.Process().memory_info().rss - before
     from ddpmon.commands.watch import show_source
     from ddpmon.diagnose.judge import Judge
     from ddpmon.run.model import Run
-    from ddpmon.store.patience import PatientStore
+    from ddpmon.store.signed import CheckedStore
     from ddpmon.watcher.feed import Feed
     from ddpmon.watcher.observer import Observer
 
     parts = Parts()
-    parts.timed(PatientStore, "get_many", "read")
+    parts.timed(CheckedStore, "get_many", "read")
     parts.timed(Feed, "_new", "decode", inner="read")
     parts.timed(Run, "add_ranks", "take")
     parts.timed(Run, "add_node", "take")
@@ -112,7 +106,6 @@ def watch(url: str) -> None:
         "ticks": len(steady),
         "rss": psutil.Process().memory_info().rss,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "torch": torch_bytes,
     }
     print(json.dumps(report), flush=True)
 
@@ -201,7 +194,7 @@ def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account
     mb = 1 << 20
     columns = [f"{said['parts']['all']:7.1f}", f"{said['low']:6.1f}"]
     columns += [f"{said['parts'][name]:6.1f}" for name in PARTS]
-    columns += [f"{said['cpu']:6.1f}", f"{said['rss'] / mb:5.0f}", f"{(said['rss'] - said['torch']) / mb:6.0f}"]
+    columns += [f"{said['cpu']:6.1f}", f"{said['rss'] / mb:5.0f}"]
     columns += [f"{said['kb_s']:6.1f}", f"{said['first']:6.1f}", f"{alone[0]:6.1f}", f"{said['host_cpu']:6.1f}"]
     columns += [f"{said['host_rss'] / mb:6.0f}", f"{alone[1]:6.1f}"]
     print(f"{ranks:>6,} {' '.join(columns)}\n       {account}", flush=True)
@@ -222,10 +215,10 @@ def main() -> None:
         watch(options.child)
         return
     print(
-        " ranks   ms/tick       of it                                     %    MB     MB   kB/s  first   "
+        " ranks   ms/tick       of it                                     %    MB   kB/s  first   "
         "store's host: %, watched, MB; publishers %"
     )
-    print("        median    q25 " + " ".join(f"{name:>6}" for name in PARTS) + "   core   all  -torch        s")
+    print("        median    q25 " + " ".join(f"{name:>6}" for name in PARTS) + "   core                s")
     for ranks in options.ranks:
         measure(ranks, options)
 

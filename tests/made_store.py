@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
 from ddpmon.schema import RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.signed import Signer, signed
-from ddpmon.store.tcp import load_torch, serve
+from ddpmon.store.tcp import serve
+from ddpmon.store.tcp_wire import DELETE_KEY, INT64, greeting, packed_key
 from tests.made_frames import RUN_ID, columns, rank_frame, run_info
 
 HOME = "127.0.0.1"
@@ -16,9 +18,10 @@ HOME = "127.0.0.1"
 
 def delete_keys(port: int, *keys: str) -> None:
     """What anybody can do who reaches the port."""
-    stranger = load_torch()(HOME, port, None, False, wait_for_workers=False)
-    for key in keys:
-        assert stranger.delete_key(key)
+    with socket.create_connection((HOME, port)) as stranger:
+        stranger.sendall(greeting(b"none") + b"".join(bytes((DELETE_KEY,)) + packed_key(key) for key in keys))
+        expected = b"none" + INT64.pack(1) * len(keys)
+        assert stranger.recv(len(expected), socket.MSG_WAITALL) == expected
 
 
 class MadeStore:

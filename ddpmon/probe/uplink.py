@@ -20,6 +20,7 @@ from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, ra
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
+from ddpmon.store.tcp_client import TcpClient
 
 _LONGEST_URL = 300
 _ASKED, _STILL_S = 16, 2.0  # others that are looked at, and how long an end is waited for; frames come once a second
@@ -207,7 +208,7 @@ class Hosting:
             self.announcer.announce(self.run, _url(host, port))
             self.handover.tell(f"{host} {port} {self.run}")
             return self._hosted
-        return self._hosted if self.server is not None else signed(TcpStore(*self._address), self.signer)
+        return self._hosted if self.server is not None else signed(TcpClient(*self._address), self.signer)
 
     def renew(self, store: Store) -> None:
         """Say again which run this is, in a store of its own."""
@@ -219,7 +220,7 @@ class Hosting:
         """The run's store with its address: a server of ours, or the training's."""
         if uses_rendezvous():
             address = rendezvous_server(self.handover.training)
-            return TcpStore(*address), *address
+            return TcpClient(*address), *address
         try:
             host = store_address()
             store, port = serve(host, FIRST_PORT)
@@ -265,7 +266,7 @@ class Following:
     def _join(self, address: tuple[str, int]) -> Store:
         """Connect to rank 0's store; until that has worked once, a dead address is asked for again."""
         try:
-            store = signed(TcpStore(*address), self.signer)
+            store = signed(TcpClient(*address), self.signer)
         except StoreUnavailable:
             if self.handover.training is not None:
                 self._address = None

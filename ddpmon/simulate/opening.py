@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
 from ddpmon.store.connect import Target, list_runs
 from ddpmon.store.signed import signed, signer_of_environment
+from ddpmon.store.tcp_client import TcpClient
 
 
 def open_store(target: Target) -> Store:
@@ -18,9 +19,7 @@ def open_store(target: Target) -> Store:
         from ddpmon.store.redis import RedisStore, ttl_of_environment
 
         return signed(RedisStore(target.redis, ttl_s=ttl_of_environment()), signer_of_environment())
-    from ddpmon.store.tcp import TcpStore
-
-    return signed(TcpStore(target.host, target.port), signer_of_environment())
+    return signed(TcpClient(target.host, target.port), signer_of_environment())
 
 
 def lay_out(store: Store, target: Target, run_id: str, info: bytes, ranks: int, nodes: int) -> None:

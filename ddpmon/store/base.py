@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+# The longest value that a watcher takes: what a frame may have (schema.MAX_FRAME_BYTES), and its signature.
+MOST_VALUE_BYTES = (1 << 20) + 64
+TOO_LONG = bytes(MOST_VALUE_BYTES + 1)  # what is read in place of each longer one: no frame, for its length
+
 
 class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world and no mistake: docs/design.md "Store keys and frames")
     """The store cannot be reached, has died, or does not answer; the message is a sentence for a person."""
@@ -37,6 +41,11 @@ class Ageing(Protocol):
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:
         """Seconds since each of `keys` was put, by the store's own clock; None where it cannot tell."""
+
+
+def tcp_url(host: str, port: int) -> str:
+    """The address of a run's own store."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def is_run_id(text: str) -> bool:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, is_run_id
-from ddpmon.store.patience import PatientStore
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, TargetError, is_run_id, tcp_url
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
+from ddpmon.store.tcp_client import TcpClient
 
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
@@ -37,8 +36,7 @@ class Target:
         """The target as a URL, without the run and without a password."""
         if self.redis is not None:
             return self.redis.url
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}"
+        return tcp_url(self.host, self.port)
 
 
 def parse_target(text: str) -> Target:
@@ -93,45 +91,23 @@ def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = N
         checks: what is believed; by default what DDPMON_TOKEN signs.
 
     Raises:
-        StoreUnavailable: it cannot be reached or is no store, or torch (or redis-py) is not installed.
+        StoreUnavailable: it cannot be reached or is no store, or redis-py is not installed.
     """
-    opener = _tcp(target, timeout_s) if target.redis is None else _redis(target.redis, timeout_s)
-    store = PatientStore(opener, target.url, patience_s=timeout_s)
+    store = (
+        TcpClient(target.host, target.port, timeout_s=timeout_s)
+        if target.redis is None
+        else _redis(target.redis, timeout_s)
+    )
     return CheckedStore(store, checks or Checks(token_of_environment()))
 
 
-def answers(target: Target, *, timeout_s: float = 5.0) -> bool:
-    """Whether a store answers there by now, on a new connection; a Redis server is not asked."""
-    from ddpmon.store.tcp import knock
-
-    if target.redis is not None:
-        return False
-    try:
-        knock(target.host, target.port, timeout_s)
-    except StoreUnavailable:
-        return False
-    return True
-
-
-def _tcp(target: Target, timeout_s: float) -> Callable[[], Store]:
-    # Set before torch is loaded: its C++ warnings would be written across the screen.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from ddpmon.store.tcp import TcpStore, load_torch
-
-    load_torch()  # seconds on a cold disk: not counted against the store
-
-    def opener() -> Store:
-        store = TcpStore(target.host, target.port, timeout_s=timeout_s)
-        store.be_patient(timeout_s / 2)  # for a key that is deleted while it is read; the read is then begun again
-        return store
-
-    return opener
-
-
-def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
+def _redis(address: RedisAddress, timeout_s: float) -> Store:
+    """A Redis server, in a thread of its own: redis-py has a limit for each piece of an answer, not for the whole."""
+    from ddpmon.store.patience import PatientStore
     from ddpmon.store.redis import RedisStore, load_redis
 
     load_redis()
+    url = address.url
     with suppress(TargetError):
         mine = external_store_of_environment()
         if mine is not None and mine.redis is not None:
@@ -142,7 +118,7 @@ def _redis(address: RedisAddress, timeout_s: float) -> Callable[[], Store]:
         store.be_patient(_SILENCE_S)
         return store
 
-    return opener
+    return PatientStore(opener, url, patience_s=timeout_s)
 
 
 def list_runs(store: Store) -> list[str]:

@@ -15,14 +15,22 @@ from contextlib import contextmanager, suppress
 from time import monotonic, time
 from typing import Any
 
-from ddpmon.store.base import MOST_RUNS, RUNS_KEY, StoreSilent, StoreUnavailable, TargetError, is_run_id, run_key
+from ddpmon.store.base import (
+    MOST_RUNS,
+    MOST_VALUE_BYTES,
+    RUNS_KEY,
+    TOO_LONG,
+    StoreSilent,
+    StoreUnavailable,
+    TargetError,
+    is_run_id,
+    run_key,
+)
 from ddpmon.store.redis_url import RedisAddress
 
 DEFAULT_TTL_S = 24 * 3600
 _LEAST_TTL_S, _MOST_TTL_S = 60, 366 * 24 * 3600
 _CHUNK = 256  # keys a round trip
-_MOST_BYTES = (1 << 20) + 64  # of a value: what a frame may have and its signature, and more, so that it is refused
-_TOO_MUCH = bytes(_MOST_BYTES + 1)  # in place of each larger value
 _MOST_AT_ONCE, _MOST_A_KEY = 256 << 20, 64 << 10  # bytes that one read may bring, in all or a key
 _MOMENT_S, _FAR_AHEAD_S = 0.001, 366 * 86_400.0
 _FAREWELL_S = 0.5
@@ -80,12 +88,12 @@ class RedisStore:
             left = max(_MOST_AT_ONCE, _MOST_A_KEY * len(keys))
             for start in range(0, len(keys), _CHUNK):
                 part = keys[start : start + _CHUNK]
-                answers = self._ask_each([("GETRANGE", key, 0, _MOST_BYTES) for key in part])
+                answers = self._ask_each([("GETRANGE", key, 0, MOST_VALUE_BYTES) for key in part])
                 values = [answer if isinstance(answer, bytes) else b"" for answer in answers]
                 left -= sum(map(len, values))
                 if left < 0:
                     raise ValueError("it holds far more data for this run than frames need")
-                found += [(value if len(value) <= _MOST_BYTES else _TOO_MUCH) or None for value in values]
+                found += [(value if len(value) <= MOST_VALUE_BYTES else TOO_LONG) or None for value in values]
         return found
 
     def ages(self, keys: Sequence[str]) -> list[float | None]:

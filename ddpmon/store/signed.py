@@ -143,10 +143,10 @@ class CheckedStore:
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values of `keys` that are believed; None for the others."""
         values = self._store.get_many(keys)
-        return [
-            value if value is None or key == RUNS_KEY else self.checks.open(key, value)
-            for key, value in zip(keys, values, strict=True)
-        ]
+        for place, key in enumerate(keys):  # in place: together they may be large
+            if key != RUNS_KEY and (value := values[place]) is not None:
+                values[place] = self.checks.open(key, value)
+        return values
 
     def look_at(self, key: str) -> tuple[bytes | None, str]:
         """The value of `key`, or why it is not believed; neither where there is none."""

@@ -20,7 +20,8 @@ from ddpmon.store.signed import CheckedStore
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
-_HISTORIES_AT_ONCE = 256  # of up to 0.4 MB each
+_HISTORIES_AT_ONCE = 256  # whose steps are put into the run together
+_KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
 _TAKEN = StepColumns()
 _BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
@@ -139,7 +140,8 @@ class Feed:
         run_id, seen = self.run.info.run_id, self._seen
         keys = [key_of(run_id, number) for number in numbers]
         frames: list[F] = []
-        for number, key, data in zip(numbers, keys, store.get_many(keys), strict=True):
+        fresh: dict[str, bytes] = {}
+        for number, key, data in zip(numbers, keys, _values(store, keys), strict=True):
             if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
                 continue
             if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
@@ -150,8 +152,18 @@ class Feed:
                 self._rejected[key] = hash(data)
                 self.run.reject(str(error)[:200])
             else:
-                seen[key] = beginning
+                fresh[key] = beginning
+        seen |= fresh
         return frames
+
+
+def _values(store: CheckedStore, keys: Sequence[str]) -> Iterator[bytes | None]:
+    """The values of `keys`, read in parts; each is let go as soon as it is used: together they may be large."""
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        values = store.get_many(keys[start : start + _KEYS_AT_ONCE])
+        values.reverse()
+        while values:
+            yield values.pop()
 
 
 def _of_key(frame: F, key: str, number: int, run_id: str) -> F:

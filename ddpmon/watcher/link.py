@@ -9,7 +9,7 @@ from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreUnavailable
-from ddpmon.store.connect import Target, answers, connect, external_store_of_environment, list_runs, parse_target
+from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -18,7 +18,6 @@ from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.select_run import select_run
 
 _REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
-_HALF_OPEN_S = 20.0  # so long a connection may be silent before another one is tried
 _NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
 _SUCCESSOR_S = 2.0  # between looks for a run that has started since
 
@@ -52,7 +51,6 @@ class StoreLink:
         self._engine = external_store_of_environment() if target is None else None
         self._checks = Checks(token_of_environment())
         self._followed: Target | None = None  # what was opened last
-        self._silent_since: float | None = None
         self._next_open = self._next_look = self._news_until = 0.0
         self._news = ""
 
@@ -92,7 +90,7 @@ class StoreLink:
 
     def stand(self, run: Run) -> None:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
-        now, self._silent_since = time.monotonic(), None
+        now = time.monotonic()
         ages = run.ages(now)
         over = run_end.is_over(run, ages)
         if over and self.outlives_runs:
@@ -108,8 +106,6 @@ class StoreLink:
         """The store does not answer in time: keep the last picture, and go on asking."""
         if self.store is not None:
             self.state = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
-            if self._is_half_open():
-                self.close()
             return
         self._next_open = time.monotonic() + _REOPEN_S
         self.lose(reason)
@@ -177,13 +173,3 @@ class StoreLink:
             newest += list_runs(self.store)[-1:]
         if any(run_id != run.info.run_id for run_id in newest):
             self.close()
-
-    def _is_half_open(self) -> bool:
-        """Whether the store has been silent on this connection for long, and answers on another one."""
-        now = time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = now
-        if now - self._silent_since < _HALF_OPEN_S or self._followed is None:
-            return False
-        self._silent_since = now
-        return answers(self._followed)

@@ -18,7 +18,7 @@ from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, rank_key, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.signed import Signer, signed
-from ddpmon.store.tcp import TcpStore
+from ddpmon.store.tcp_client import TcpClient
 from tests.made_frames import run_info
 from tests.probe.lone_uplink import lone_uplink
 from tests.probe.probe_ranks import private_runs
@@ -34,9 +34,9 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TCPSto
 
 
 @pytest.fixture
-def store(training: TCPStore) -> Iterator[TcpStore]:
+def store(training: TCPStore) -> Iterator[TcpClient]:
     """That store, as somebody else reaches it."""
-    with closing(TcpStore("127.0.0.1", training.port)) as found:
+    with closing(TcpClient("127.0.0.1", training.port)) as found:
         yield found
 
 
@@ -46,7 +46,7 @@ def write(store: Store, run: str, ranks: int = 1) -> None:
     store.put(run_key(run), encode(run_info(ranks, run_id=run)))
 
 
-def begun(training: TCPStore, store: TcpStore) -> str:
+def begun(training: TCPStore, store: TcpClient) -> str:
     """Let a run begin there; its id, once all that it has put has arrived."""
     with closing(lone_uplink("next", training)) as uplink:
         assert uplink.connect()
@@ -56,13 +56,13 @@ def begun(training: TCPStore, store: TcpStore) -> str:
     return uplink.run
 
 
-def kept(store: TcpStore, runs: Sequence[str]) -> list[str]:
+def kept(store: TcpClient, runs: Sequence[str]) -> list[str]:
     """Those of the runs that still hold what was said."""
     values = store.get_many([rank_key(run, 0) for run in runs])
     return [run for run, value in zip(runs, values, strict=True) if value is not None]
 
 
-def test_of_very_many_earlier_runs_only_the_newest_are_looked_at(training: TCPStore, store: TcpStore) -> None:
+def test_of_very_many_earlier_runs_only_the_newest_are_looked_at(training: TCPStore, store: TcpClient) -> None:
     runs = [f"run-{number}" for number in range(300)]
     for run in runs:
         write(store, run)
@@ -73,7 +73,7 @@ def test_of_very_many_earlier_runs_only_the_newest_are_looked_at(training: TCPSt
     assert list_runs(store) == [*runs[-63:], own]
 
 
-def test_a_list_that_no_store_of_ours_would_hold_is_not_believed(training: TCPStore, store: TcpStore) -> None:
+def test_a_list_that_no_store_of_ours_would_hold_is_not_believed(training: TCPStore, store: TcpClient) -> None:
     runs = ["run-0", "x" * 300, "run/0", "\x1b[2J"]
     for run in runs:
         write(store, run)
@@ -87,7 +87,7 @@ def test_a_list_that_no_store_of_ours_would_hold_is_not_believed(training: TCPSt
     assert list_runs(store) == [own]
 
 
-def test_a_run_that_is_said_to_be_huge_costs_no_more_than_a_large_one(training: TCPStore, store: TcpStore) -> None:
+def test_a_run_that_is_said_to_be_huge_costs_no_more_than_a_large_one(training: TCPStore, store: TcpClient) -> None:
     for run in ("huge", "huger"):
         write(store, run, MAX_RANKS)
     store.put(RUNS_KEY, b"huge\nhuger")
@@ -98,7 +98,7 @@ def test_a_run_that_is_said_to_be_huge_costs_no_more_than_a_large_one(training: 
 
 
 def test_with_a_token_only_runs_that_are_signed_are_freed(
-    training: TCPStore, store: TcpStore, monkeypatch: pytest.MonkeyPatch
+    training: TCPStore, store: TcpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DDPMON_TOKEN", "a secret")
     write(signed(store, Signer("a secret")), "ours")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 HOME = "127.0.0.1"
 KNOCK = b"dmon"  # in the greeting of a watcher that looks whether anybody answers
@@ -17,13 +17,15 @@ class Gate:
     Attributes:
         port: where it is entered.
         answers: how many pieces the store has sent, one at least for every question.
+        questions: how often the visitor has spoken, where there is one who waits for each answer.
     """
 
     def __init__(self, port: int) -> None:
         self._to = port
         self._door = socket.create_server((HOME, 0))
         self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
-        self.answers = 0
+        self.answers = self.questions = 0
+        self._is_answered = True
         self.port = self._door.getsockname()[1]
         threading.Thread(target=self._admit, daemon=True).start()
 
@@ -31,6 +33,14 @@ class Gate:
         """From now on nothing passes on the connections that there are; new ones are served."""
         for _, _, cut in self._pairs:
             cut.set()
+
+    def lead_to(self, port: int) -> None:
+        """Hang up on everybody; from now on the way leads to another store."""
+        self._to = port
+        for pair in self._pairs:
+            for end in pair[:2]:
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End everything."""
@@ -56,6 +66,8 @@ class Gate:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 self.answers += answer
+                self.questions += self._is_answered and not answer
+                self._is_answered = answer
                 if not cut.is_set():
                     sink.sendall(data)
             if not cut.is_set():
@@ -63,17 +75,17 @@ class Gate:
 
 
 @contextmanager
-def only_polite() -> Iterator[int]:
-    """A port that answers whoever knocks, and lets everybody else wait."""
-    with ExitStack() as held:
+def impostor(answer: Callable[[socket.socket], object], greets: bytes = KNOCK) -> Iterator[int]:
+    """A port that greets as a store does, or otherwise, and then treats each visitor as `answer` does."""
 
-        def admit(visitor: socket.socket) -> None:
-            held.enter_context(visitor)
-            if KNOCK in visitor.recv(100):
-                visitor.sendall(KNOCK)
+    def entertain(visitor: socket.socket) -> None:
+        with visitor, suppress(OSError):
+            visitor.recv(100)
+            visitor.sendall(greets)
+            answer(visitor)
 
-        with visited(admit) as port:
-            yield port
+    with visited(lambda visitor: threading.Thread(target=entertain, args=(visitor,), daemon=True).start()) as port:
+        yield port
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
@@ -17,7 +17,6 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, connect, list_runs, parse_target
-from ddpmon.store.patience import PatientStore
 from ddpmon.store.tcp import bind, serve
 from tests.store.store_server import server
 
@@ -150,37 +149,3 @@ def test_a_server_that_dies_is_said() -> None:
         host.kill()
         with pytest.raises(StoreUnavailable, match="does not answer: "):
             store.get_many(["greeting"])
-
-
-class Stuck:
-    """A store that answers only when it is let."""
-
-    def __init__(self) -> None:
-        self.let = threading.Event()
-        self.seen: list[str] = []
-
-    def put(self, key: str, value: bytes) -> None:
-        self.let.wait(60)
-        self.seen.append(f"{key}={value.decode()}")
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return [None for _ in keys]
-
-    def close(self) -> None:
-        self.let.set()
-
-
-def test_what_was_late_is_finished_once_and_before_anything_else() -> None:
-    inner = Stuck()
-    store = PatientStore(lambda: inner, "there", patience_s=0.05)
-    for value in (b"1", b"2", b"3"):
-        with pytest.raises(StoreUnavailable, match=r"^the store at there does not answer$"):
-            store.put("k", value)
-    inner.let.set()
-    deadline = time.monotonic() + 60
-    while not inner.seen:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert once_it_answers(lambda: store.get_many(["k"])) == [None]
-    assert inner.seen == ["k=1"]
-    store.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import psutil
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.store.base import StoreSilent, StoreUnavailable
+from ddpmon.store.base import StoreSilent
 from ddpmon.store.connect import Target, connect
-from ddpmon.watcher import link
+from ddpmon.store.patience import PatientStore
 from ddpmon.watcher.observer import Observer
 from tests.commands.served_runs import host_with_runs
-from tests.store.half_open import HOME, Gate, only_polite
+from tests.store.half_open import HOME, Gate
 
 ME = psutil.Process()
 FULL = "8 connections wait for its answer, and no other is opened"
@@ -41,34 +42,75 @@ def holds(what: Callable[[], bool]) -> bool:
 def test_a_deaf_port_is_told_from_none_and_leaves_no_thread_and_no_socket() -> None:
     with socket.create_server((HOME, 0)) as deaf:
         port = deaf.getsockname()[1]
-        connect_in_vain(port)  # torch is loaded now
         threads, files = ME.num_threads(), ME.num_fds()
         for _ in range(5):
             assert connect_in_vain(port).startswith(f"the process at {HOME}:{port} does not answer: a store")
         assert holds(lambda: ME.num_threads() <= threads and ME.num_fds() <= files)
 
 
-def test_a_server_that_falls_silent_while_it_is_opened_is_not_opened_without_end() -> None:
-    with only_polite() as port:
-        connect_in_vain(port)
-        threads = ME.num_threads()
-        said = {connect_in_vain(port)}
+class Stuck:
+    """A store that answers only when it is let."""
 
-        def is_full() -> bool:
-            said.add(answer := connect_in_vain(port))
-            return FULL in answer
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.seen: list[str] = []
 
-        assert holds(is_full)
-        assert f"the store at tcp://{HOME}:{port} does not answer" in said
-        assert FULL in connect_in_vain(port)
-        assert ME.num_threads() <= threads + 8
-    assert holds(lambda: ME.num_threads() < threads), "the threads end with their connections"
-    with pytest.raises(StoreUnavailable, match="no store at"):
-        connect(Target(HOME, port), timeout_s=0.4)
+    def put(self, key: str, value: bytes) -> None:
+        self.let.wait(60)
+        self.seen.append(f"{key}={value.decode()}")
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [None for _ in keys]
+
+    def close(self) -> None:
+        self.let.set()
+
+
+def test_what_was_late_is_finished_once_and_before_anything_else() -> None:
+    inner = Stuck()
+    store = PatientStore(lambda: inner, "there", patience_s=0.05)
+    for value in (b"1", b"2", b"3"):
+        with pytest.raises(StoreSilent, match=r"^the store at there does not answer$"):
+            store.put("k", value)
+    inner.let.set()
+    assert holds(lambda: bool(inner.seen))
+    assert once_it_answers(store) == [None]
+    assert inner.seen == ["k=1"]
+    store.close()
+
+
+def once_it_answers(store: PatientStore) -> list[bytes | None]:
+    """A read, on a machine that may be busy."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return store.get_many(["k"])
+        except StoreSilent:
+            assert time.monotonic() < deadline
+
+
+def test_a_store_that_never_opens_is_not_opened_without_end() -> None:
+    inner, threads = Stuck(), ME.num_threads()
+
+    def opener() -> Stuck:
+        inner.let.wait(60)
+        return inner
+
+    def sentence() -> str:
+        with pytest.raises(StoreSilent) as caught:
+            PatientStore(opener, "nowhere", patience_s=0.01)
+        return str(caught.value)
+
+    assert sentence() == "the store at nowhere does not answer"
+    said = {sentence() for _ in range(20)}
+    assert len([each for each in said if FULL in each]) == 1
+    assert ME.num_threads() <= threads + 8
+    inner.let.set()
+    assert holds(lambda: ME.num_threads() <= threads), "the threads end with what they wait for"
+    PatientStore(opener, "nowhere", patience_s=60.0).close()
 
 
 def test_a_connection_that_was_lost_without_a_word_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(link, "_HALF_OPEN_S", 0.0)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "here"))
     with host_with_runs(tmp_path / "there", "vision") as urls:
         gate = Gate(int(urls[0].rsplit(":", 1)[1]))

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,21 +21,24 @@ import pytest
 from ddpmon.tui.terminal import is_remote
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAY = ("-m", "tests.tui.play", "--straggler", "5", "--interval", "0.25")
 LEAVE_ALTERNATE = b"\x1b[?1049l"
 ESCAPES = re.compile(rb"\x1b(\[[0-9;?>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\))")
 MOUSE_OFF = b"\x1b[?1003l"
 
 
 class Terminal:
-    """A pty with a dashboard at the other end."""
+    """A pty with a dashboard at the other end: one that plays a made run, or what another command shows."""
 
-    def __init__(self, *options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None) -> None:
+    def __init__(
+        self, *options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None, command: Sequence[str] = PLAY
+    ) -> None:
         self.screen, self.far = pty.openpty()
         self.resize(size)
         self.before = termios.tcgetattr(self.far)
         self.seen = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.tui.play", "--straggler", "5", "--interval", "0.25", *options],
+            [sys.executable, *command, *options],
             stdin=self.far, stdout=self.far if stdout is None else stdout, stderr=self.far,
             start_new_session=True, cwd=ROOT,
             env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
@@ -78,8 +81,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None) -> Iterator[Terminal]:
-    made = Terminal(*options, size=size, stdout=stdout)
+def terminal(
+    *options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None, command: Sequence[str] = PLAY
+) -> Iterator[Terminal]:
+    made = Terminal(*options, size=size, stdout=stdout, command=command)
     try:
         yield made
     finally:

@@ -1,0 +1,169 @@
+"""A TCP connection whose every operation has a deadline, and which keeps no more than it was asked to read."""
+
+from __future__ import annotations
+
+import select
+import socket
+from time import monotonic
+
+_PIECE = 1 << 17  # bytes that are read or sent at once: what a connection holds beside the value that is being read
+
+
+class HungUp(ConnectionError):  # noqa: N818 (a state of the world and no mistake)
+    """The other end has closed the connection in good order."""
+
+    def __str__(self) -> str:
+        return "it has closed the connection"
+
+
+class Connection:
+    """One connection, for one thread at a time.
+
+    It prints nothing and starts no thread. A forked child inherits the descriptor and must not use it; it does no harm
+    there except that the other end notices the end later.
+
+    Args:
+        host: a name or an address. How long the lookup of a name takes is up to the resolver.
+        port: the port.
+        until: when the present operation has to be over, on the monotonic clock in seconds.
+
+    Attributes:
+        until: the same, for whoever begins the next operation.
+
+    Raises:
+        OSError: nobody listens there, or no connection was made in time.
+    """
+
+    def __init__(self, host: str, port: int, until: float) -> None:
+        self.until = until
+        self._unsent, self._unread = bytearray(), bytearray()
+        self._socket = _connected(host, port, until)
+        self._poll = select.poll()
+        self._poll.register(self._socket)
+
+    def send(self, data: bytes) -> None:
+        """Put `data` behind what is to be sent; `flush`, and all that reads, sends it."""
+        self._unsent += data
+
+    def flush(self) -> None:
+        """Send everything.
+
+        Raises:
+            OSError: the connection has ended, or the other end does not take it in time.
+        """
+        while self._unsent:
+            self._go_on(reading=False)
+
+    def receive(self, size: int) -> bytes:
+        """The next `size` bytes.
+
+        Raises:
+            OSError: the connection has ended, or they do not come in time.
+        """
+        while len(self._unread) < size:
+            self._go_on(reading=True)
+        with memoryview(self._unread) as unread:
+            data = bytes(unread[:size])
+        del self._unread[:size]
+        return data
+
+    def receive_any(self, most: int) -> bytes:
+        """The next bytes, as soon as there is one, and as far as they are here.
+
+        Raises:
+            OSError: the connection has ended, or none comes in time.
+        """
+        while not self._unread:
+            self._go_on(reading=True)
+        return self.receive(min(most, len(self._unread)))
+
+    def skip(self, size: int) -> None:
+        """Let go of the next `size` bytes, piece by piece.
+
+        Raises:
+            OSError: the connection has ended, or they do not come in time.
+        """
+        while size:
+            if not self._unread:
+                self._go_on(reading=True)
+            here = min(size, len(self._unread))
+            del self._unread[:here]
+            size -= here
+
+    def is_quiet(self) -> bool:
+        """Whether the other end has neither hung up nor sent what was not asked for."""
+        if self._unread or self._unsent:
+            return False
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        """End it, in this process."""
+        self._socket.close()
+
+    def _go_on(self, *, reading: bool) -> None:
+        """Send and read what can be; or else wait for that."""
+        left_s = self.until - monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        sent = bool(self._unsent) and self._send_piece()
+        if not (reading and self._read_piece()) and not sent:
+            events = (select.POLLIN if reading else 0) | (select.POLLOUT if self._unsent else 0)
+            self._poll.modify(self._socket, events)
+            self._poll.poll(left_s * 1e3 + 1)
+
+    def _send_piece(self) -> bool:
+        try:
+            with memoryview(self._unsent) as unsent:
+                taken = self._socket.send(unsent[:_PIECE])
+        except BlockingIOError:
+            return False
+        del self._unsent[:taken]
+        return True
+
+    def _read_piece(self) -> bool:
+        try:
+            data = self._socket.recv(_PIECE)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise HungUp
+        self._unread += data
+        return True
+
+
+def _connected(host: str, port: int, until: float) -> socket.socket:
+    """A socket that is connected to the first address of `host` where somebody listens."""
+    trouble = OSError(f"{host} has no address")
+    addresses = _addresses(host, port)
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        left_s = until - monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        door = socket.socket(family, kind, protocol)
+        try:
+            door.settimeout(left_s / (len(addresses) - place))
+            door.connect(address)
+            door.setblocking(False)
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            door.close()
+            trouble = error
+        except BaseException:
+            door.close()
+            raise
+        else:
+            return door
+    raise trouble
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    try:
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except UnicodeError:  # a name with an empty part, or one that is too long
+        raise OSError("this is no name of a host") from None

@@ -43,7 +43,7 @@ def test_bounds_of_the_same_suspects_are_kept_apart() -> None:
     steps, work = _table()
     known, places = Unsuspected(), np.arange(10)
     most = known.at(steps, work, np.array([1]), places, "most")
-    least = known.at(steps, work / 2, np.array([1]), places, "least")
+    least = known.at(steps, work / np.float32(2), np.array([1]), places, "least")
     assert np.array_equal(np.asarray(most) / 2, least)
 
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.sustained import work_ratios
+from ddpmon.diagnose.unsuspected import Unsuspected
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
-from ddpmon.run.medians import row_medians
+from ddpmon.run.medians import middles, row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
@@ -108,6 +109,7 @@ class StepMatrix:
             rank's host there.
         host_keys: [g] what tells hosts apart: name and node number.
         own: the ranks' own pace, where their clock is a device's; None where work is right as it was measured.
+        unsuspected: what the ranks work that nobody suspects, step by step.
     """
 
     def __init__(self) -> None:
@@ -121,6 +123,7 @@ class StepMatrix:
 
     def _begin(self, room: int) -> None:
         n, g = len(self.ranks), len(self.hosts)
+        self.unsuspected = Unsuspected()
         self._steps = SlidingColumns(1, room, np.int64)
         self._top_row = SlidingColumns(1, room, np.int64)
         self._job = SlidingColumns(len(JOB), room, np.float64)
@@ -245,7 +248,7 @@ class StepMatrix:
         medians = np.empty((len(self.hosts), work.shape[1]), np.float32)
         for count in np.unique(counts).tolist():  # hosts of one size together
             alike = np.flatnonzero(counts == count)
-            medians[alike] = np.median(work[order[starts[alike][:, None] + np.arange(count)]], axis=1)
+            medians[alike] = middles(work[order[starts[alike][:, None] + np.arange(count)]].swapaxes(1, 2))
         return medians
 
 

@@ -23,6 +23,7 @@ _LARGEST_STEP = 1 << 48
 _CELLS = 1 << 20
 _ROWS_AT_ONCE = 1 << 17  # of records taken in together, so that many long ones do not take much memory at a time
 Records = Sequence[tuple[int, StepColumns]]
+Values = Mapping[str, NDArray[np.floating[Any]]]
 
 
 def capacity_for(world_size: int) -> int:
@@ -81,23 +82,32 @@ class Rings:
     def _add(self, names: tuple[str, ...], records: Records) -> None:
         steps = np.frombuffer(b"".join([columns.step for _, columns in records]), "<i8").astype(np.int64)
         who = np.repeat([rank for rank, _ in records], [len(columns) for _, columns in records])
-        cells = who * self.capacity + steps % self.capacity
-        new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
         tables = zip(*[columns.values.values() for _, columns in records], strict=True)  # all in the order of `names`
-        values: dict[str, F32] = {
-            name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")[new].astype(
-                np.float32, copy=False
-            )
+        values: Values = {
+            name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")
             for name, parts in zip(names, tables, strict=True)
         }
+        self.add_rows(who, steps, values)
+
+    def add_rows(self, who: I64, steps: I64, values: Values) -> None:
+        """Take in rows that have the same columns.
+
+        Args:
+            who: [n] the rank of each row.
+            steps: [n] its step; those of a rank may have come before, and are then left alone.
+            values: column -> [n], float32 or float16.
+        """
+        cells = who * self.capacity + steps % self.capacity
+        new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
         steps, who, cells = steps[new], who[new], cells[new]
-        good = believable(steps, values)
+        fresh: dict[str, F32] = {name: column[new].astype(np.float32, copy=False) for name, column in values.items()}
+        good = believable(steps, fresh)
         if not good.all():
             self.set_aside += len(good) - int(np.count_nonzero(good))
             steps, who, cells = steps[good], who[good], cells[good]
-            values = {name: column[good] for name, column in values.items()}
+            fresh = {name: column[good] for name, column in fresh.items()}
         if steps.size:
-            self._write(cells, values)
+            self._write(cells, fresh)
             self.step.reshape(-1)[cells] = steps
             np.maximum.at(self.last, who, steps)
             self.touched[who] = True

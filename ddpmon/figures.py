@@ -74,6 +74,7 @@ FIGURES = (
     _count("dropped_steps", "steps that could not be recorded, since the start"),
     _count("dropped_frames", "frames that could not be put, since the start"),
     _frame("cost_us", "the probe's own time on the training thread, µs a step", optional=True),
+    _frame("stall_s", "time without a finished step, of a rank that tells where it is stuck, s", optional=True),
     _number("cpu_pct", "CPU time of the process, percent of a core"),
     _tally("rss_bytes", "resident memory, bytes"),
     _tally("threads", "threads of the process"),

@@ -64,6 +64,7 @@ def figures_of(frame: RankFrame, whole: int, phase: int = 0) -> list[float]:
     row: list[float | None] = [
         frame.seq, frame.sent_at, whole, frame.pid, STATES.index(frame.state), phase, frame.step, frame.phase_s,
         frame.step_s, frame.thinned, frame.dropped_steps, frame.dropped_frames, frame.cost_us,
+        None if frame.stall is None else frame.stall.seconds,
     ]  # fmt: skip
     process, loader = frame.process, frame.loader
     row += _UNKNOWN_PROCESS if process is None else [getattr(process, name) for name in PROCESS]
@@ -79,7 +80,9 @@ def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFram
         row: its newest figures, in the order of `FIGURES`; they belong to `whole`.
         phase: where its training thread is.
     """
-    seq, sent_at, _, _, state, _, step, phase_s, step_s, thinned, steps, frames, cost_us = row[:_FIRST_OF_PROCESS]
+    seq, sent_at, _, _, state, _, step, phase_s, step_s, thinned, steps, frames, cost_us, stall_s = row[
+        :_FIRST_OF_PROCESS
+    ]
     return replace(
         whole,
         seq=int(seq),
@@ -95,6 +98,7 @@ def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFram
         cost_us=_known(cost_us),
         process=process_of(whole.process, row),
         loader=_loader_of(row[_FIRST_OF_LOADER:]),
+        stall=whole.stall if whole.stall is None or stall_s != stall_s else replace(whole.stall, seconds=stall_s),
         steps=_NO_STEPS,
     )
 

@@ -54,7 +54,9 @@ class HostLink:
                 self._socket = _reach(host)
             if self._socket is not None:
                 self._socket.send(_encoder.encode(row), socket.MSG_NOSIGNAL)
-        except OSError:  # it has ended, or does not read
+        except BlockingIOError:  # it does not read, or too many wait for it
+            pass
+        except OSError:  # it has ended
             self.close()
 
     def receipt(self) -> Receipt | None:

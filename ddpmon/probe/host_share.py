@@ -28,6 +28,7 @@ from ddpmon.schema import HOST_COLUMNS, MAX_FRAME_BYTES, MAX_HOST_RANKS, STEP_CO
 HANDED_S = 4.0  # a row has the steps of these seconds, so that a watcher may miss a few host frames
 _LEAD_S = 0.25  # how long before the writer's turn the others hand over: it must not miss them on a busy host
 _ROOM = MAX_FRAME_BYTES - (64 << 10)  # bytes of a host frame
+_MISSED = 5  # receipts, before the writer is looked for again: a child of a dead one may keep its socket open
 _MOST_LAYOUTS = 64  # sets of columns in one host frame
 _WIDE = len(STEP_COLUMNS) - len(HOST_COLUMNS)
 
@@ -59,6 +60,7 @@ class HostShare:
         self._desk: HostDesk | None = None
         self._whole: RankFrame | None = None  # the last one that said something new
         self._handed = -1  # the number of the frame whose row was handed over last
+        self._missed = 0  # receipts in sequence
         self._put = 0
         self._next_at = 0.0
 
@@ -123,10 +125,13 @@ class HostShare:
         if receipt is not None:
             self._next_at = receipt.next_at
         if receipt is not None and receipt.seq == self._handed:
+            self._missed = 0
             return receipt.writer
-        if self._handed >= 0:
-            self._link.close()  # the writer that there is now, if any, is found again
-            self._next_at = 0.0
+        self._next_at = 0.0
+        self._missed += self._handed >= 0
+        if self._missed >= _MISSED:
+            self._link.close()
+            self._missed = 0
         return -1
 
     def _write(self, desk: HostDesk, own: RankRow, next_at: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ddpmon.figures import FIGURES, PLACE, STATES, State
@@ -79,6 +80,11 @@ class LatestFrames:
         self.figures[ranks] = figures
         self.phase[ranks] = phase
         self.state[ranks] = _STATES[figures[:, PLACE["state"]].astype(np.int64)]
+        seconds = figures[:, PLACE["stall_s"]]
+        stuck = ~np.isnan(seconds)
+        for rank, stall_s in zip(ranks[stuck].tolist(), seconds[stuck].tolist(), strict=True):
+            stall = self.stall[rank]
+            self.stall[rank] = None if stall is None else replace(stall, seconds=stall_s)
 
     def column(self, name: str) -> Floats:
         """[world] a figure of the ranks' newest frames by its name in `FIGURES`, NaN where unknown."""

@@ -75,10 +75,10 @@ class HostWriters:
 
 
 def _is_told(frame: RankFrame, whole: RankFrame | None) -> bool:
-    """Whether figures say all that is new; where simulated ranks stand is no figure."""
-    if whole is None or frame.stall is not None:
+    """Whether figures say all that is new."""
+    if whole is None or (frame.stall is None) != (whole.stall is None):
         return False
-    return (frame.writer, frame.pid, whole.stall) == (whole.writer, whole.pid, None)
+    return (frame.writer, frame.pid) == (whole.writer, whole.pid)
 
 
 def _filled(row: RankRow, frame: RankFrame, whole: int) -> RankRow:

@@ -19,6 +19,7 @@ from types import TracebackType
 
 KEEP_S = 24 * 3600.0  # how long what a killed process left is kept
 _OURS = re.compile(r"[0-9a-f]{24}\.(?:json|tmp|dead|turn|sock)")  # what `stem` and its callers name files
+_WAITING = 128  # connections that nobody has accepted; the kernel keeps what they have sent
 _REMEDY = (
     "have it removed, set TMPDIR to a folder of your own for runs and watchers, or watch the address that the run "
     "prints: ddpmon watch tcp://HOST:PORT"
@@ -93,7 +94,7 @@ class Folder:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             server.bind(self._address(name))
-            server.listen(socket.SOMAXCONN)
+            server.listen(_WAITING)
         except OSError:
             server.close()
             raise

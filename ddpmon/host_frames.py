@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ _FIELDS = tuple(
     (field, PROCESS.index(field) if field in PROCESS else None) for field in ProcessFigures.__struct_fields__
 )
 _COUNTED = tuple(place for place, name in enumerate(PROCESS) if FIGURES[PLACE[name]].counts)
+_values_of = attrgetter(*PROCESS)
 _NOTHING_KNOWN: list[Any] = [None] * len(PROCESS)
 _NO_STEPS, _NO_PROCESS = StepColumns(), ProcessFigures()
 _UNKNOWN_PROCESS, _UNKNOWN_LOADER = (NAN,) * len(PROCESS), (NAN,) * 3
@@ -67,9 +69,9 @@ def figures_of(frame: RankFrame, whole: int, phase: int = 0) -> list[float]:
         None if frame.stall is None else frame.stall.seconds,
     ]  # fmt: skip
     process, loader = frame.process, frame.loader
-    row += _UNKNOWN_PROCESS if process is None else [getattr(process, name) for name in PROCESS]
+    row += _UNKNOWN_PROCESS if process is None else _values_of(process)
     row += _UNKNOWN_LOADER if loader is None else (loader.workers, loader.batches, loader.ended)
-    return [NAN if value is None else float(value) for value in row]
+    return [NAN if value is None else value for value in row]
 
 
 def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFrame:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.figures import FIGURES, PLACE
 from ddpmon.parts import MAX_RANKS
+from ddpmon.run.rings import Tables
 from ddpmon.schema import HostFrame, StepRows, names_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Words = NDArray[np.object_]
-StepTable = tuple[Ints, Ints, Mapping[str, NDArray[np.floating[Any]]]]
+StepTable = tuple[Ints, Ints, Tables]
+Part = tuple[int, int, StepRows]  # the place of its frame's first rank among all, how many these are, and steps
 
 _LEAST, _MOST = (np.array([getattr(figure, bound) for figure in FIGURES]) for bound in ("least", "most"))
 _COUNTS = np.flatnonzero([figure.counts for figure in FIGURES])
@@ -41,7 +42,7 @@ class HostRows:
     phase: Words
     first: Flags
     _kept: Ints  # [n] the place of each row among all ranks of the frames
-    _steps: Mapping[int, Sequence[tuple[int, StepRows]]]  # columns -> where the ranks of a frame begin, and its steps
+    _steps: Mapping[int, Sequence[Part]]  # by their columns
     _count: int
 
     def column(self, name: str) -> Floats:
@@ -50,7 +51,7 @@ class HostRows:
         return found
 
     def steps_of(self, chosen: Flags) -> Iterator[StepTable]:
-        """The steps of the chosen rows [n]: ranks, step numbers, and column -> values, each as long as the others."""
+        """The steps of the chosen rows [n], as `Rings.add_rows` takes them."""
         ranks = np.full(self._count, -1)
         ranks[self._kept[chosen]] = self.ranks[chosen]
         for columns, parts in self._steps.items():
@@ -77,14 +78,14 @@ def gather(frames: Sequence[HostFrame], is_first: Callable[[int], bool], world_s
     named = np.array([len(frame.phases) for frame in frames], np.int64)
     good = (ranks >= 0) & (ranks < world_size) & _are_possible(figures)
     good &= ~(figures[:, PLACE["phase"]] >= named[source]) & ~_repeated(source * MAX_RANKS + ranks % MAX_RANKS)
-    bad = {*source[~good].tolist(), *(place for place, frame in enumerate(frames) if _is_misplaced(frame))}
-    if bad:
+    if not good.all():
+        bad = {*source[~good].tolist()}
         left = [frame for place, frame in enumerate(frames) if place not in bad]
         return gather(left, is_first, world_size)[0], sorted(bad)
-    steps: dict[int, list[tuple[int, StepRows]]] = {}
-    for start, frame in zip(starts.tolist(), frames, strict=True):
+    steps: dict[int, list[Part]] = {}
+    for start, count, frame in zip(starts.tolist(), counts.tolist(), frames, strict=True):
         for rows in frame.steps:
-            steps.setdefault(rows.columns, []).append((start, rows))
+            steps.setdefault(rows.columns, []).append((start, count, rows))
     kept = _newest(ranks, figures)
     names: Words = np.array([phase for frame in frames for phase in frame.phases], object)
     phase = names[(np.cumsum(named) - named)[source[kept]] + figures[kept, PLACE["phase"]].astype(np.int64)]
@@ -102,12 +103,6 @@ def _are_possible(figures: Floats) -> Flags:
     return found
 
 
-def _is_misplaced(frame: HostFrame) -> bool:
-    """Whether a step is of no rank of its frame."""
-    count = len(frame.ranks) // 4
-    return any(len(rows.place) and int(np.frombuffer(rows.place, "<u2").max()) >= count for rows in frame.steps)
-
-
 def _repeated(values: Ints) -> Flags:
     """[n] whether an equal value stands before it."""
     found = np.ones(len(values), np.bool_)
@@ -122,13 +117,13 @@ def _newest(ranks: Ints, figures: Floats) -> Ints:
     return last
 
 
-def _parts(parts: Sequence[tuple[int, StepRows]]) -> Iterator[Sequence[tuple[int, StepRows]]]:
+def _parts(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
     """Parts of a bounded size."""
-    some: list[tuple[int, StepRows]] = []
+    some: list[Part] = []
     rows = 0
     for part in parts:
         some.append(part)
-        rows += len(part[1].step) // 8
+        rows += len(part[2].step) // 8
         if rows >= _ROWS_AT_ONCE:
             yield some
             some, rows = [], 0
@@ -136,16 +131,14 @@ def _parts(parts: Sequence[tuple[int, StepRows]]) -> Iterator[Sequence[tuple[int
         yield some
 
 
-def _table(columns: int, parts: Sequence[tuple[int, StepRows]], ranks: Ints) -> StepTable:
+def _table(columns: int, parts: Sequence[Part], ranks: Ints) -> StepTable:
     """Steps that have the same columns; `ranks` has the rank of every place, -1 for one that is left out."""
-    lengths = [len(rows.step) // 8 for _, rows in parts]
-    place = np.frombuffer(b"".join([rows.place for _, rows in parts]), "<u2")
-    who = ranks[place + np.repeat([start for start, _ in parts], lengths)]
-    chosen = who >= 0
-    steps = np.frombuffer(b"".join([rows.step for _, rows in parts]), "<i8")[chosen].astype(np.int64, copy=False)
+    lengths = [len(rows.step) // 8 for _, _, rows in parts]
+    place = np.frombuffer(b"".join([rows.place for _, _, rows in parts]), "<u2").astype(np.int64)
+    place[place >= np.repeat([count for _, count, _ in parts], lengths)] = len(ranks)  # of no rank of its frame
+    who = np.append(ranks, -1)[np.minimum(place + np.repeat([start for start, _, _ in parts], lengths), len(ranks))]
+    steps = np.frombuffer(b"".join([rows.step for _, _, rows in parts]), "<i8").astype(np.int64, copy=False)
     wide, narrow = names_of(columns)
-    values = np.frombuffer(b"".join([rows.values for _, rows in parts]), "<f4").reshape(len(place), len(wide))[chosen]
-    halves = np.frombuffer(b"".join([rows.halves for _, rows in parts]), "<f2").reshape(len(place), len(narrow))
-    found: dict[str, NDArray[np.floating[Any]]] = {name: values[:, at] for at, name in enumerate(wide)}
-    found |= dict(zip(narrow, halves[chosen].T, strict=True))
-    return who[chosen], steps, found
+    values = np.frombuffer(b"".join([rows.values for _, _, rows in parts]), "<f4").reshape(len(place), len(wide))
+    halves = np.frombuffer(b"".join([rows.halves for _, _, rows in parts]), "<f2").reshape(len(place), len(narrow))
+    return who, steps, [(wide, values), (narrow, halves)]

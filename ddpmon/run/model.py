@@ -179,8 +179,8 @@ class Run:
             as_told = np.clip(latest.heard_at[taken] + later, latest.heard_at[taken], now)
             heard_at = np.where(rows.first[new], as_told, now)
             latest.take_rows(taken, rows.figures[new], rows.phase[new], heard_at)
-            for who, steps, values in rows.steps_of(new):
-                self.rings.add_rows(who, steps, values)
+            for who, steps, tables in rows.steps_of(new):
+                self.rings.add_rows(who, steps, tables)
             self._take_resources(taken, before[new])
         return new
 

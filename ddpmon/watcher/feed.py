@@ -80,8 +80,8 @@ class Feed:
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
-        self._ended = 0
-        self._ticks = 0
+        self._ended = self._ticks = 0
+        self._is_large = info.world_size > RANKS_AT_ONCE
         self.is_complete = False
 
     def read_histories(self, store: CheckedStore) -> None:
@@ -104,10 +104,12 @@ class Feed:
             StoreUnavailable: the store does not answer, or it has ended.
         """
         run = self.run
-        rows = self._host_rows(store, _writers(run))
+        self._ticks += 1
+        writers = self._due_writers()
+        rows = self._host_rows(store, writers)
         self.read_at = time.monotonic()
         self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
-        self._take_whole(store, self._wanted(rows, always), told_ages=told_ages)
+        self._take_whole(store, self._wanted(rows, writers, always), told_ages=told_ages)
         self._take_rows(rows)
         if new := _writers(run) - self._writers:
             self._take_rows(self._host_rows(store, new))
@@ -122,25 +124,34 @@ class Feed:
     def _host_rows(self, store: CheckedStore, writers: Iterable[int]) -> HostRows:
         """What the new host frames of these ranks say; those that cannot be true are counted."""
         run = self.run
-        frames = self._new(store, host_key, sorted(writers), HostFrame)
+        frames = self._new(store, host_key, [*writers], HostFrame)
         rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
         for place in bad:
             run.reject(f"{host_key(run.info.run_id, frames[place].rank)}: figures or ranks out of their bounds"[:200])
         return rows
 
-    def _wanted(self, rows: HostRows, always: set[int]) -> list[int]:
+    def _due_writers(self) -> list[int]:
+        """The ranks whose host frames are read now: of many ranks those of every other host."""
+        writers = sorted(_writers(self.run))
+        return writers[self._ticks % RANK_TURNS :: RANK_TURNS] if self._is_large else writers
+
+    def _wanted(self, rows: HostRows, writers: Sequence[int], always: set[int]) -> list[int]:
         """The ranks whose whole frames are read now.
 
         Rank 0 is among them: it may host the store, and then its end is that of the store.
+
+        Args:
+            rows: what new host frames say.
+            writers: the ranks whose host frames have been read just now.
+            always: ranks that are read at every tick.
         """
-        self._ticks += 1
-        due = self.read_at - self._told_at > _TOLD_S
+        writer = self.run.latest.writer
+        due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
         due[rows.ranks[self.run.missing_whole(rows)]] = True
-        due[0] = True
+        due[[0, *always]] = True
         wanted: list[int] = np.flatnonzero(due).tolist()
         if len(wanted) <= RANKS_AT_ONCE:
-            is_large = len(due) > RANKS_AT_ONCE
-            self.is_complete = self._ticks == 1 or not is_large or self._ticks % RANK_TURNS == 0  # judging takes time
+            self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0
             return wanted
         turn = self._ranks.next(always)
         self.is_complete = self._ranks.is_complete

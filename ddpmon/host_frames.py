@@ -124,7 +124,7 @@ def is_told(frame: RankFrame, whole: RankFrame) -> bool:
     """
     if frame.marks and not {*map(_key, frame.marks)} <= {*map(_key, whole.marks)}:
         return False
-    as_told = with_figures(whole, figures_of(frame, whole.seq), frame.phase)
+    as_told = with_figures(whole, [*map(float, figures_of(frame, whole.seq))], frame.phase)
     return as_told == replace(frame, steps=_NO_STEPS, marks=whole.marks)
 
 

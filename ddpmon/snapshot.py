@@ -121,6 +121,11 @@ class Ranks:
     def __len__(self) -> int:
         return len(self.host)
 
+    def column(self, name: str) -> Floats:
+        """[world] a column by its name here or among the figures."""
+        found: Floats = self.figures[name] if name in self.figures else getattr(self, name)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Heat:

@@ -146,8 +146,7 @@ def _job(job: JobView) -> Object:
 def _ranks(ranks: Ranks | None, ours: Mapping[int, ProcessRoles]) -> list[Object]:
     if ranks is None:
         return []
-    columns = {name: ranks.figures[name] if name in ranks.figures else getattr(ranks, name) for name in RANK_FIGURES}
-    figures = {name: [rounded(value) for value in column.tolist()] for name, column in columns.items()}
+    figures = {name: [rounded(value) for value in ranks.column(name).tolist()] for name in RANK_FIGURES}
     phases = {name: [rounded(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
     nobody = ProcessRoles({}, HostFigures(), ())
     return [_rank(ranks, rank, ours.get(rank, nobody), figures, phases) for rank in range(len(ranks))]

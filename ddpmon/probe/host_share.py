@@ -25,7 +25,7 @@ from ddpmon.probe.record import StepRow
 from ddpmon.probe.uplink import Uplink
 from ddpmon.schema import HOST_COLUMNS, MAX_FRAME_BYTES, MAX_HOST_RANKS, STEP_COLUMNS, RankFrame
 
-HANDED_S = 4.0  # a row has the steps of these seconds, so that a watcher may miss a few host frames
+HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
 _LEAD_S = 0.25  # how long before the writer's turn the others hand over: it must not miss them on a busy host
 _ROOM = MAX_FRAME_BYTES - (64 << 10)  # bytes of a host frame
 _MISSED = 5  # receipts, before the writer is looked for again: a child of a dead one may keep its socket open

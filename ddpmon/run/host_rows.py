@@ -98,7 +98,8 @@ def _are_possible(figures: Floats) -> Flags:
     unknown = np.isnan(figures) & _OPTIONAL
     possible = unknown | ((figures >= _LEAST) & (figures <= _MOST))
     counted = figures[:, _COUNTS]
-    whole = np.isnan(counted) | (counted == np.floor(counted))
+    with np.errstate(invalid="ignore"):  # hostile: NaN of the kind that signals
+        whole = np.isnan(counted) | (counted == np.floor(counted))
     found: Flags = possible.all(axis=1) & whole.all(axis=1)
     return found
 

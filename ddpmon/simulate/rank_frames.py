@@ -19,7 +19,7 @@ from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
 STALLED_S = 10.0
-HANDED_S = 4.0  # of steps, as ranks hand over
+HANDED_S = 6.5  # of steps, as ranks hand over
 _NO_STEPS = StepColumns()
 _SENT = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
 COLUMNS = (*_SENT, "loss", "samples")

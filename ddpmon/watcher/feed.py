@@ -105,7 +105,7 @@ class Feed:
         """
         run = self.run
         self._ticks += 1
-        writers = self._due_writers()
+        writers = self._due_writers(always)
         rows = self._host_rows(store, writers)
         self.read_at = time.monotonic()
         self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
@@ -130,10 +130,14 @@ class Feed:
             run.reject(f"{host_key(run.info.run_id, frames[place].rank)}: figures or ranks out of their bounds"[:200])
         return rows
 
-    def _due_writers(self) -> list[int]:
-        """The ranks whose host frames are read now: of many ranks those of every other host."""
-        writers = sorted(_writers(self.run))
-        return writers[self._ticks % RANK_TURNS :: RANK_TURNS] if self._is_large else writers
+    def _due_writers(self, always: set[int]) -> list[int]:
+        """The ranks whose host frames are read now: of many ranks those of every other host, and of those in `always`."""
+        known = _writers(self.run)
+        writers = sorted(known)
+        if not self._is_large:
+            return writers
+        named = {*self.run.latest.writer[[*always]].tolist()} & known
+        return sorted({*writers[self._ticks % RANK_TURNS :: RANK_TURNS], *named})
 
     def _wanted(self, rows: HostRows, writers: Sequence[int], always: set[int]) -> list[int]:
         """The ranks whose whole frames are read now.
@@ -148,7 +152,7 @@ class Feed:
         writer = self.run.latest.writer
         due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
         due[rows.ranks[self.run.missing_whole(rows)]] = True
-        due[[0, *always]] = True
+        due[0] = True
         wanted: list[int] = np.flatnonzero(due).tolist()
         if len(wanted) <= RANKS_AT_ONCE:
             self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0

@@ -53,12 +53,14 @@ class LatestFrames:
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
         self.bad_loss: dict[int, BadLoss] = {}
+        self._made: dict[int, RankFrame] = {}  # of figures, for rules that ask for the same frame in a tick
 
     def take(self, frames: Sequence[RankFrame], heard_at: Sequence[float]) -> None:
         """Take new whole frames over, of different ranks."""
         ranks = [frame.rank for frame in frames]
         for frame in frames:
             rank = frame.rank
+            self._made.pop(rank, None)
             self.whole[rank] = frame
             self.host[rank], self.state[rank], self.phase[rank] = frame.host, frame.state, frame.phase
             self.node[rank], self.local_rank[rank], self.pid[rank] = frame.node, frame.local_rank, frame.pid
@@ -76,6 +78,9 @@ class LatestFrames:
 
     def take_rows(self, ranks: Ints, figures: Floats, phase: Words, heard_at: Floats) -> None:
         """Take newer figures over, of different ranks whose whole frames are known; one row each."""
+        if self._made:
+            for rank in ranks.tolist():
+                self._made.pop(rank, None)
         self.heard_at[ranks] = heard_at
         self.figures[ranks] = figures
         self.phase[ranks] = phase
@@ -97,7 +102,10 @@ class LatestFrames:
         assert whole is not None
         if self.figures[rank, PLACE["seq"]] == whole.seq:
             return whole
-        return with_figures(whole, self.figures[rank].tolist(), self.phase[rank])
+        made = self._made.get(rank)
+        if made is None:
+            made = self._made[rank] = with_figures(whole, self.figures[rank].tolist(), self.phase[rank])
+        return made
 
     def process_of(self, rank: int) -> ProcessFigures | None:
         """A rank's process by its newest figures."""

@@ -131,7 +131,7 @@ class Feed:
         return rows
 
     def _due_writers(self, always: set[int]) -> list[int]:
-        """The ranks whose host frames are read now: of many ranks those of every other host, and of those in `always`."""
+        """The ranks whose host frames are read now: of many ranks those of every other host, and those of `always`."""
         known = _writers(self.run)
         writers = sorted(known)
         if not self._is_large:

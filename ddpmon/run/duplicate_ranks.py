@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ddpmon.schema import RankFrame
 
-SILENT_S = 10.0  # after which the other process may have its place
+KEEPS_ITS_PLACE_S = 10.0  # a process that publishes as a rank keeps its place so long after its last frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class DuplicateRanks:
         if former is not None and _process(former) == _process(frame) != _process(known):
             if frame.seq > former.seq:
                 self.seen[frame.rank] = DuplicateRank(_process(known), _process(frame), now)
-                if now - heard_at <= SILENT_S:
+                if now - heard_at <= KEEPS_ITS_PLACE_S:
                     return True
             elif frame.sent_at <= former.sent_at:
                 return True  # an old word of it

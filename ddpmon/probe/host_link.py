@@ -7,6 +7,7 @@ a rank that gets no receipt publishes its own frames. The kernel ends a connecti
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
@@ -124,7 +125,7 @@ class HostDesk:
                 rows.setdefault(row.rank, []).append(row)
         return [max(of_rank, key=_seq) for of_rank in rows.values() if len({row.pid for row in of_rank}) == 1]
 
-    def acknowledge(self, rows: list[RankRow], writer: int, next_at: float) -> None:
+    def acknowledge(self, rows: Sequence[RankRow], writer: int, next_at: float) -> None:
         """Tell the ranks of these rows that they are in the store. Never waits, never raises."""
         numbers = {id(row) for row in rows}
         for guest, (row, _) in [*self._guests.items()]:

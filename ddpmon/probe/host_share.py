@@ -76,7 +76,8 @@ class HostShare:
             StoreUnavailable: the store does not take it; nothing was handed over.
         """
         self._take_turn()
-        frame = replace(word.frame, writer=self._carried_by())
+        others = [] if self._desk is None else self._others(self._desk)
+        frame = replace(word.frame, writer=self._carried_by(others))
         self._handed = -1
         is_new = self._whole is None or not is_told(frame, self._whole)
         if whole or is_new or frame.writer < 0:
@@ -87,8 +88,8 @@ class HostShare:
         if self._desk is None:
             self._link.hand(self._me.host_of(frame.run_id), row)
             self._handed = frame.seq
-        else:
-            self._write(self._desk, row, next_at)
+        elif others:
+            self._write(self._desk, [row, *_that_fit(row, others)], next_at)
 
     def forget(self) -> None:
         """The store was lost: it may come back empty, so the next frame goes out whole."""
@@ -117,10 +118,17 @@ class HostShare:
         elif not self._machine.has_turn and self._desk is not None:
             self.close()
 
-    def _carried_by(self) -> int:
-        """The rank whose host frame has the row that was handed over last, -1 if none is known to."""
+    def _others(self, desk: HostDesk) -> list[RankRow]:
+        """What the other ranks have handed over since the last turn."""
+        return [row for row in desk.collect(self._uplink.run) if row.rank != self._me.rank]
+
+    def _carried_by(self, others: Sequence[RankRow]) -> int:
+        """The rank whose host frames carry this one, -1 if none is known to.
+
+        That is the writer whose receipt for the last row has come; or this rank, if it writes and others have come.
+        """
         if self._desk is not None:
-            return self._me.rank if self._handed >= 0 else -1
+            return self._me.rank if others else -1
         receipt = self._link.receipt()
         if receipt is not None:
             self._next_at = receipt.next_at
@@ -134,14 +142,10 @@ class HostShare:
             self._missed = 0
         return -1
 
-    def _write(self, desk: HostDesk, own: RankRow, next_at: float) -> None:
-        """Put a host frame if another rank has handed something over."""
-        rows = _that_fit(own, desk.collect(own.run_id))
-        if not rows:
-            return
+    def _write(self, desk: HostDesk, rows: Sequence[RankRow], next_at: float) -> None:
+        """Put a host frame, and tell the ranks in it."""
         self._put += 1
-        self._uplink.put_host(host_frame(self._me.rank, self._put, time.time(), [own, *rows]))
-        self._handed = own.seq
+        self._uplink.put_host(host_frame(self._me.rank, self._put, time.time(), rows))
         desk.acknowledge(rows, self._me.rank, next_at)
 
 
@@ -182,7 +186,7 @@ def _that_fit(own: RankRow, rows: Sequence[RankRow]) -> list[RankRow]:
     for row in rows:
         layouts.add(row.columns)
         left -= _size(row)
-        if row.rank != own.rank and left >= 0 and len(layouts) <= _MOST_LAYOUTS and len(fitting) < MAX_HOST_RANKS - 1:
+        if left >= 0 and len(layouts) <= _MOST_LAYOUTS and len(fitting) < MAX_HOST_RANKS - 1:
             fitting.append(row)
     return fitting
 

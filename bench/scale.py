@@ -1,12 +1,14 @@
 """What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal (160x50).
 
-    python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis]
+    python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis] [--writer-life 10]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
 resident memory, bytes written to the terminal, seconds to the first data. Then the
 other side: CPU of the store's host (the process that started the publishing ones and holds a TCPStore, or with --redis
 a redis-server of our own) and of the publishing processes, what was published, frames that could not be sent in time.
-CPU times are the median and the lower quartile over ticks; others may use this machine too.
+With --writer-life the rank that writes for a host dies as its writer every so many seconds, and another takes over two
+seconds later; the oldest frame that any tick saw, and every finding, are printed as well. CPU times are the median and
+the lower quartile over ticks; others may use this machine too.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ import sys
 import tempfile
 import termios
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +95,18 @@ def watch(url: str) -> None:
     parts.timed(Judge, "__call__", "judge")
     parts.timed(Observer, "rebuild", "freeze")
 
+    oldest, kinds = 0.0, Counter[str]()
+
     class Counting(Observer):
         def tick(self) -> Any:
+            nonlocal oldest
             parts.tick()
-            return super().tick()
+            seen = super().tick()
+            if seen.ranks is not None and len(parts.ticks) > _SETTLED_S:
+                here = np.array([state not in ("lost", "unknown") for state in seen.ranks.state])
+                oldest = max(oldest, float(np.nanmax(seen.ranks.age_s[here], initial=0.0)))
+                kinds.update({f"{each.kind} {each.severity} {each.ranks[:2]}" for each in seen.findings})
+            return seen
 
     show_source(Counting(url), interval=1.0)
     steady = parts.ticks[int(_SETTLED_S) :]
@@ -104,10 +115,27 @@ def watch(url: str) -> None:
         "parts": {name: float(np.median([tick[name] for tick in steady])) for name in names},
         "low": float(np.percentile([tick["all"] for tick in steady], 25)),
         "ticks": len(steady),
+        "oldest": oldest,
+        "findings": kinds.most_common(),
         "rss": psutil.Process().memory_info().rss,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     print(json.dumps(report), flush=True)
+
+
+def publish(ranks: int, options: argparse.Namespace) -> None:
+    """Publish a run whose writers die, as `ddpmon simulate` publishes others, until it is interrupted."""
+    sys.path.insert(0, str(ROOT))
+    from ddpmon.simulate.plan import Plan
+    from ddpmon.simulate.simulated_host import simulate
+
+    hosts = -(-ranks // 8)
+    plan = Plan(ranks, hosts, options.scenario, options.step_ms, options.hours, writer_life_s=options.writer_life)
+    with simulate(plan) as simulation:
+        print(f"ddpmon watch {simulation.url}", flush=True)
+        with suppress(KeyboardInterrupt):
+            simulation.wait(None)
+        print(simulation.end(), flush=True)
 
 
 def measure(ranks: int, options: argparse.Namespace) -> None:
@@ -120,6 +148,9 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
     command = [sys.executable, "-m", "ddpmon.cli", "simulate", f"--ranks={ranks}", f"--scenario={options.scenario}"]
     command += [f"--step-ms={options.step_ms}", f"--history-hours={options.hours}"]
     command += [f"--store={redis[0]}"] if redis else []
+    if options.writer_life:
+        command = [sys.executable, __file__, str(ranks), "--publish", f"--writer-life={options.writer_life}"]
+        command += [f"--scenario={options.scenario}", f"--step-ms={options.step_ms}", f"--hours={options.hours}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         assert run.stdout is not None
         url = shlex.split(run.stdout.readline())[-1]
@@ -130,7 +161,7 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         said = _watched(url, options.seconds, host, publishers)
         run.send_signal(signal.SIGINT)
         account = run.stdout.read().strip().splitlines()[-1]
-    _print(ranks, said, alone, account)
+    _print(ranks, said, alone, account, more=bool(options.writer_life))
 
 
 def _share(host: psutil.Process, publishers: list[psutil.Process], seconds: float) -> tuple[float, float]:
@@ -190,7 +221,7 @@ def _reading(screen: int, seconds: float) -> int:
     return total
 
 
-def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account: str) -> None:
+def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account: str, *, more: bool) -> None:
     mb = 1 << 20
     columns = [f"{said['parts']['all']:7.1f}", f"{said['low']:6.1f}"]
     columns += [f"{said['parts'][name]:6.1f}" for name in PARTS]
@@ -198,19 +229,26 @@ def _print(ranks: int, said: dict[str, Any], alone: tuple[float, float], account
     columns += [f"{said['kb_s']:6.1f}", f"{said['first']:6.1f}", f"{alone[0]:6.1f}", f"{said['host_cpu']:6.1f}"]
     columns += [f"{said['host_rss'] / mb:6.0f}", f"{alone[1]:6.1f}"]
     print(f"{ranks:>6,} {' '.join(columns)}\n       {account}", flush=True)
+    if more:
+        print(f"       oldest frame {said['oldest']:.1f} s; ticks with each finding: {said['findings']}", flush=True)
 
 
 def main() -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--publish", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--step-ms", type=float, default=500.0)
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--scenario", default="mixed")
+    parser.add_argument("--writer-life", type=float, help="seconds after which the writers of all hosts change")
     parser.add_argument("--redis", action="store_true", help="publish into a redis-server instead of a TCPStore")
     parser.add_argument("ranks", type=int, nargs="*", default=[64, 512, 4096])
     options = parser.parse_args()
+    if options.publish:
+        publish(options.ranks[0], options)
+        return
     if options.child:
         watch(options.child)
         return

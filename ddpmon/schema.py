@@ -7,11 +7,12 @@ Step records travel as columns: one int64 column of step numbers and one little-
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
     MAX_RANKS,
@@ -27,7 +28,8 @@ from ddpmon.parts import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+OLDEST_READ = 1  # before host frames: a rank that knows none, and a run of such ranks, can be read
 
 PHASES = ("input", "forward", "backward", "optimizer", "other")
 # Where the clock is a device's: the host time of each phase, how long the device waited for other ranks meanwhile, the
@@ -48,10 +50,11 @@ STEP_COLUMNS = (
     "samples",
     *HOST_COLUMNS,
 )
+_WIDE = (1 << len(STEP_COLUMNS) - len(HOST_COLUMNS)) - 1  # the columns of float32: the first of them
 MAX_ROWS = 1024
 MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
-State = Literal["running", "stalled", "finished", "failed"]
+MAX_HOST_RANKS = 1024
 
 
 class FrameError(ValueError):
@@ -122,7 +125,10 @@ class Mark(Struct, frozen=True):
 
 
 class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
-    """What one rank says once a second."""
+    """What one rank says: once a second, or every five where a host frame carries its figures.
+
+    `writer` is the rank whose host frames do, -1 for none.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -154,6 +160,46 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
     bad_loss: BadLoss | None = None
     loader: Loader | None = None
     notes: Annotated[list[Text], Meta(max_length=16)] = []
+    writer: Annotated[int, Meta(ge=-1, lt=MAX_RANKS)] = -1
+
+
+class StepRows(Struct, frozen=True, array_like=True, gc=False):
+    """Step records of several ranks of a host, which have the same columns: n rows.
+
+    Attributes:
+        columns: bit i is set for column i of `STEP_COLUMNS`.
+        place: n little-endian uint16: whose row it is, as the place in the host frame's ranks.
+        step: n little-endian int64: synchronising steps counted from 0, those of a rank ascending.
+        values: n*k little-endian float32, row-major: the columns, but for those of `HOST_COLUMNS`.
+        halves: n*h little-endian float16: those of `HOST_COLUMNS`.
+    """
+
+    columns: Annotated[int, Meta(ge=0, lt=1 << len(STEP_COLUMNS))]
+    place: bytes
+    step: bytes
+    values: bytes
+    halves: bytes = b""
+
+
+class HostFrame(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """The newest figures of several ranks of a host, once a second, by one of them: `rank`.
+
+    Attributes:
+        ranks: n little-endian int32, each rank once.
+        figures: n rows of little-endian float64, one value for each of `ddpmon.figures.FIGURES`.
+        phases: the phases that the ranks are in, each once; their figures have the place.
+        steps: the steps of the last seconds.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: Text
+    rank: RankNumber
+    seq: Count
+    sent_at: Number
+    ranks: bytes
+    figures: bytes
+    phases: Annotated[list[Text], Meta(max_length=MAX_HOST_RANKS)]
+    steps: Annotated[list[StepRows], Meta(max_length=64)] = []
 
 
 class HistoryFrame(Struct, frozen=True, kw_only=True, gc=False):
@@ -181,11 +227,17 @@ class NodeFrame(Struct, frozen=True, kw_only=True, gc=False):
     notes: Annotated[list[Text], Meta(max_length=16)] = []
 
 
-Frame = RunInfo | RankFrame | HistoryFrame | NodeFrame
-F = TypeVar("F", RunInfo, RankFrame, HistoryFrame, NodeFrame)
+Frame = RunInfo | RankFrame | HistoryFrame | HostFrame | NodeFrame
+F = TypeVar("F", RunInfo, RankFrame, HistoryFrame, HostFrame, NodeFrame)
 
 
 class _Header(Struct):
+    schema_version: int
+
+
+class _ListHeader(Struct, array_like=True):
+    """A host frame's: it has its fields as a list."""
+
     schema_version: int
 
 
@@ -193,7 +245,8 @@ _MOST_LAYOUTS = 64
 _layouts: set[tuple[str, ...]] = set()  # columns, in an order in which they have come before
 _encoder = msgspec.msgpack.Encoder()
 _header = msgspec.msgpack.Decoder(_Header)
-_decoders = {kind: msgspec.msgpack.Decoder(kind) for kind in (RunInfo, RankFrame, HistoryFrame, NodeFrame)}
+_list_header = msgspec.msgpack.Decoder(_ListHeader)
+_decoders = {kind: msgspec.msgpack.Decoder(kind) for kind in (RunInfo, RankFrame, HistoryFrame, HostFrame, NodeFrame)}
 
 
 def encode(frame: Frame) -> bytes:
@@ -213,21 +266,21 @@ def decode(key: str, data: bytes, kind: type[F]) -> F:
     try:
         frame = _decoders[kind].decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        _check_version(key, data)
+        _check_version(key, data, kind)
         raise FrameError(f"{key}: not a {kind.__name__}: {error}") from None
-    if getattr(frame, "schema_version", None) != SCHEMA_VERSION:
-        _check_version(key, data)
+    if not OLDEST_READ <= frame.schema_version <= SCHEMA_VERSION:  # type: ignore[attr-defined]  # all have one
+        _check_version(key, data, kind)
     _check_columns(key, frame)
     return frame  # type: ignore[return-value]  # the table above maps each kind to its own decoder
 
 
-def _check_version(key: str, data: bytes) -> None:
+def _check_version(key: str, data: bytes, kind: type[Frame]) -> None:
     """Say so where a frame cannot be read because it is of another schema version."""
     try:
-        version = _header.decode(data).schema_version
+        version = (_list_header if kind is HostFrame else _header).decode(data).schema_version
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
-    if version != SCHEMA_VERSION:
+    if not OLDEST_READ <= version <= SCHEMA_VERSION:
         raise SchemaMismatchError(
             f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
             f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release in the training and here"
@@ -238,11 +291,36 @@ def _check_columns(key: str, frame: object) -> None:
     if isinstance(frame, RankFrame):
         _check_steps(key, frame.steps)
         _check_buckets(key, frame.buckets)
+    elif isinstance(frame, HostFrame):
+        _check_host(key, frame)
     elif isinstance(frame, HistoryFrame):
         _check_steps(key, frame.recent)
         _check_steps(key, frame.older)
     elif isinstance(frame, RunInfo) and not len(set(frame.node_keys)) == len(frame.node_keys) <= frame.world_size:
         raise FrameError(f"{key}: {len(frame.node_keys)} hosts for {frame.world_size} ranks, or one of them twice")
+
+
+def _check_host(key: str, frame: HostFrame) -> None:
+    """The lengths of a host frame's columns; the watcher checks the values, those of all hosts at once."""
+    ranks, odd = divmod(len(frame.ranks), 4)
+    if odd or not 0 < ranks <= MAX_HOST_RANKS or len(frame.figures) != 8 * len(FIGURES) * ranks:
+        raise FrameError(f"{key}: {len(frame.ranks)} bytes of ranks and {len(frame.figures)} of figures")
+    for rows in frame.steps:
+        count, wide, narrow = len(rows.step) // 8, *widths(rows.columns)
+        lengths = (8 * count, 2 * count, 4 * count * wide, 2 * count * narrow)
+        if lengths != (len(rows.step), len(rows.place), len(rows.values), len(rows.halves)):
+            raise FrameError(f"{key}: {len(rows.values)} and {len(rows.halves)} bytes for {count} steps")
+
+
+def names_of(columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the columns that `StepRows.columns` stands for: those of float32, and those of float16."""
+    names = [name for place, name in enumerate(STEP_COLUMNS) if columns >> place & 1]
+    return tuple(name for name in names if name not in HOST_COLUMNS), tuple(n for n in names if n in HOST_COLUMNS)
+
+
+def widths(columns: int) -> tuple[int, int]:
+    """How many columns of float32 and of float16 `StepRows.columns` stands for."""
+    return (columns & _WIDE).bit_count(), (columns & ~_WIDE).bit_count()
 
 
 def _check_steps(key: str, columns: StepColumns) -> None:

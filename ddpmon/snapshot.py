@@ -6,7 +6,7 @@ Arrays are owned by the snapshot and never written again. Per-rank arrays have o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -95,7 +95,7 @@ class Ranks:
     state: tuple[str, ...]  # running, stalled, finished, failed, lost, or unknown
     phase: tuple[str, ...]
     gpu: tuple[GpuFigures | None, ...]
-    process: tuple[ProcessFigures | None, ...]
+    process: Sequence[ProcessFigures | None]
     stall: tuple[Stall | None, ...]  # of ranks without progress
     failure: tuple[Failure | None, ...]
     node: Ints
@@ -116,11 +116,15 @@ class Ranks:
     backward_ms: Floats
     optimizer_ms: Floats
     other_ms: Floats
-    cpu_pct: Floats
-    rss_bytes: Floats
+    figures: Mapping[str, Floats]  # those of `ddpmon.figures` by name
 
     def __len__(self) -> int:
         return len(self.host)
+
+    def column(self, name: str) -> Floats:
+        """[world] a column by its name here or among the figures."""
+        found: Floats = self.figures[name] if name in self.figures else getattr(self, name)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ LIVE = (
     "probe/test_probe_shapes",
     "probe/test_probe_identity",
     "probe/test_probe_bits",
+    "probe/test_host_share",
     "probe/test_probe_rendezvous",
     "probe/test_probe_harm",
     "test_external_store_live",

@@ -16,13 +16,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.schema import Frame, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, decode, encode
+from ddpmon.run.host_rows import gather
+from ddpmon.schema import Frame, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, decode, encode
+from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
 from ddpmon.simulate.simulated_host import run_info
 from ddpmon.snapshot import Snapshot
-from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
+from ddpmon.store.base import RUNS_KEY, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
 from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
@@ -55,6 +57,7 @@ class Fuzz:
         self.random = random.Random(self.seed)
         self.plan = Plan(RANKS, 8, "hang", step_ms=100.0, seed=self.seed)
         self.frames = Frames(self.plan, scenario_of(self.plan), RUN, np.arange(RANKS))
+        self.writers = HostWriters(self.plan, self.frames, np.arange(RANKS))
         self.data |= {RUNS_KEY: RUN.encode(), run_key(RUN): encode(run_info(self.plan, RUN))}
         self.second = 0
 
@@ -82,8 +85,9 @@ class Fuzz:
         everybody = np.arange(RANKS)
         self.frames.reach(float(self.second))
         self.data = {key: value for key, value in self.data.items() if key in (RUNS_KEY, run_key(RUN))}
-        for rank in self.frames.ranks(everybody, float(self.second)):
-            self.data[rank_key(RUN, rank.rank)] = self._mutated(rank)
+        for frame in self.writers.turn(everybody, float(self.second), {*range(RANKS)}):
+            key = host_key if isinstance(frame, HostFrame) else rank_key
+            self.data[key(RUN, frame.rank)] = self._mutated(frame)
         for node in self.frames.nodes(everybody, float(self.second)):
             self.data[node_key(RUN, node.node)] = self._mutated(node)
 
@@ -104,7 +108,7 @@ class Fuzz:
 
     def _bent(self, frame: Frame) -> bytes:
         """One value somewhere in its structure is another."""
-        tree = msgspec.to_builtins(frame, builtin_types=(bytes,))
+        tree = msgspec.msgpack.decode(encode(frame))
         for _ in range(self.random.choice((1, 1, 2, 5))):
             part: Any = tree
             while True:
@@ -132,8 +136,8 @@ class Fuzz:
         return b"\x91" * depth + self.random.randbytes(self.random.choice((1, 40, 900))) + b"\xdf\xff\xff\xff\xff"
 
 
-_KINDS: dict[str, type[RankFrame] | type[NodeFrame] | type[HistoryFrame]] = {
-    "rank": RankFrame, "node": NodeFrame, "history": HistoryFrame,
+_KINDS: dict[str, type[RankFrame] | type[NodeFrame] | type[HistoryFrame] | type[HostFrame]] = {
+    "rank": RankFrame, "node": NodeFrame, "history": HistoryFrame, "host": HostFrame,
 }  # fmt: skip
 
 
@@ -144,6 +148,8 @@ def _readable(key: str, value: bytes, kind: type[Any]) -> bool:
         return False
     if frame.run_id != RUN or isinstance(frame, RunInfo):
         return bool(frame.run_id == RUN)
+    if isinstance(frame, HostFrame) and gather([frame], lambda _: False, RANKS)[1]:
+        return False
     return key.endswith(f"/{frame.node if isinstance(frame, NodeFrame) else frame.rank}")
 
 

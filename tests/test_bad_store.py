@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.commands.status_json import status_object
 from ddpmon.report.verdicts import calm_sentence
-from ddpmon.schema import SCHEMA_VERSION
+from ddpmon.schema import OLDEST_READ, SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.signed import Signer
@@ -243,7 +243,7 @@ def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -
     )
 
 
-@pytest.mark.parametrize(("version", "word"), [(SCHEMA_VERSION - 1, "older"), (SCHEMA_VERSION + 1, "newer")])
+@pytest.mark.parametrize(("version", "word"), [(OLDEST_READ - 1, "older"), (SCHEMA_VERSION + 1, "newer")])
 def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeStore, version: int, word: str) -> None:
     store.begin()
     store.describe(schema_version=version)

@@ -9,23 +9,27 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.figures import FIGURES
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.parts import Stall
 from ddpmon.schema import (
     HOST_COLUMNS,
     MAX_FRAME_BYTES,
     MAX_ROWS,
+    OLDEST_READ,
     STEP_COLUMNS,
     BucketColumns,
     Frame,
     FrameError,
     HistoryFrame,
+    HostFrame,
     Mark,
     NodeFrame,
     RankFrame,
     RunInfo,
     SchemaMismatchError,
     StepColumns,
+    StepRows,
     decode,
     encode,
 )
@@ -79,9 +83,19 @@ RANK = RankFrame(
 )
 HISTORY = HistoryFrame(run_id="r", rank=1, recent=steps(), older=steps(1))
 HOST = HostFigures(50.0, 8, 1.5, processes=[HostProcess(STRANGER, 190.0, "0-3")], unread={"pressure": "no PSI"})
+PLACES = struct.pack("<3H", 0, 1, 1)
+ROWS = [
+    StepRows(3, PLACES, struct.pack("<3q", 4, 4, 5), struct.pack("<6f", *range(6))),
+    StepRows(1 << len(STEP_COLUMNS) - 1, PLACES[:2], struct.pack("<q", 4), b"", struct.pack("<e", 2)),
+]
+FIGURE_BYTES = struct.pack(f"<{2 * len(FIGURES)}d", *range(2 * len(FIGURES)))
+RANKS = struct.pack("<2i", 3, 1)
+TOLD = HostFrame(
+    run_id="r", rank=1, seq=2, sent_at=1.5, ranks=RANKS, figures=FIGURE_BYTES, phases=["forward"], steps=ROWS
+)
 NODE = NodeFrame(run_id="r", node=0, seq=1, sent_at=1.0, host="h", figures=HOST, gpus=[GPU], notes=["n"])
-FRAMES: list[Any] = [RUN, RANK, HISTORY, NODE]
-KINDS: list[Any] = [RunInfo, RankFrame, HistoryFrame, NodeFrame]
+FRAMES: list[Any] = [RUN, RANK, HISTORY, TOLD, NODE]
+KINDS: list[Any] = [RunInfo, RankFrame, HistoryFrame, HostFrame, NodeFrame]
 every_frame = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
 
 
@@ -94,7 +108,9 @@ def refused(data: bytes, kind: Any = RankFrame) -> str:
 
 def changed(frame: Frame, **fields: Any) -> bytes:
     """The frame as a sender without our checks would write it."""
-    return msgspec.msgpack.encode({**msgspec.to_builtins(frame, builtin_types=(bytes,)), **fields})
+    told = {**{name: getattr(frame, name) for name in frame.__struct_fields__}, **fields}
+    plain = msgspec.to_builtins([*told.values()] if isinstance(frame, HostFrame) else told, builtin_types=(bytes,))
+    return msgspec.msgpack.encode(plain)
 
 
 @every_frame
@@ -104,13 +120,13 @@ def test_a_frame_comes_back_as_it_was_sent(frame: Any) -> None:
 
 @every_frame
 def test_another_schema_version_is_named_with_the_key(frame: Any) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 2, newer than the 1 that"):
-        decode("ddpmon/r/x", changed(frame, schema_version=2), type(frame))
+    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 3, newer than the 2 that"):
+        decode("ddpmon/r/x", changed(frame, schema_version=3), type(frame))
 
 
 def test_a_frame_of_the_future_is_a_mismatch_even_if_nothing_else_is_understood() -> None:
     with pytest.raises(SchemaMismatchError):
-        decode("k", msgspec.msgpack.encode({"schema_version": 2, "steps": "elsewhere"}), RankFrame)
+        decode("k", msgspec.msgpack.encode({"schema_version": 3, "steps": "elsewhere"}), RankFrame)
 
 
 @every_frame
@@ -194,6 +210,39 @@ def test_nesting_inside_an_unknown_field_is_refused() -> None:
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], reason: str) -> None:
     assert reason in refused(changed(RANK, **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ranks": b""}, "0 bytes of ranks"),
+        ({"ranks": RANKS[:-1]}, "7 bytes of ranks"),
+        ({"ranks": RANKS * 1024}, "bytes of ranks"),
+        ({"figures": FIGURE_BYTES[:-8]}, "of figures"),
+        ({"phases": ["x" * 257]}, "phases"),
+        ({"steps": [[3, PLACES, b"\0" * 24, b"\0" * 20, b""]]}, "20 and 0 bytes for 3 steps"),
+        ({"steps": [[3, PLACES, b"\0" * 23, b"\0" * 24, b""]]}, "bytes for 2 steps"),
+        ({"steps": [[3, PLACES[:4], b"\0" * 24, b"\0" * 24, b""]]}, "bytes for 3 steps"),
+        ({"steps": [[3, PLACES, b"\0" * 24, b"\0" * 24, b"\0"]]}, "24 and 1 bytes for 3 steps"),
+        ({"steps": [[1 << len(STEP_COLUMNS), b"", b"", b"", b""]]}, "steps"),
+        ({"steps": [[-1, b"", b"", b"", b""]]}, "steps"),
+        ({"steps": [[0, b"", b"", b"", b""]] * 65}, "steps"),
+        ({"seq": -1}, "seq"),
+        ({"rank": 1 << 17}, "rank"),
+    ],
+)
+def test_a_wrong_field_of_a_host_frame_is_named(fields: dict[str, Any], reason: str) -> None:
+    said = refused(changed(TOLD, **fields), HostFrame)
+    places = {name: f"$[{place}]" for place, name in enumerate(HostFrame.__struct_fields__)}
+    assert reason in said or places[reason] in said
+
+
+def test_a_rank_that_knows_no_host_frames_is_read() -> None:
+    older = changed(RANK, schema_version=OLDEST_READ)
+    del (fields := msgspec.msgpack.decode(older))["writer"]
+    assert decode("k", msgspec.msgpack.encode(fields), RankFrame) == msgspec.structs.replace(
+        RANK, schema_version=OLDEST_READ
+    )
 
 
 STALL = {"seconds": 12.0, "stacks": [], "flights": [], "moves": True, "write_bytes_s": 0.0}

@@ -146,7 +146,7 @@ def end(monitor: ddpmon.Monitor, device: Device) -> Published:
         raise RuntimeError("the publisher did not end")
     draft = assembly.draft
     draft.collect()
-    return Published(draft.history_frame(), draft.rank_frame("running", 0))
+    return Published(draft.history_frame(), draft.word("running", 0).whole)
 
 
 def judge(ranks: Sequence[Published], device: Device) -> tuple[Finding, ...]:

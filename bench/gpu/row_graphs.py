@@ -125,7 +125,7 @@ def replay(device: Device) -> dict[str, Any]:
     if assembly is None:
         return {"state": "stopped measuring", "said": ""}
     draft = assembly.draft
-    frame = draft.rank_frame(draft.state(), 0)
+    frame = draft.word(draft.state(), 0).whole
     said = judge([Published(draft.history_frame(), frame)], device)
     return {
         "state": frame.state,

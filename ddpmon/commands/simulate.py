@@ -53,9 +53,9 @@ def _publish(plan: Plan, target: Target | None) -> int:
             simulation.wait(plan.seconds)
         done = simulation.end()
     print(
-        f"published {_count(done.rank_frames, 'rank frame')}, {_count(done.history_frames, 'history frame')} and "
-        f"{_count(done.node_frames, 'host frame')}, {done.bytes / 1e6:,.1f} MB in all; "
-        f"{_count(done.missed, 'frame')} could not be sent in time"
+        f"published {_count(done.rank_frames, 'rank frame')}, {_count(done.history_frames, 'history frame')}, "
+        f"{_count(done.host_frames, 'host frame')} and {_count(done.node_frames, 'frame')} of sensors, "
+        f"{done.bytes / 1e6:,.1f} MB in all; {_count(done.missed, 'frame')} could not be sent in time"
     )
     if done.error:
         complain(done.error)

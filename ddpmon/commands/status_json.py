@@ -146,7 +146,7 @@ def _job(job: JobView) -> Object:
 def _ranks(ranks: Ranks | None, ours: Mapping[int, ProcessRoles]) -> list[Object]:
     if ranks is None:
         return []
-    figures = {name: [rounded(value) for value in getattr(ranks, name).tolist()] for name in RANK_FIGURES}
+    figures = {name: [rounded(value) for value in ranks.column(name).tolist()] for name in RANK_FIGURES}
     phases = {name: [rounded(value) for value in getattr(ranks, f"{name}_ms").tolist()] for name in PHASES}
     nobody = ProcessRoles({}, HostFigures(), ())
     return [_rank(ranks, rank, ours.get(rank, nobody), figures, phases) for rank in range(len(ranks))]
@@ -168,7 +168,7 @@ def _rank(
         "phases_ms": {name: column[rank] for name, column in phases.items()},
         "gpu": None if gpu is None else gpu_object(gpu, ours),
         "process": process_object(ranks.process[rank]),
-        "rss_bytes": _count(ranks.rss_bytes[rank]),
+        "rss_bytes": _count(ranks.figures["rss_bytes"][rank]),
         "stall": _stall(ranks.stall[rank]),
         "failure": _failure(ranks.failure[rank]),
     }

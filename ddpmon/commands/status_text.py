@@ -172,7 +172,7 @@ def _worst_first(ranks: Ranks) -> list[int]:
 
 def _row(ranks: Ranks, rank: int) -> list[str]:
     step = int(ranks.step[rank])
-    figures = [_figure(getattr(ranks, column)[rank], digits) for _, column, digits in COLUMNS]
+    figures = [_figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS]
     host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
     return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
 

@@ -32,6 +32,7 @@ from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.host_sampler import HostSampler
+from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.publisher import Publisher
@@ -172,7 +173,7 @@ def assemble(
         draft = FrameBuilder(me, recorder, reducer_log, machine, lambda: uplink.run)
         draft.notes += notes
         undo.append(hook_exceptions(draft.fail))
-        publisher = Publisher(draft, uplink)
+        publisher = Publisher(draft, uplink, HostShare(me, uplink, machine))
         machine.start()
         publisher.start()
     except Exception:

@@ -17,12 +17,13 @@ from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.failure import Report
 from ddpmon.probe.graphs import GraphWatch
 from ddpmon.probe.host_sampler import HostSampler
+from ddpmon.probe.host_share import Word
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
 from ddpmon.probe.record import HostTimes, StepRecord, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.probe.watchdog import Watchdog
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, StepColumns
 
 
 class FrameBuilder:
@@ -117,13 +118,13 @@ class FrameBuilder:
             return "failed"
         return "stalled" if self.watchdog.stalled else "running"
 
-    def rank_frame(self, state: str, dropped_frames: int) -> RankFrame:
-        """This rank's frame, now."""
+    def word(self, state: str, dropped_frames: int) -> Word:
+        """This rank's frame, now, and the steps that belong to it."""
         rows, thinned = self._window.select(monotonic())
         me, recorder, replay = self._me, self._recorder, self._replay
         recorder.on_sync = self.reducer_log
         self._seq += 1
-        return RankFrame(
+        frame = RankFrame(
             run_id=self._run(),
             rank=me.rank,
             seq=self._seq,
@@ -138,7 +139,7 @@ class FrameBuilder:
             step=recorder.last_step,
             phase_s=(perf_counter_ns() - replay.phase_since_ns) / 1e9,
             step_s=None if replay.synced_ns is None else (perf_counter_ns() - replay.synced_ns) / 1e9,
-            steps=frames.columns(rows),
+            steps=StepColumns(),
             thinned=thinned,
             buckets=frames.bucket_columns(rows),
             bucket_count=self.reducer_log.bucket_count,
@@ -154,6 +155,7 @@ class FrameBuilder:
             loader=None if replay.loader is None else Loader(*replay.loader),
             notes=[*self.notes, *self._machine.notes][:16],
         )
+        return Word(frame, rows)
 
     def _failure(self) -> Failure | None:
         return self._report.read() if self._report is not None and self.failed else None

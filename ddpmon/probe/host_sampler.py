@@ -75,6 +75,11 @@ class HostSampler:
         """What is wrong with the reading of this rank's own process."""
         return [f"{guard.name}: {trouble}" for guard in self._own if (trouble := guard.trouble)]
 
+    @property
+    def has_turn(self) -> bool:
+        """Whether this rank has the lease of its host for the run."""
+        return self._turn is not None and self._turn.held
+
     def sample(self) -> Sample | None:
         """This host, if this rank is the one to read it and has done so."""
         return None if self._sampler is None else self._sampler.sample()
@@ -103,7 +108,7 @@ class HostSampler:
         if self._turn is None:
             if not (run := self._run()):
                 return False
-            self._turn = HostLease(f"{run}/{self._me.node}/{self._me.host}")
+            self._turn = HostLease(self._me.host_of(run))
             self._turn_from = monotonic() + (HEIRS_WAIT_S if self._me.local_rank else 0.0)
         if monotonic() < self._turn_from:
             return False

@@ -38,6 +38,10 @@ class Identity:
         """The number under which this rank's host is published."""
         return self.node if self.node >= 0 else self.rank
 
+    def host_of(self, run: str) -> str:
+        """What the ranks of a run that share this host have in common."""
+        return f"{run}/{self.node}/{self.host}"
+
 
 def identify(ddp: DistributedDataParallel) -> Identity:
     """Read this rank's identity from its process group, its launcher's variables and its device."""

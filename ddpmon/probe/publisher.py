@@ -1,6 +1,7 @@
 """The publisher: one thread a rank that turns finished steps into frames and puts them into the store.
 
-A frame goes out once a second, a history every five seconds, or sooner where frames would leave out steps between two.
+A frame goes out once a second (`probe/host_share.py` says which way), a history every five seconds, or sooner where
+frames would leave out steps between two.
 
 It is the only part of the probe that does I/O. The training thread never waits for it: when the store is slow, gone
 or full, frames are dropped and counted.
@@ -13,6 +14,7 @@ from time import monotonic
 
 from ddpmon.probe.failure import unheard_s
 from ddpmon.probe.frame_builder import FrameBuilder
+from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.registration import say
 from ddpmon.probe.uplink import Uplink
 from ddpmon.store.base import StoreUnavailable
@@ -25,17 +27,17 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 
 
 class Publisher(threading.Thread):
-    """Publishes `draft` through `uplink` until it is stopped.
+    """Publishes `draft` through `uplink` until it is stopped; `share` puts the frames.
 
     Attributes:
         dropped_frames: frames that could not be put into the store.
         leaving: set when the process ends: nothing is waited for any longer.
     """
 
-    def __init__(self, draft: FrameBuilder, uplink: Uplink) -> None:
+    def __init__(self, draft: FrameBuilder, uplink: Uplink, share: HostShare) -> None:
         super().__init__(name=PUBLISHER, daemon=True)
         self._draft = draft
-        self._uplink = uplink
+        self._uplink, self._share = uplink, share
         self._stopping, self.leaving = threading.Event(), threading.Event()
         self._final_state = "finished"
         self._next_history = 0.0
@@ -62,6 +64,7 @@ class Publisher(threading.Thread):
         except Exception as error:
             say(f"stopped publishing ({type(error).__name__}: {error}); training is not affected")
         finally:
+            self._share.close()
             self._uplink.close()
 
     def _turn(self) -> float:
@@ -77,10 +80,11 @@ class Publisher(threading.Thread):
         except StoreUnavailable:
             self.dropped_frames += 1
             self._uplink.drop()
+            self._share.forget()
             self._next_history = 0.0  # the store may come back empty
             return self._back_off()
         self._pause_s = _FIRST_PAUSE_S
-        return max(0.0, INTERVAL_S - (monotonic() - began))
+        return self._share.wait_s(max(0.0, INTERVAL_S - (monotonic() - began)))
 
     def _back_off(self) -> float:
         pause, self._pause_s = self._pause_s, min(_LONGEST_PAUSE_S, self._pause_s * 2)
@@ -88,7 +92,8 @@ class Publisher(threading.Thread):
 
     def _publish(self, final: str | None, *, history: bool) -> None:
         self._draft.collect()
-        self._uplink.put_rank(self._draft.rank_frame(final or self._draft.state(), self.dropped_frames))
+        word = self._draft.word(final or self._draft.state(), self.dropped_frames)
+        self._share.put(word, monotonic() + INTERVAL_S, whole=final is not None or history)
         if history:
             self._next_history = monotonic() + _HISTORY_EVERY_S
             self._uplink.put_history(self._draft.history_frame())

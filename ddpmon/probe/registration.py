@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from ddpmon.schema import FrameError, RunInfo, decode, encode
-from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
+from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import Announcement, announce, anybody_finds, withdraw
 from ddpmon.store.signed import Checks, token_of_environment
@@ -76,6 +76,7 @@ def _frame_keys(run: str, world_size: int, node_keys: Iterable[int]) -> Iterator
     for rank in range(world_size):
         yield rank_key(run, rank)
         yield history_key(run, rank)
+        yield host_key(run, rank)
     for node in node_keys:
         yield node_key(run, node)
 

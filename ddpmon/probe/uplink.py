@@ -15,15 +15,15 @@ from typing import Any, Protocol
 
 from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses_rendezvous
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, encode
-from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
+from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
 from ddpmon.store.discovery import discover
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 from ddpmon.store.tcp_client import TcpClient
 
 _LONGEST_URL = 300
-_ASKED, _STILL_S = 16, 2.0  # others that are looked at, and how long an end is waited for; frames come once a second
+_ASKED, _STILL_S = 16, 6.0  # others that are looked at, and for how long; each puts a whole frame every five seconds
 
 
 class Way(Protocol):
@@ -138,6 +138,10 @@ class Uplink:
         if self._store is not None:
             self.way.renew(self._store)
             self.announcer.renew()
+
+    def put_host(self, frame: HostFrame) -> None:
+        """Publish the newest figures of some ranks of this host."""
+        self._put(host_key(self.run, frame.rank), encode(frame))
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, stops_job
 from ddpmon.run.medians import median, others_medians, row_medians
-from ddpmon.run.model import RESOURCES, Run
+from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
 from ddpmon.run.recent import STEPS as HEAT_STEPS
 from ddpmon.schema import PHASES
@@ -113,6 +114,7 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
     latest = run.latest
+    figures = latest.figures.copy()
     state = [*latest.state]
     for rank in lost.tolist():
         state[rank] = "lost"
@@ -122,13 +124,13 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         state=tuple(state),
         phase=tuple(latest.phase),
         gpu=run.gpus(),
-        process=tuple(latest.process),
+        process=latest.processes(figures),
         stall=tuple(latest.stall),
         failure=tuple(latest.failure),
         node=np.array(latest.node),
         local_rank=np.array(latest.local_rank),
         pid=np.array(latest.pid),
-        step=latest.step.copy(),
+        step=latest.step,
         age_s=ages,
         loss=recent["loss"],
         step_ms=recent["duration"],
@@ -143,8 +145,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         backward_ms=recent["backward"],
         optimizer_ms=recent["optimizer"],
         other_ms=recent["other"],
-        cpu_pct=latest.cpu_pct.copy(),
-        rss_bytes=latest.rss_bytes.copy(),
+        figures={figure.name: figures[:, place] for place, figure in enumerate(FIGURES)},
     )
 
 
@@ -209,7 +210,7 @@ def build_detail(run: Run, rank: int) -> RankDetail | None:
     others = np.full(len(steps), np.nan, np.float32)
     if len(work) > 1 and complete.any():
         others[complete] = others_medians(work[:, complete])[rank]
-    resources = np.frombuffer(b"".join(state.resources), np.float64).reshape(-1, RESOURCES)
+    resources = run.resources.of(rank)
     return RankDetail(
         rank=rank,
         step=steps,

@@ -1,69 +1,67 @@
-"""The ranks' newest frames as columns, and processes that publish as the same rank."""
+"""The ranks' newest frames as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import overload
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ddpmon.figures import FIGURES, PLACE, STATES, State
+from ddpmon.host_frames import figures_of, process_of, with_figures
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import BadLoss, Failure, Stall
 from ddpmon.schema import RankFrame
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-V = TypeVar("V")
-KEEPS_ITS_PLACE_S = 10.0  # a process that publishes as a rank keeps its place so long after its last frame
+Words = NDArray[np.object_]
 
 
 class LatestFrames:
     """One entry a rank in every column: arrays for what is compared, lists for what is shown.
 
     Attributes:
-        heard_at: when its newest frame came, NaN for a rank never heard of.
-        step, seq, phase_s, dropped_steps, dropped_frames: of that frame; step and seq are -1 before the first.
-        step_s, cost_us, cpu_pct, rss_bytes: NaN where unknown.
-        finished, failed, stalled, thinned, noted: what the frame says of itself; `noted` where it has notes.
-        host, state, phase, gpu_uuid, process, stall, failure: empty, "unknown" or None before the first frame.
+        heard_at: when its newest figures came, NaN for a rank never heard of.
+        figures: [world, len(FIGURES)] of its newest frame; `column` has them by name.
+        state, phase: of that frame; "unknown" and empty before the first.
+        whole: its last whole frame, None before the first; whole_seq is the number of that, -1 before.
+        noted: whether that has notes.
+        host, gpu_uuid, process, stall, failure, node, local_rank, pid: of that frame; empty, None or -1 before.
+        writer: the rank whose host frames carry its figures, as that frame says, -1 for none.
         bad_loss: those of the ranks that have one.
-        node, local_rank, pid: -1 before the first.
         restarts: how often the rank has restarted, -1 before the first; the run counts it.
     """
 
     def __init__(self, world_size: int) -> None:
         self.heard_at: Floats = np.full(world_size, np.nan)
-        self.step: NDArray[np.int64] = np.full(world_size, -1, np.int64)
-        self.seq: NDArray[np.int64] = np.full(world_size, -1, np.int64)
-        self.restarts: NDArray[np.int64] = np.full(world_size, -1, np.int64)
-        self.phase_s: Floats = np.zeros(world_size)
-        self.step_s: Floats = np.full(world_size, np.nan)
-        self.cost_us: Floats = np.full(world_size, np.nan)
-        self.dropped_steps: NDArray[np.int64] = np.zeros(world_size, np.int64)
-        self.dropped_frames: NDArray[np.int64] = np.zeros(world_size, np.int64)
-        self.finished, self.failed, self.stalled, self.thinned, self.noted = (
-            np.zeros(world_size, np.bool_) for _ in range(5)
-        )
+        self.figures: Floats = np.tile([figure.before for figure in FIGURES], (world_size, 1))
+        self.whole_seq, self.restarts, self.writer = (np.full(world_size, -1, np.int64) for _ in range(3))
+        self.noted: Flags = np.zeros(world_size, np.bool_)
+        self.state: Words = np.full(world_size, "unknown", object)
+        self.phase: Words = np.full(world_size, "", object)
+        self.whole: list[RankFrame | None] = [None] * world_size
         self.node: list[int] = [-1] * world_size
         self.local_rank: list[int] = [-1] * world_size
         self.pid: list[int] = [-1] * world_size
         self.host: list[str] = [""] * world_size
-        self.state: list[str] = ["unknown"] * world_size
-        self.phase: list[str] = [""] * world_size
         self.process: list[ProcessFigures | None] = [None] * world_size
-        self.cpu_pct, self.rss_bytes = (np.full(world_size, np.nan) for _ in range(2))
         self.gpu_uuid: list[str | None] = [None] * world_size
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
         self.bad_loss: dict[int, BadLoss] = {}
+        self._made: dict[int, RankFrame] = {}  # of figures, for rules that ask for the same frame in a tick
 
     def take(self, frames: Sequence[RankFrame], heard_at: Sequence[float]) -> None:
-        """Take new frames over, of different ranks."""
+        """Take new whole frames over, of different ranks."""
         ranks = [frame.rank for frame in frames]
         for frame in frames:
             rank = frame.rank
+            self._made.pop(rank, None)
+            self.whole[rank] = frame
             self.host[rank], self.state[rank], self.phase[rank] = frame.host, frame.state, frame.phase
             self.node[rank], self.local_rank[rank], self.pid[rank] = frame.node, frame.local_rank, frame.pid
             self.process[rank], self.stall[rank], self.failure[rank] = frame.process, frame.stall, frame.failure
@@ -73,84 +71,156 @@ class LatestFrames:
             elif rank in self.bad_loss:
                 del self.bad_loss[rank]
         self.heard_at[ranks] = heard_at
-        self.step[ranks] = [frame.step for frame in frames]
-        self.seq[ranks] = [frame.seq for frame in frames]
-        self.phase_s[ranks] = [frame.phase_s for frame in frames]
-        self.step_s[ranks] = [_nan if frame.step_s is None else frame.step_s for frame in frames]
-        self.cost_us[ranks] = [_nan if frame.cost_us is None else frame.cost_us for frame in frames]
-        self.dropped_steps[ranks] = [frame.dropped_steps for frame in frames]
-        self.dropped_frames[ranks] = [frame.dropped_frames for frame in frames]
-        self.thinned[ranks] = [frame.thinned > 0 for frame in frames]
+        self.figures[ranks] = [figures_of(frame, frame.seq) for frame in frames]
+        self.whole_seq[ranks] = [frame.seq for frame in frames]
+        self.writer[ranks] = [frame.writer for frame in frames]
         self.noted[ranks] = [bool(frame.notes) for frame in frames]
-        processes = [frame.process or _UNKNOWN for frame in frames]
-        self.cpu_pct[ranks] = [_nan if process.cpu_pct is None else process.cpu_pct for process in processes]
-        self.rss_bytes[ranks] = [_nan if process.rss_bytes is None else process.rss_bytes for process in processes]
-        states = np.array([_STATES.index(frame.state) for frame in frames])
-        for flags, state in ((self.finished, "finished"), (self.failed, "failed"), (self.stalled, "stalled")):
-            flags[ranks] = states == _STATES.index(state)
+
+    def take_rows(self, ranks: Ints, figures: Floats, phase: Words, heard_at: Floats) -> None:
+        """Take newer figures over, of different ranks whose whole frames are known; one row each."""
+        if self._made:
+            for rank in ranks.tolist():
+                self._made.pop(rank, None)
+        self.heard_at[ranks] = heard_at
+        self.figures[ranks] = figures
+        self.phase[ranks] = phase
+        self.state[ranks] = _STATES[figures[:, PLACE["state"]].astype(np.int64)]
+        seconds = figures[:, PLACE["stall_s"]]
+        stuck = ~np.isnan(seconds)
+        for rank, stall_s in zip(ranks[stuck].tolist(), seconds[stuck].tolist(), strict=True):
+            stall = self.stall[rank]
+            self.stall[rank] = None if stall is None else replace(stall, seconds=stall_s)
+
+    def column(self, name: str) -> Floats:
+        """[world] a figure of the ranks' newest frames by its name in `FIGURES`, NaN where unknown."""
+        found: Floats = self.figures[:, PLACE[name]]
+        return found
+
+    def frame(self, rank: int) -> RankFrame:
+        """The newest frame of a rank that has been heard of; of one that came as figures without its steps."""
+        whole = self.whole[rank]
+        assert whole is not None
+        if self.figures[rank, PLACE["seq"]] == whole.seq:
+            return whole
+        made = self._made.get(rank)
+        if made is None:
+            made = self._made[rank] = with_figures(whole, self.figures[rank].tolist(), self.phase[rank])
+        return made
+
+    def process_of(self, rank: int) -> ProcessFigures | None:
+        """A rank's process by its newest figures."""
+        if self.figures[rank, PLACE["seq"]] == self.whole_seq[rank]:
+            return self.process[rank]
+        return process_of(self.process[rank], self.figures[rank].tolist())
+
+    def processes(self, figures: Floats) -> Sequence[ProcessFigures | None]:
+        """[world] every rank's process; `figures` are a copy of its figures that nobody writes to."""
+        return Processes(tuple(self.process), figures, self.whole_seq.copy())
+
+    @property
+    def seq(self) -> Ints:
+        """[world] the number of the newest frame, -1 before the first."""
+        return self.column("seq").astype(np.int64)
+
+    @property
+    def step(self) -> Ints:
+        """[world] the last finished step, -1 before the first."""
+        return self.column("step").astype(np.int64)
+
+    @property
+    def phase_s(self) -> Floats:
+        """[world] how long the rank has been in its phase; 0 before the first frame."""
+        return self.column("phase_s")
+
+    @property
+    def step_s(self) -> Floats:
+        """[world] how long ago it finished a step, NaN where unknown."""
+        return self.column("step_s")
+
+    @property
+    def cost_us(self) -> Floats:
+        """[world] what the probe costs a step, NaN where unknown."""
+        return self.column("cost_us")
+
+    @property
+    def dropped_steps(self) -> Ints:
+        """[world] steps that could not be recorded."""
+        return self.column("dropped_steps").astype(np.int64)
+
+    @property
+    def dropped_frames(self) -> Ints:
+        """[world] frames that could not be put."""
+        return self.column("dropped_frames").astype(np.int64)
+
+    @property
+    def thinned(self) -> Flags:
+        """[world] whether steps were left out of the newest frame."""
+        found: Flags = self.column("thinned") > 0
+        return found
 
     @property
     def known(self) -> Flags:
         """[world] the ranks heard of."""
-        return self.seq >= 0
+        found: Flags = self.column("seq") >= 0
+        return found
+
+    @property
+    def stalled(self) -> Flags:
+        """[world] the ranks that say that they stand still."""
+        return self._are("stalled")
+
+    @property
+    def finished(self) -> Flags:
+        """[world] the ranks that say that they have finished."""
+        return self._are("finished")
+
+    @property
+    def failed(self) -> Flags:
+        """[world] the ranks that say that they have failed."""
+        return self._are("failed")
 
     @property
     def ended(self) -> Flags:
         """[world] the ranks that have finished or failed."""
-        ended: Flags = self.finished | self.failed
-        return ended
+        found: Flags = self.finished | self.failed
+        return found
 
     @property
     def states(self) -> set[str]:
         """The states that the ranks heard of are in."""
-        return {*self.state} - {"unknown"}
+        codes = self.column("state")
+        return {STATES[int(code)] for code in np.unique(codes[codes >= 0])}
+
+    def _are(self, state: State) -> Flags:
+        found: Flags = self.column("state") == STATES.index(state)
+        return found
 
 
-_nan = float("nan")
-_UNKNOWN = ProcessFigures()
-_STATES = ("running", "stalled", "finished", "failed")
+class Processes(Sequence[ProcessFigures | None]):
+    """Every rank's process by its newest figures: made where one is asked for, for thousands would take their time.
 
-
-@dataclass(frozen=True, slots=True)
-class DuplicateRank:
-    """A rank as which two processes write: the one that is followed, the other, and when it was last seen."""
-
-    kept: tuple[int, str]
-    other: tuple[int, str]
-    at: float
-
-
-class DuplicateRanks:
-    """What is known of the processes that ranks were before.
-
-    Attributes:
-        seen: rank -> the two that write as it.
+    Args:
+        known: as the ranks' last whole frames have them.
+        figures: [world, len(FIGURES)].
+        whole_seq: [world] the numbers of these whole frames.
     """
 
-    def __init__(self) -> None:
-        self.seen: dict[int, DuplicateRank] = {}
-        self._former: dict[int, RankFrame] = {}
+    def __init__(self, known: Sequence[ProcessFigures | None], figures: Floats, whole_seq: Ints) -> None:
+        self._known, self._figures, self._whole_seq = known, figures, whole_seq
 
-    def refuse(self, known: RankFrame, heard_at: float, frame: RankFrame, now: float) -> bool:
-        """Whether a frame comes from a second live process, and not from a restarted rank.
+    def __len__(self) -> int:
+        return len(self._known)
 
-        Args:
-            known: the rank's newest frame.
-            heard_at: when that came.
-            frame: the other process's.
-            now: when this has come.
-        """
-        former = self._former.get(frame.rank)
-        if former is not None and _process(former) == _process(frame) != _process(known):
-            if frame.seq > former.seq:
-                self.seen[frame.rank] = DuplicateRank(_process(known), _process(frame), now)
-                if now - heard_at <= KEEPS_ITS_PLACE_S:
-                    return True
-            elif frame.sent_at <= former.sent_at:
-                return True  # an old word of it
-        self._former[frame.rank] = known
-        return False
+    @overload
+    def __getitem__(self, rank: int) -> ProcessFigures | None: ...
+    @overload
+    def __getitem__(self, rank: slice) -> Sequence[ProcessFigures | None]: ...
+    def __getitem__(self, rank: int | slice) -> ProcessFigures | Sequence[ProcessFigures | None] | None:
+        if isinstance(rank, slice):
+            return [self[each] for each in range(*rank.indices(len(self)))]
+        if self._figures[rank, PLACE["seq"]] == self._whole_seq[rank]:
+            return self._known[rank]
+        return process_of(self._known[rank], self._figures[rank].tolist())
 
 
-def _process(frame: RankFrame) -> tuple[int, str]:
-    return frame.pid, frame.host
+_STATES: Words = np.array(STATES, object)

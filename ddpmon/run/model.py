@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import struct
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.machine import GpuFigures
-from ddpmon.run.latest_frames import DuplicateRanks, LatestFrames
+from ddpmon.machine import GpuFigures, ProcessFigures
+from ddpmon.run.duplicate_ranks import DuplicateRanks
+from ddpmon.run.gpus import Gpus
+from ddpmon.run.host_rows import HostRows
+from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.process_roles import Instances
 from ddpmon.run.recent import Recent, WorkMap
+from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
 from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
@@ -23,27 +25,39 @@ from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, Run
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
 _BUCKET_STEPS = 64
-_MOST_GPUS = 128  # a host, before those that are no longer told of are forgotten
 _REASONS = 50
-_RESOURCE_POINTS, _FEWEST_POINTS = 600, 64
-_ALL_POINTS = 1 << 18
-_RANKS_EVERY_SECOND = 1024  # of so many ranks the resources are taken down with every frame, of more less often
 _HISTORIES_AT_ONCE = 256
 _PEERS = 64  # ranks that tell how long a step of the job takes
-RESOURCES = 7  # figures at one moment, packed as float64: as objects those of many ranks would take much memory
 
 
 @dataclass(slots=True)
 class RankState:
-    """The newest frame of one rank, when it came (monotonic seconds), and its resources over time.
+    """One rank that has been heard of.
 
-    `marked` is the newest step whose named phases have been taken in.
+    Attributes:
+        rank: which.
+        latest: what the ranks have said last.
+        marked: the newest step whose named phases have been taken in.
     """
 
-    frame: RankFrame
-    heard_at: float
+    rank: int
+    latest: LatestFrames
     marked: int = -1
-    resources: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def frame(self) -> RankFrame:
+        """Its newest frame; of a rank that a host frame tells of it is made of the figures, without steps."""
+        return self.latest.frame(self.rank)
+
+    @property
+    def process(self) -> ProcessFigures | None:
+        """Its process, by the newest figures."""
+        return self.latest.process_of(self.rank)
+
+    @property
+    def heard_at(self) -> float:
+        """When that came, in monotonic seconds."""
+        return float(self.latest.heard_at[self.rank])
 
 
 class Run:
@@ -53,8 +67,8 @@ class Run:
         rank_count: how many ranks there are: the world size, or fewer where a table leaves numbers out.
         rings: the last steps of every rank; recent and work_map are what is drawn of them.
         series: the job over all its steps; begun again once the ranks have restarted. marks: likewise.
-        ranks: [world] each rank's newest frame, None before the first. states: the same of those heard of, by rank.
-        standing: what these say, as columns.
+        ranks: [world] each rank's state, None before its first frame. states: the same of those heard of, by rank.
+        latest: what their newest frames say, as columns. resources: what they used over time.
         nodes: node number -> its newest frame and when it came.
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
@@ -72,17 +86,14 @@ class Run:
         self.ranks: list[RankState | None] = [None] * info.world_size
         self.states: dict[int, RankState] = {}
         self.latest = LatestFrames(info.world_size)
+        self.resources = Resources(info.world_size)
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.refused = 0
         self.duplicates = DuplicateRanks()
         self.restarts = self._life = 0
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
-        self._gpus: dict[str, tuple[GpuFigures, float]] = {}
-        self._parted = False  # whether there are MIG instances
-        self._instances: Instances | None = None  # None while they have to be gathered again
-        self._resource_every = -(-info.world_size // _RANKS_EVERY_SECOND)
-        self._resource_points = min(_RESOURCE_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // info.world_size))
+        self._gpus = Gpus(LOST_S)
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
 
     def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
@@ -94,36 +105,84 @@ class Run:
         fresh, heard_at = [], []
         for frame in frames:
             at = now - ages.get(frame.rank, 0.0) if ages else now
-            if self._belongs(frame.run_id, frame.rank) and self._take(frame, at):
+            if self._belongs(frame.run_id, frame.rank) and self._is_new(frame, at):
                 fresh.append(frame)
                 heard_at.append(at)
-        if fresh:
-            self.latest.take(fresh, heard_at)
-            self.rings.add([(frame.rank, frame.steps) for frame in fresh])
+        if not fresh:
+            return
+        ranks = np.array([frame.rank for frame in fresh])
+        before = self.latest.seq[ranks]
+        self.latest.take(fresh, heard_at)
+        self.rings.add([(frame.rank, frame.steps) for frame in fresh])
+        self._take_resources(ranks, before)
+        for frame in fresh:
+            self._take_details(frame)
 
-    def _take(self, frame: RankFrame, heard_at: float) -> bool:
-        """Keep a frame, its phases and resources; False for one that is known already, or was overtaken."""
-        state = self.states.get(frame.rank)
-        if state is None:
-            state = self.states[frame.rank] = self.ranks[frame.rank] = RankState(frame, heard_at)
-            self.latest.restarts[frame.rank] = 0
-        elif _is_another_process(state.frame, frame):
-            if self.duplicates.refuse(state.frame, state.heard_at, frame, heard_at):
+    def _is_new(self, frame: RankFrame, heard_at: float) -> bool:
+        """Whether a frame is not known already, and was not overtaken; a rank that has restarted forgets its past."""
+        rank, latest = frame.rank, self.latest
+        if rank not in self.states:
+            self.states[rank] = self.ranks[rank] = RankState(rank, latest)
+            latest.restarts[rank] = 0
+            return True
+        known_seq, sent_at = latest.figures[rank, :2].tolist()
+        again = frame.seq < known_seq and frame.sent_at - sent_at > SILENT_S  # a container may use a number again
+        if again or (frame.pid, frame.host) != (latest.pid[rank], latest.host[rank]):
+            if self.duplicates.refuse(latest.frame(rank), float(latest.heard_at[rank]), frame, heard_at):
                 return False
-            self._restart(frame.rank, state)
-        elif frame.seq <= state.frame.seq:
-            return False
-        due = not state.resources or frame.seq // self._resource_every != state.frame.seq // self._resource_every
-        state.frame, state.heard_at = frame, heard_at
+            self._restart(rank, self.states[rank])
+            return True
+        return bool(frame.seq > known_seq)
+
+    def _take_details(self, frame: RankFrame) -> None:
+        """Take in what only whole frames have: named phases, bucket detail."""
         if frame.marks:
+            state = self.states[frame.rank]
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
-        if due:
-            state.resources.append(struct.pack(f"{RESOURCES}d", *_resources(frame, self.gpu_of(frame.rank))))
-            if len(state.resources) > self._resource_points:
-                state.resources.popleft()
         if frame.buckets is not None:
             self._add_buckets(frame.rank, frame.buckets)
-        return True
+
+    def _take_resources(self, ranks: I64, before: I64) -> None:
+        """Take down what these ranks use now; their last frames had the numbers in `before`."""
+        ranks = ranks[self.resources.due(ranks, before, self.latest.seq[ranks])]
+        if ranks.size:
+            figures, column = [_gpu_figures(self.gpu_of(rank)) for rank in ranks.tolist()], self.latest.column
+            own = np.stack([column(name)[ranks] for name in RESOURCES[:4]], axis=1)
+            self.resources.add(ranks, np.concatenate([own, np.array(figures, np.float64)], axis=1))
+
+    def missing_whole(self, rows: HostRows) -> NDArray[np.bool_]:
+        """[n] whether the whole frame that these figures belong to is not known: it must be read first."""
+        ranks, latest = rows.ranks, self.latest
+        known = (latest.column("pid")[ranks] == rows.column("pid")) & (latest.whole_seq[ranks] >= rows.column("whole"))
+        earlier = rows.column("seq") < latest.column("seq")[ranks]
+        again = earlier & (rows.column("sent_at") - latest.column("sent_at")[ranks] > SILENT_S)
+        found: NDArray[np.bool_] = again | ~known
+        return found
+
+    def add_rows(self, rows: HostRows, now: float) -> NDArray[np.bool_]:
+        """Take in the figures that host frames have, as far as they are new and their whole frames are known.
+
+        Args:
+            rows: of different ranks.
+            now: when they were read, in monotonic seconds. A row that is seen first is as old as it says, compared
+                with the rank's whole frame.
+
+        Returns:
+            [n] which rows were taken.
+        """
+        latest, ranks = self.latest, rows.ranks
+        before = latest.seq[ranks]
+        new: NDArray[np.bool_] = ~self.missing_whole(rows) & (rows.column("seq") > before)
+        taken = ranks[new]
+        if taken.size:
+            later = rows.column("sent_at")[new] - latest.column("sent_at")[taken]
+            as_told = np.clip(latest.heard_at[taken] + later, latest.heard_at[taken], now)
+            heard_at = np.where(rows.first[new], as_told, now)
+            latest.take_rows(taken, rows.figures[new], rows.phase[new], heard_at)
+            for who, steps, tables in rows.steps_of(new):
+                self.rings.add_rows(who, steps, tables)
+            self._take_resources(taken, before[new])
+        return new
 
     def _restart(self, rank: int, state: RankState) -> None:
         """Forget what the rank's former process told: its steps are counted from the beginning."""
@@ -158,11 +217,7 @@ class Run:
             known = self.nodes.get(frame.node)
             if known is None or frame.seq != known[0].seq:
                 self.nodes[frame.node] = (frame, now)
-                if len(self._gpus) > _MOST_GPUS * max(1, len(self.nodes)):
-                    self._gpus = {uuid: told for uuid, told in self._gpus.items() if now - told[1] <= LOST_S}
-                self._gpus |= {gpu.uuid: (gpu, now) for gpu in frame.gpus}
-                self._parted = self._parted or any(gpu.board for gpu in frame.gpus)
-                self._instances = None
+                self._gpus.add(frame, now, len(self.nodes))
 
     def place_of(self, rank: int) -> int | str:
         """The number of the rank's host; its name where no launcher numbers the hosts."""
@@ -192,31 +247,12 @@ class Run:
 
     def gpu_of(self, rank: int) -> GpuFigures | None:
         """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""
-        state = self.ranks[rank]
-        uuid = None if state is None else self._uuid(state.frame.gpu_uuid, state.frame.pid)
-        found = None if uuid is None else self._gpus.get(uuid)
-        if state is None or found is None or state.heard_at - found[1] > LOST_S:
-            return None
-        return found[0]
-
-    def _uuid(self, name: str | None, pid: int) -> str | None:
-        if name is None or not self._parted:
-            return name
-        if self._instances is None:
-            self._instances = Instances(gpu for gpu, _ in self._gpus.values())
-        return self._instances.of(name, pid)
+        latest = self.latest
+        return self._gpus.of(latest.gpu_uuid[rank], latest.pid[rank], float(latest.heard_at[rank]))
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:
         """[world] every rank's GPU."""
-        if not self._gpus:
-            return (None,) * len(self.ranks)
-        known, latest = self._gpus.get, self.latest
-        names = latest.gpu_uuid
-        if self._parted:
-            names = [self._uuid(name, pid) for name, pid in zip(names, latest.pid, strict=True)]
-        told = [None if uuid is None else known(uuid) for uuid in names]
-        heard = latest.heard_at.tolist()
-        return tuple(None if t is None or h - t[1] > LOST_S else t[0] for t, h in zip(told, heard, strict=True))
+        return self._gpus.of_all(self.latest)
 
     def reject(self, reason: str) -> None:
         """Count a frame that could not be accepted."""
@@ -338,22 +374,6 @@ class Run:
         return True
 
 
-def _is_another_process(known: RankFrame, frame: RankFrame) -> bool:
-    """Whether the frame comes from another process; in a container a restarted rank may have the same number again."""
-    again = frame.seq < known.seq and frame.sent_at - known.sent_at > SILENT_S
-    return again or (frame.pid, frame.host) != (known.pid, known.host)
-
-
-def _resources(frame: RankFrame, gpu: GpuFigures | None) -> tuple[float, ...]:
-    """(step, CPU %, run-queue %, resident bytes, GPU %, GPU W, SM MHz), NaN where unknown."""
-    process = frame.process
-    values: tuple[float | None, ...] = (
-        frame.step,
-        process.cpu_pct if process else None,
-        process.runqueue_pct if process else None,
-        process.rss_bytes if process else None,
-        gpu.utilization_pct if gpu else None,
-        gpu.power_w if gpu else None,
-        gpu.sm_clock_mhz if gpu else None,
-    )
-    return tuple(float("nan") if value is None else float(value) for value in values)
+def _gpu_figures(gpu: GpuFigures | None) -> tuple[float | None, ...]:
+    """The part of `RESOURCES` that is a GPU's; None is NaN in an array."""
+    return (None,) * 3 if gpu is None else (gpu.utilization_pct, gpu.power_w, gpu.sm_clock_mhz)

@@ -23,6 +23,7 @@ _LARGEST_STEP = 1 << 48
 _CELLS = 1 << 20
 _ROWS_AT_ONCE = 1 << 17  # of records taken in together, so that many long ones do not take much memory at a time
 Records = Sequence[tuple[int, StepColumns]]
+Tables = Sequence[tuple[Sequence[str], NDArray[Any]]]
 
 
 def capacity_for(world_size: int) -> int:
@@ -81,22 +82,41 @@ class Rings:
     def _add(self, names: tuple[str, ...], records: Records) -> None:
         steps = np.frombuffer(b"".join([columns.step for _, columns in records]), "<i8").astype(np.int64)
         who = np.repeat([rank for rank, _ in records], [len(columns) for _, columns in records])
-        cells = who * self.capacity + steps % self.capacity
-        new = np.flatnonzero((self.step.reshape(-1)[cells] < steps) | (steps < 0))
         tables = zip(*[columns.values.values() for _, columns in records], strict=True)  # all in the order of `names`
-        values: dict[str, F32] = {
-            name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")[new].astype(
-                np.float32, copy=False
-            )
+        values = {
+            name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")
             for name, parts in zip(names, tables, strict=True)
         }
-        steps, who, cells = steps[new], who[new], cells[new]
+        new = self._new(who, steps)
+        self._take(who[new], steps[new], {name: _as_f32(column[new]) for name, column in values.items()})
+
+    def add_rows(self, who: I64, steps: I64, tables: Tables) -> None:
+        """Take in rows that have the same columns.
+
+        Args:
+            who: [n] the rank of each row, -1 for one that is left out.
+            steps: [n] its step; those of a rank may have come before, and are then left alone.
+            tables: names of columns, and their values [n, columns] as float32 or float16.
+        """
+        new = self._new(who, steps)
+        rows = [(names, _as_f32(table[new])) for names, table in tables]
+        values = {name: table[:, place] for names, table in rows for place, name in enumerate(names)}
+        self._take(who[new], steps[new], values)
+
+    def _new(self, who: I64, steps: I64) -> I64:
+        """The places of the rows that are not on record, and not overtaken."""
+        cells = who * self.capacity + steps % self.capacity
+        return np.flatnonzero(((self.step.reshape(-1)[cells] < steps) | (steps < 0)) & (who >= 0))
+
+    def _take(self, who: I64, steps: I64, values: dict[str, F32]) -> None:
+        """Write new rows, but for those that cannot be true."""
         good = believable(steps, values)
         if not good.all():
             self.set_aside += len(good) - int(np.count_nonzero(good))
-            steps, who, cells = steps[good], who[good], cells[good]
+            steps, who = steps[good], who[good]
             values = {name: column[good] for name, column in values.items()}
         if steps.size:
+            cells = who * self.capacity + steps % self.capacity
             self._write(cells, values)
             self.step.reshape(-1)[cells] = steps
             np.maximum.at(self.last, who, steps)
@@ -175,6 +195,10 @@ def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
         many = max(1, _ROWS_AT_ONCE // max(1, longest))
         for start in range(0, len(group), many):
             yield names, group[start : start + many]
+
+
+def _as_f32(values: NDArray[Any]) -> F32:
+    return values.astype(np.float32, copy=False)
 
 
 def believable(steps: I64, values: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:

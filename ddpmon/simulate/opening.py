@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
+from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import Target, list_runs
 from ddpmon.store.signed import signed, signer_of_environment
 from ddpmon.store.tcp_client import TcpClient
@@ -28,6 +28,7 @@ def lay_out(store: Store, target: Target, run_id: str, info: bytes, ranks: int, 
         for rank in range(ranks):
             store.put(rank_key(run_id, rank), b"")
             store.put(history_key(run_id, rank), b"")
+            store.put(host_key(run_id, rank), b"")
         for node in range(nodes):
             store.put(node_key(run_id, node), b"")
     name_run(store, target, run_id, info)

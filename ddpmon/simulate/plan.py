@@ -42,6 +42,8 @@ class Plan:
         seed: of all that is random.
         processes: how many publish.
         seconds: how long, None until it is told to end.
+        writer_life_s: how long a rank writes for its host before another takes over, after two seconds without one;
+            None for ever.
 
     Raises:
         PlanError: some of this makes no sense.
@@ -55,6 +57,7 @@ class Plan:
     seed: int = 0
     processes: int = 2
     seconds: float | None = None
+    writer_life_s: float | None = None
 
     def __post_init__(self) -> None:
         for wrong, sentence in self._complaints():

@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
+from ddpmon.figures import State
+from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, State, StepColumns
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, StepColumns
 from ddpmon.simulate.plan import RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
 STALLED_S = 10.0
+HANDED_S = 6.5  # of steps, as ranks hand over
+_NO_STEPS = StepColumns()
 _SENT = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
 COLUMNS = (*_SENT, "loss", "samples")
 _MOST_ROWS = 256
@@ -44,11 +49,46 @@ class Frames:
         self._done = self._timeline.trim(self._timeline.reach(seconds))
 
     def ranks(self, places: I64, seconds: float, state: State = "running") -> Iterator[RankFrame]:
-        """The frames of the ranks at these places of `own`; of those that are away none."""
+        """The whole frames of the ranks at these places of `own`; of those that are away none."""
         line, done = self._timeline, self._done
-        first = max(0, done - _MOST_ROWS, int(np.searchsorted(line.ends[:done], seconds - WINDOW_S)))
-        lives, since, away = self._scenario.lives(self._plan, seconds)
+        first = self._first(seconds, WINDOW_S)
         blobs = _Blobs(line.columns, places, first, done)
+        for i, skip, born, frame in self._said(places, seconds, state):
+            steps = line.step[max(first, skip) : done] - born
+            yield replace(frame, steps=blobs.columns(i, steps, max(first, skip) - first))
+
+    def rows(self, places: I64, seconds: float) -> Iterator[tuple[RankFrame, RankRow]]:
+        """The frames of these ranks without steps, and what each hands to the writer of its host."""
+        line, done = self._timeline, self._done
+        first = self._first(seconds, HANDED_S)
+        table = np.stack([line.columns[name][places, first:done] for name in COLUMNS], axis=2)
+        for i, skip, born, frame in self._said(places, seconds, "running"):
+            late = max(first, skip)
+            yield (
+                frame,
+                RankRow(
+                    run_id=self._run,
+                    rank=frame.rank,
+                    pid=frame.pid,
+                    seq=frame.seq,
+                    figures=b"",
+                    phase=frame.phase,
+                    columns=(1 << len(COLUMNS)) - 1,
+                    step=(line.step[late:done] - born).astype("<i8").tobytes(),
+                    values=np.ascontiguousarray(table[i, late - first :], "<f4").tobytes(),
+                    halves=b"",
+                ),
+            )
+
+    def _first(self, seconds: float, span_s: float) -> int:
+        """The place of the first step of the last `span_s` seconds."""
+        ends = self._timeline.ends[: self._done]
+        return max(0, self._done - _MOST_ROWS, int(np.searchsorted(ends, seconds - span_s)))
+
+    def _said(self, places: I64, seconds: float, state: State) -> Iterator[tuple[int, int, int, RankFrame]]:
+        """Of each rank its place here, the place of its first step, the number of that, and its frame without steps."""
+        line, done = self._timeline, self._done
+        lives, since, away = self._scenario.lives(self._plan, seconds)
         phases, phase_s, standing_s = self._phases(places, seconds)
         now, one = time.time(), self._plan
         for i, rank in enumerate(self._own[places].tolist()):
@@ -58,7 +98,7 @@ class Frames:
             skip = int(np.searchsorted(line.ends[:done], began)) if began else 0
             born = int(line.step[min(skip, done - 1)]) if began and done else 0
             stall = self._stall(rank, standing_s) if standing_s >= STALLED_S else None
-            yield RankFrame(
+            frame = RankFrame(
                 run_id=self._run,
                 rank=rank,
                 seq=int(seconds - began) + 1,
@@ -73,13 +113,14 @@ class Frames:
                 step=int(line.step[done - 1]) - born if done else -1,
                 phase_s=phase_s[i],
                 step_s=max(0.0, seconds - float(line.ends[done - 1])) if done else None,
-                steps=blobs.columns(i, line.step[max(first, skip) : done] - born, max(first, skip) - first),
+                steps=_NO_STEPS,
                 bucket_count=12,
                 gradient_bytes=280 << 20,
                 process=_process(rank, int(seconds), self._scenario.hogged == one.host_of(rank)),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
             )
+            yield i, skip, born, frame
 
     def histories(self, places: I64, seconds: float) -> Iterator[HistoryFrame]:
         """What the ranks at these places remember."""

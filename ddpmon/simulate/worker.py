@@ -13,12 +13,13 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
-from ddpmon.schema import encode
+from ddpmon.schema import HostFrame, encode
+from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.opening import name_run, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of
-from ddpmon.store.base import Store, StoreUnavailable, history_key, node_key, rank_key
+from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
 from ddpmon.store.connect import Target
 
 _SLOTS = 20  # a second; each holds a part of the ranks
@@ -31,6 +32,7 @@ class Account(msgspec.Struct):
 
     rank_frames: int = 0
     history_frames: int = 0
+    host_frames: int = 0
     node_frames: int = 0
     bytes: int = 0
     missed: int = 0
@@ -50,7 +52,7 @@ def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, repor
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and tells us
     account = Account()
     try:
-        own = np.array_split(np.arange(plan.ranks), plan.processes)[place]
+        own = np.array_split(np.arange(plan.ranks), _bounds(plan))[place]
         publisher = Publisher(plan, own, target, run_id, info, account)
         report.send("ready")
         publisher.go(report.recv(), report)
@@ -60,6 +62,14 @@ def work(plan: Plan, place: int, target: Target, run_id: str, info: bytes, repor
         return  # the parent has ended
     account.cpu_s = time.process_time()
     report.send(account)
+
+
+def _bounds(plan: Plan) -> list[int]:
+    """Where the ranks of one process end and those of the next begin: at a host's border where there are enough."""
+    hosts = plan.nodes >= plan.processes
+    parts = np.array_split(np.arange(plan.nodes if hosts else plan.ranks), plan.processes)
+    ends: list[int] = np.cumsum([len(part) for part in parts])[:-1].tolist()
+    return [end * plan.per_host for end in ends] if hosts else ends
 
 
 class Publisher:
@@ -75,7 +85,9 @@ class Publisher:
 
     def __init__(self, plan: Plan, own: np.ndarray, target: Target, run_id: str, info: bytes, account: Account) -> None:
         self._frames = Frames(plan, scenario_of(plan), run_id, own)
-        self._run, self._count, self._account = run_id, len(own), account
+        self._writers = HostWriters(plan, self._frames, own)
+        self._slot_of = own // plan.per_host % _SLOTS  # the ranks of a host speak together
+        self._run, self._own, self._count, self._account = run_id, own, len(own), account
         self._info = info if 0 in own else b""
         self._named_until = 0.0
         self._target = target
@@ -119,16 +131,20 @@ class Publisher:
             self._account.missed += len(self._places(slot))
 
     def _places(self, slot: int) -> np.ndarray:
-        return np.arange(slot % _SLOTS, self._count, _SLOTS)
+        return np.flatnonzero(self._slot_of == slot % _SLOTS)
 
     def _publish(self, slot: int, seconds: float) -> None:
         places, frames, account = self._places(slot), self._frames, self._account
         frames.reach(seconds)
         self._name(seconds)
-        for rank in frames.ranks(places, seconds):
-            self._put(rank_key(self._run, rank.rank), encode(rank))
-            account.rank_frames += 1
         due = places[(places + slot // _SLOTS) % _HISTORY_EVERY_S == 0] if slot >= _SLOTS else places
+        for frame in self._writers.turn(places, seconds, {*self._own[due].tolist()}):
+            if isinstance(frame, HostFrame):
+                self._put(host_key(self._run, frame.rank), encode(frame))
+                account.host_frames += 1
+            else:
+                self._put(rank_key(self._run, frame.rank), encode(frame))
+                account.rank_frames += 1
         for history in frames.histories(due, seconds):
             self._put(history_key(self._run, history.rank), encode(history))
             account.history_frames += 1

@@ -68,6 +68,11 @@ def history_key(run_id: str, rank: int) -> str:
     return f"ddpmon/{run_id}/history/{rank}"
 
 
+def host_key(run_id: str, rank: int) -> str:
+    """The key of the HostFrame that one rank writes for its host."""
+    return f"ddpmon/{run_id}/host/{rank}"
+
+
 def node_key(run_id: str, node: int) -> str:
     """The key of one host's NodeFrame."""
     return f"ddpmon/{run_id}/node/{node}"

@@ -25,6 +25,11 @@ class HostLease:
         self._path: Path | None = None
         self._handle = -1
 
+    @property
+    def held(self) -> bool:
+        """Whether this process has it."""
+        return self._handle >= 0
+
     def take(self) -> bool:
         """Take the lease if no other process has it; does not wait.
 

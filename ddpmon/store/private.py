@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
 import stat
 import tempfile
 import time
@@ -17,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 KEEP_S = 24 * 3600.0  # how long what a killed process left is kept
-_OURS = re.compile(r"[0-9a-f]{24}\.(?:json|tmp|dead|turn)")  # what `stem` and its callers name files
+_OURS = re.compile(r"[0-9a-f]{24}\.(?:json|tmp|dead|turn|sock)")  # what `stem` and its callers name files
+_WAITING = 128  # connections that nobody has accepted; the kernel keeps what they have sent
 _REMEDY = (
     "have it removed, set TMPDIR to a folder of your own for runs and watchers, or watch the address that the run "
     "prints: ddpmon watch tcp://HOST:PORT"
@@ -82,6 +84,39 @@ class Folder:
         """
         os.utime(name, dir_fd=self._handle, follow_symlinks=False)
         os.rename(name, new, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+
+    def listen(self, name: str) -> socket.socket:
+        """A socket at which processes of this user are heard: SOCK_SEQPACKET, non-blocking.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            server.bind(self._address(name))
+            server.listen(_WAITING)
+        except OSError:
+            server.close()
+            raise
+        return server
+
+    def reach(self, name: str) -> socket.socket:
+        """A non-blocking connection to such a socket.
+
+        Raises:
+            OSError: nobody listens there, or too many wait.
+        """
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            client.connect(self._address(name))
+        except OSError:
+            client.close()
+            raise
+        return client
+
+    def _address(self, name: str) -> str:
+        """A socket's path by the open folder: short enough for any, and nobody can put a link in its way."""
+        return f"/proc/self/fd/{self._handle}/{name}"
 
     def remove(self, name: str) -> None:
         """Remove a file of ours, if it is there. Never raises."""

@@ -1,6 +1,7 @@
 """What a watcher reads of one run: which keys a tick asks for, and how their frames come into the `Run`.
 
-A tick reads all keys of a small run, and of a large one a part in turn, so that it stays cheap.
+A tick reads the host frames first, and whole frames only of ranks that no new host frame tells of, or of which figures
+do not say it all. Of many of these, it reads a part in turn, so that it stays cheap.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import force_setattr
 
+from ddpmon.run.host_rows import HostRows, gather
 from ddpmon.run.model import Run
-from ddpmon.schema import F, FrameError, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
-from ddpmon.store.base import history_key, node_key, rank_key
+from ddpmon.schema import F, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
+from ddpmon.store.base import history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
 
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
+_TOLD_S = 0.9  # after which a rank that a host frame told of is read itself: they come once a second
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _HISTORIES_AT_ONCE = 256  # whose steps are put into the run together
 _KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
@@ -65,6 +68,7 @@ class Feed:
     Attributes:
         run: all that has been read.
         read_at: when it was read last, on the monotonic clock in seconds.
+        is_complete: whether every rank has been read since this was true last; of many ranks at every other tick.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -74,11 +78,11 @@ class Feed:
         self._hosts = RoundRobin(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
         self._seen: dict[str, bytes] = {}
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every rank has been read since this was true last."""
-        return self._ranks.is_complete
+        self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
+        self._writers: set[int] = set()  # whose host frames have been seen
+        self._ended = self._ticks = 0
+        self._is_large = info.world_size > RANKS_AT_ONCE
+        self.is_complete = False
 
     def read_histories(self, store: CheckedStore) -> None:
         """Read what all ranks remember of the steps before this watcher came.
@@ -100,21 +104,87 @@ class Feed:
             StoreUnavailable: the store does not answer, or it has ended.
         """
         run = self.run
-        frames = self._new(store, rank_key, self._ranks.next(always), RankFrame)
-        nodes = self._new(store, node_key, self._hosts.next(), NodeFrame)
-        self.read_at = now = time.monotonic()
+        self._ticks += 1
+        writers = self._due_writers(always)
+        rows = self._host_rows(store, writers)
+        self.read_at = time.monotonic()
+        self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
+        self._take_whole(store, self._wanted(rows, writers, always), told_ages=told_ages)
+        self._take_rows(rows)
+        if new := _writers(run) - self._writers:
+            self._take_rows(self._host_rows(store, new))
+        self._writers = _writers(run)
+        if int(run.latest.ended.sum()) > self._ended:  # others may have ended, too, and their writer with them
+            self._take_whole(store, np.flatnonzero(~run.latest.ended).tolist(), told_ages=told_ages)
+        self._ended = int(run.latest.ended.sum())
+        self._take_nodes(store, told_ages=told_ages)
         run.refused = store.checks.refused.total()
+        run.settle(self.read_at)
+
+    def _host_rows(self, store: CheckedStore, writers: Iterable[int]) -> HostRows:
+        """What the new host frames of these ranks say; those that cannot be true are counted."""
+        run = self.run
+        frames = self._new(store, host_key, [*writers], HostFrame)
+        rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
+        for place in bad:
+            run.reject(f"{host_key(run.info.run_id, frames[place].rank)}: figures or ranks out of their bounds"[:200])
+        return rows
+
+    def _due_writers(self, always: set[int]) -> list[int]:
+        """The ranks whose host frames are read now: of many ranks those of every other host, and those of `always`."""
+        known = _writers(self.run)
+        writers = sorted(known)
+        if not self._is_large:
+            return writers
+        named = {*self.run.latest.writer[[*always]].tolist()} & known
+        return sorted({*writers[self._ticks % RANK_TURNS :: RANK_TURNS], *named})
+
+    def _wanted(self, rows: HostRows, writers: Sequence[int], always: set[int]) -> list[int]:
+        """The ranks whose whole frames are read now.
+
+        Rank 0 is among them: it may host the store, and then its end is that of the store.
+
+        Args:
+            rows: what new host frames say.
+            writers: the ranks whose host frames have been read just now.
+            always: ranks that are read at every tick.
+        """
+        writer = self.run.latest.writer
+        due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
+        due[rows.ranks[self.run.missing_whole(rows)]] = True
+        due[0] = True
+        wanted: list[int] = np.flatnonzero(due).tolist()
+        if len(wanted) <= RANKS_AT_ONCE:
+            self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0
+            return wanted
+        turn = self._ranks.next(always)
+        self.is_complete = self._ranks.is_complete
+        return [rank for rank in turn if due[rank]]
+
+    def _take_whole(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
+        """Read the whole frames of these ranks."""
+        run = self.run
+        frames = self._new(store, rank_key, ranks, RankFrame)
         ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
-        hosts: dict[int, float] = {}
         if told_ages:
             ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
-            hosts = self._ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
-        run.add_ranks(frames, now, ages)
+        run.add_ranks(frames, self.read_at, ages)
         for frame in frames:  # their steps are in the run's rings now: do not keep them twice
             force_setattr(frame, "steps", _TAKEN)
+
+    def _take_rows(self, rows: HostRows) -> None:
+        """Take in what host frames say of the ranks whose whole frames are known."""
+        self.run.add_rows(rows, self.read_at)
+
+    def _take_nodes(self, store: CheckedStore, *, told_ages: bool) -> None:
+        """Read the hosts whose turn it is."""
+        run = self.run
+        nodes = self._new(store, node_key, self._hosts.next(), NodeFrame)
+        ages: dict[int, float] = {}
+        if told_ages:
+            ages = self._ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
         for node in nodes:
-            run.add_node(node, now - hosts.get(node.node, 0.0))
-        run.settle(now)
+            run.add_node(node, self.read_at - ages.get(node.node, 0.0))
 
     def _histories(self, store: CheckedStore) -> Iterator[HistoryFrame]:
         """What all ranks remember, read in parts: together it may be a hundred megabytes."""
@@ -164,6 +234,12 @@ def _values(store: CheckedStore, keys: Sequence[str]) -> Iterator[bytes | None]:
         values.reverse()
         while values:
             yield values.pop()
+
+
+def _writers(run: Run) -> set[int]:
+    """The ranks whose host frames carry others, as those say."""
+    found = np.unique(run.latest.writer)
+    return {*found[(found >= 0) & (found < run.info.world_size)].tolist()}
 
 
 def _of_key(frame: F, key: str, number: int, run_id: str) -> F:

@@ -98,8 +98,7 @@ def two_ranks(**changes: Any) -> Ranks:
         "backward_ms": floats(70.1, 70.2),
         "optimizer_ms": floats(3.1, 3.2),
         "other_ms": floats(1.8, 1.4),
-        "cpu_pct": floats(99.5, 50.25),
-        "rss_bytes": floats(3e8, 4e8),
+        "figures": {"cpu_pct": floats(99.5, 50.25), "rss_bytes": floats(3e8, 4e8)},
     }
     return Ranks(**{**columns, **changes})
 
@@ -108,7 +107,7 @@ def unknown_ranks(count: int, **changes: Any) -> Ranks:
     """Ranks of which nothing is known."""
     unknown: dict[str, Any] = {name: floats(*[NAN] * count) for name in Ranks.__slots__}
     unknown.update(host=("",) * count, state=("unknown",) * count, phase=("",) * count, gpu=(None,) * count)
-    unknown.update(process=(None,) * count)
+    unknown.update(process=(None,) * count, figures=dict.fromkeys(("cpu_pct", "rss_bytes"), floats(*[NAN] * count)))
     unknown.update(stall=(None,) * count, failure=(None,) * count)
     unknown.update({name: ints(*[-1] * count) for name in ("node", "local_rank", "pid", "step")})
     return Ranks(**{**unknown, **changes})

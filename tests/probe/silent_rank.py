@@ -75,7 +75,7 @@ class Rank:
         self.hours.now += seconds
         self.draft.collect()
         self.draft.watchdog.look(lambda _seconds: None)
-        return self.draft.rank_frame(self.draft.state(), 0)
+        return self.draft.word(self.draft.state(), 0).whole
 
     def stall(self, seconds: float = STALLED_S) -> Stall:
         """What the rank says of itself after so much silence, from the publisher's next turn on."""

@@ -182,7 +182,7 @@ def test_host_times_are_published_from_marks_that_nobody_has_taken_back(within: 
     for number in range(40):
         take_step(log, number, within)
         draft.collect()
-    steps = draft.rank_frame("running", 0).steps
+    steps = draft.word("running", 0).whole.steps
     assert len(steps.step) >= 8 * 20
     for name in HOST_COLUMNS:
         assert np.isfinite(np.frombuffer(steps.values[name], "<f2")).all()

@@ -168,6 +168,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     measured = ("_ms", "_pct", "_s", "_bytes", "loss")
     fields = [name for name in Ranks.__dataclass_fields__ if name.endswith(measured)]
     unknown: dict[str, Any] = dict.fromkeys(fields, np.full(8, np.nan))
+    unknown["figures"] = dict.fromkeys(base.ranks.figures, np.full(8, np.nan))
     ranks = replace(base.ranks, step=np.full(8, -1), gpu=(None,) * 8, **unknown)
     picture = ViewState(replace(base, ranks=ranks, findings=(), job=NOTHING_YET.job), LOOKS["colour"])
     rows = text_of(table(picture, 160, 10))[2:]

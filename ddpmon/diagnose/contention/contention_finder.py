@@ -80,7 +80,7 @@ class ContentionFinder:
         symptoms += memory(host, context)
         symptoms += self._storage.look(host, context)
         symptoms += self._wires.look(host, context)
-        step = max((frame.step for frame in host.frames.values()), default=-1)
+        step = int(context.run.latest.column("step")[[*host.states]].max(initial=-1.0))
         self.lives.look(host, symptoms, step)
 
     def _is_stale(self, node: int, heard_at: float) -> bool:

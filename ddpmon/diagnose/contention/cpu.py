@@ -121,9 +121,9 @@ def is_apart(cpus: str | None, near: str) -> bool:
 
 def cpu_symptoms(host: Host, context: RunContext) -> list[Symptom]:
     """All that is wrong with the CPUs, except foreign processes."""
-    crowded = crowds(tuple([figures.cpus for figures in host.processes.values()]))
+    crowded = crowds(tuple([host.cpus(rank) for rank in host.states]))
     symptoms = _pinned(host, crowded) if crowded else []
-    if not context.held_up.isdisjoint(host.frames):
+    if not context.held_up.isdisjoint(host.states):
         symptoms += _throttled(host)
         symptoms += _oversubscribed(host)
     if host.gpus and len(host.frame.figures.numa) > 1:
@@ -185,7 +185,7 @@ def _pinned(host: Host, crowded: Crowds) -> list[Symptom]:
 
 def _throttled(host: Host) -> list[Symptom]:
     by_quota: dict[float | None, list[int]] = defaultdict(list)
-    for rank in host.frames:
+    for rank in host.states:
         figures = host.figures(rank)
         if (figures.throttled_pct or 0) >= CPU.throttled_pct:
             by_quota[figures.quota_cpus].append(rank)
@@ -206,8 +206,8 @@ def _throttled(host: Host) -> list[Symptom]:
 def _oversubscribed(host: Host) -> list[Symptom]:
     """More threads and processes than CPUs, group by group of equal affinity, where they do wait."""
     groups: dict[int, list[int]] = defaultdict(list)
-    for rank, figures in host.processes.items():
-        groups[mask_of(figures.cpus)].append(rank)
+    for rank in host.states:
+        groups[mask_of(host.cpus(rank))].append(rank)
     symptoms = []
     for mask, ranks in groups.items():
         wanted, usable = demand(host, ranks), supply(host, ranks, mask)
@@ -234,12 +234,12 @@ def _waits(host: Host, rank: int) -> bool:
 
 def _far_from_gpu(host: Host) -> list[Symptom]:
     """Ranks that may only run on another NUMA node than their GPU's."""
-    nodes, on, processes, far = host.frame.figures.numa, host.on, host.processes, {}
+    nodes, on, far = host.frame.figures.numa, host.on, {}
     for gpu in host.gpus:
         node = gpu.numa_node
         if node is not None and 0 <= node < len(nodes):
             for rank in on[gpu.uuid]:
-                if is_apart(processes[rank].cpus, nodes[node]):
+                if is_apart(host.cpus(rank), nodes[node]):
                     far[rank] = node
     if not far:
         return []

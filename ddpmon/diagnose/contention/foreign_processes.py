@@ -51,9 +51,9 @@ class ForeignProcesses:
     def look(self, host: Host, context: RunContext) -> list[Symptom]:
         """Ranks whose wait is up against their own past, the others, or what they crowd themselves."""
         before = self._named.pop(host.number, set())
-        if context.held_up.isdisjoint(host.frames):
+        if context.held_up.isdisjoint(host.states):
             return []
-        waiting = [rank for rank in host.frames if (host.figures(rank).runqueue_pct or 0) >= CPU.wait_pct]
+        waiting = [rank for rank in host.states if (host.figures(rank).runqueue_pct or 0) >= CPU.wait_pct]
         by_mask: dict[int, list[int]] = defaultdict(list)
         for rank in waiting:
             by_mask[mask_of(host.figures(rank).cpus)].append(rank)
@@ -86,7 +86,7 @@ class ForeignProcesses:
 
 def _would_suffice(host: Host, mask: int) -> bool:
     """Whether the ranks that may run on these CPUs are known not to crowd them by themselves."""
-    together = [rank for rank in host.frames if mask_of(host.figures(rank).cpus) & mask]
+    together = [rank for rank in host.states if mask_of(host.figures(rank).cpus) & mask]
     wanted = demand(host, together)
     return wanted is not None and wanted <= supply(host, together, mask)
 

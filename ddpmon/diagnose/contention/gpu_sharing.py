@@ -101,7 +101,7 @@ def sharing(host: Host, _context: RunContext) -> list[Symptom]:
                 if each.process.pid not in host.pids and is_at_work(each) and not host.is_ours(each.process):
                     foreign[_who_runs(each)].append((gpu, each))
     symptoms += [_foreign_job(host, key, found) for key, found in foreign.items()]
-    return symptoms + _doubled(host) if len(host.on) < len(host.frames) else symptoms
+    return symptoms + _doubled(host) if len(host.on) < len(host.states) else symptoms
 
 
 def _who_runs(each: GpuProcess) -> object:

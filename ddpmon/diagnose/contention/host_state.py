@@ -17,7 +17,7 @@ from ddpmon.run.limits import FULL
 from ddpmon.run.medians import others_medians
 from ddpmon.run.model import LOST_S, RankState, Run
 from ddpmon.run.process_roles import Instances, ProcessRoles
-from ddpmon.schema import NodeFrame, RankFrame
+from ddpmon.schema import NodeFrame
 
 _UNKNOWN = ProcessFigures()
 
@@ -27,35 +27,42 @@ class Host:
     """What is known of one host now.
 
     Attributes:
-        frames: rank -> its newest frame, of the ranks on it that run and are heard of.
+        states: the ranks on it that run and are heard of, by rank.
         pids: process number -> rank, of all ranks ever heard of on it.
         on: UUID of a GPU (or MIG instance) -> the ranks that train on it.
         gpus: the GPUs with ranks on them.
-        processes: rank -> its own process, of those in `frames`.
     """
 
     number: int
     frame: NodeFrame
-    frames: dict[int, RankFrame] = field(default_factory=dict)
+    states: dict[int, RankState] = field(default_factory=dict)
     pids: dict[int, int] = field(default_factory=dict)
     on: dict[str, list[int]] = field(default_factory=dict)
     gpus: list[GpuFigures] = field(default_factory=list)
-    processes: dict[int, ProcessFigures] = field(default_factory=dict)
+    _processes: dict[int, ProcessFigures] = field(default_factory=dict)
     _ours: ProcessRoles | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that run on it."""
-        return tuple(self.frames)
+        return tuple(self.states)
 
     def figures(self, rank: int) -> ProcessFigures:
         """The rank's own process."""
-        return self.processes[rank]
+        found = self._processes.get(rank)
+        if found is None:
+            found = self._processes[rank] = self.states[rank].process or _UNKNOWN
+        return found
+
+    def cpus(self, rank: int) -> str | None:
+        """Where the rank may run, None where unknown."""
+        process = self.states[rank].latest.process[rank]  # it is no figure, so the last whole frame has it
+        return None if process is None else process.cpus
 
     def workers(self, rank: int) -> tuple[int, bool]:
         """How many processes load for it, and whether it says so itself; else those below it may do anything."""
-        loader = self.frames[rank].loader
-        return (self.processes[rank].workers or 0, False) if loader is None else (loader.workers, True)
+        loader = self.states[rank].frame.loader
+        return (self.figures(rank).workers or 0, False) if loader is None else (loader.workers, True)
 
     def reading(self, source: Source | None) -> int | None:
         """How often this has been read by now; None where nobody counts."""
@@ -77,16 +84,16 @@ class Host:
 def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[int, RankState]]) -> Host:
     """The host with those of its ranks that are there, as of `heard_at`."""
     host, oldest = Host(number, frame), heard_at - LOST_S
-    pids, frames, processes, on = host.pids, host.frames, host.processes, host.on
+    pids, on = host.pids, host.on
     instances = Instances(frame.gpus) if any(gpu.board for gpu in frame.gpus) else None
     for rank, state in states:
-        known = state.frame
-        pids[known.pid] = rank
-        if state.heard_at >= oldest and (known.state == "running" or known.state == "stalled"):
-            frames[rank], processes[rank] = known, known.process or _UNKNOWN
-            if known.gpu_uuid is not None:
-                uuid = known.gpu_uuid if instances is None else instances.of(known.gpu_uuid, known.pid)
-                on.setdefault(uuid, []).append(rank)
+        latest = state.latest
+        pid, name = latest.pid[rank], latest.gpu_uuid[rank]
+        pids[pid] = rank
+        if latest.heard_at[rank] >= oldest and latest.state[rank] in ("running", "stalled"):
+            host.states[rank] = state
+            if name is not None:
+                on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
     if host.on:
         host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
     return host

@@ -80,10 +80,10 @@ class SharedMemoryMeasures(Measures):
 
 def memory(host: Host, context: RunContext) -> list[Symptom]:
     """All of it."""
-    if not host.frames:
+    if not host.states:
         return []
     symptoms = _of_host(host)
-    if not context.tight.isdisjoint(host.frames):
+    if not context.tight.isdisjoint(host.states):
         symptoms += _of_cgroups(host)
     if context.leaks:
         symptoms += _growing(host, context)
@@ -138,7 +138,7 @@ def _greediest(host: Host) -> HostProcess | None:
 
 def _of_cgroups(host: Host) -> list[Symptom]:
     groups: dict[int, list[int]] = defaultdict(list)
-    for rank in host.frames:
+    for rank in host.states:
         figures = host.figures(rank)
         if figures.oom_kills or _near(figures.memory_used, figures.memory_limit):
             groups[figures.memory_limit or 0].append(rank)
@@ -161,7 +161,7 @@ def _cgroup(host: Host, limit: int, ranks: list[int]) -> Symptom:
 
 def _growing(host: Host, context: RunContext) -> list[Symptom]:
     symptoms = []
-    for rank in host.frames:
+    for rank in host.states:
         leak = context.leaks.get(rank)
         if leak is None:
             continue
@@ -173,7 +173,7 @@ def _growing(host: Host, context: RunContext) -> list[Symptom]:
                 consecutive=CONTENTION.sufficient_readings,
                 threat="critical" if leak.left_s <= GROWTH.imminent_s else "warning",
                 measures=MemoryGrowthMeasures(
-                    culprits=(Culprit(host.frames[rank].pid),),
+                    culprits=(Culprit(host.states[rank].latest.pid[rank]),),
                     growth_bytes_s=leak.bytes_s,
                     left_s=leak.left_s,
                     rss_bytes=host.figures(rank).rss_bytes or 0,
@@ -190,7 +190,7 @@ def _shared(host: Host, disk: Disk) -> list[Symptom]:
     little = is_low(disk)
     if not little and disk.total > MEMORY.shm_docker_bytes:
         return []
-    loading = [host.workers(rank) for rank in host.frames]
+    loading = [host.workers(rank) for rank in host.states]
     workers = sum(count for count, _ in loading)
     if not little and not workers:
         return []

@@ -75,7 +75,7 @@ class Wires:
         """Interfaces that lose packets, hosts that send again, and taken ports."""
         figures = host.frame.figures
         symptoms: list[Symptom] = []
-        if not host.frames:
+        if not host.states:
             return symptoms
         for nic in figures.nics:
             if nic.name != "lo":

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention_policy import GROWTH, HISTORY
 from ddpmon.diagnose.late_policy import SUSTAINED
-from ddpmon.machine import ProcessFigures
+from ddpmon.figures import PLACE
 from ddpmon.run.medians import row_medians
-from ddpmon.run.model import LOST_S, RankState, Run
+from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import NodeFrame
 
 COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kills", "full", "mhz")
+_FIGURES = ("step", "runqueue_pct", "runqueue_all_pct", "throttled_pct", "rss_bytes", "memory_limit", "oom_kills",
+            "memory_used", "cpu_mhz")  # fmt: skip
+_PLACES = [PLACE[name] for name in _FIGURES]  # as they come, what is made of them is in `COLUMNS` from "step" on
 _ASKED = 64  # ranks whose median pace stands for that of all; it bounds the time, and is chosen, not measured
 _ALL = slice(None)
-_UNKNOWN = ProcessFigures()
-_figures = attrgetter(  # the columns from the third on
-    "runqueue_pct",
-    "runqueue_all_pct",
-    "throttled_pct",
-    "rss_bytes",
-    "memory_limit",
-    "oom_kills",
-    "memory_used",
-    "cpu_mhz",
-)
 Floats = NDArray[np.float64]
 
 
@@ -64,9 +55,10 @@ class ProcessHistory:
         """
         if len(self.now["at"]) != len(run.ranks):
             self._begin(len(run.ranks))
-        news = np.flatnonzero(run.latest.known & (run.latest.heard_at != self._rows[:, 0])).tolist()
-        if news:
-            self._rows[news] = np.array([_row(run.states[rank]) for rank in news], np.float64)
+        news = np.flatnonzero(run.latest.known & (run.latest.heard_at != self._rows[:, 0]))
+        if news.size:
+            self._rows[news, 0] = run.latest.heard_at[news]
+            self._rows[news, 1:] = run.latest.figures[news][:, _PLACES]
         table = self._rows.copy()
         newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
         if newest < self._last + HISTORY.round_gap_s:
@@ -138,11 +130,6 @@ def free_memory(frame: NodeFrame) -> float:
     """Bytes of the host's memory that are not used, NaN where unknown."""
     used, total = frame.figures.memory_used, frame.figures.memory_total
     return float(max(0, total - used)) if used is not None and total else float("nan")
-
-
-def _row(state: RankState) -> tuple[float | None, ...]:
-    frame = state.frame
-    return (state.heard_at, frame.step, *_figures(frame.process or _UNKNOWN))
 
 
 def _room(room: Mapping[int, float], node_of: NDArray[np.int64]) -> Floats:

@@ -79,10 +79,10 @@ class Storage:
     def look(self, host: Host, context: RunContext) -> list[Symptom]:
         """Low disks, and slow ones where a phase that reads or writes is late."""
         disks = [disk for disk in host.frame.figures.disks if disk.path != SHM]
-        if not disks or not host.frames:
+        if not disks or not host.states:
             return []
         self._follow(host)
-        late = {context.slower, *(context.late.get(rank) for rank in host.frames)} if context.late else {context.slower}
+        late = {context.slower, *(context.late.get(rank) for rank in host.states)} if context.late else {context.slower}
         matters = not late.isdisjoint(_WAITS_FOR_DISKS)
         symptoms: list[Symptom] = []
         for disk in disks:
@@ -101,7 +101,7 @@ class Storage:
 
     def _follow(self, host: Host) -> None:
         """One rank tells for all of its host: they go through their data together."""
-        loader = next(iter(host.frames.values())).loader
+        loader = next(iter(host.states.values())).frame.loader
         if loader is None or host.number in self._read_once:
             return
         if loader.ended or loader.batches < self._batches.get(host.number, 0):

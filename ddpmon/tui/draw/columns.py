@@ -57,8 +57,8 @@ COLUMNS = (
     Column("gpu", "gpu%", 4, 60, _gpu("utilization_pct"), "pct"),
     Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
     Column("power", "W", 4, 32, _gpu("power_w"), "power"),
-    Column("cpu", "cpu%", 5, 45, lambda ranks: ranks.cpu_pct, "cpu"),
-    Column("rss", "GB", 5, 30, lambda ranks: ranks.rss_bytes / 1e9, "rss"),
+    Column("cpu", "cpu%", 5, 45, lambda ranks: ranks.figures["cpu_pct"], "cpu"),
+    Column("rss", "GB", 5, 30, lambda ranks: ranks.figures["rss_bytes"] / 1e9, "rss"),
     Column("age", "age s", 5, 65, lambda ranks: ranks.age_s, "age"),
 )
 BY_KEY = {column.key: column for column in COLUMNS}

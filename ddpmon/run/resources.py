@@ -1,0 +1,41 @@
+"""What every rank's process and GPU used over the last minutes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESOURCES = ("step", "cpu_pct", "runqueue_pct", "rss_bytes", "gpu_utilization_pct", "gpu_power_w", "gpu_clock_mhz")
+_POINTS, _FEWEST_POINTS = 600, 64  # a rank
+_ALL_POINTS = 1 << 18
+_RANKS_EVERY_SECOND = 1024  # of so many ranks each frame is taken down, of more every second one, every third, ...
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Resources:
+    """The last points of every rank: the figures of `RESOURCES` at one moment each, NaN where unknown."""
+
+    def __init__(self, world_size: int) -> None:
+        self._every = -(-world_size // _RANKS_EVERY_SECOND)
+        self._most = min(_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // world_size))
+        self._points: Floats = np.empty((world_size, self._most, len(RESOURCES)))
+        self._count: Ints = np.zeros(world_size, np.int64)
+
+    def due(self, ranks: Ints, before: Ints, now: Ints) -> NDArray[np.bool_]:
+        """[n] whether these ranks' new frames are taken down; `before` and `now` are their last and new numbers."""
+        turn = (ranks + now) // self._every != (ranks + before) // self._every
+        found: NDArray[np.bool_] = turn | (self._count[ranks] == 0)
+        return found
+
+    def add(self, ranks: Ints, points: Floats) -> None:
+        """Take down one point [n, len(RESOURCES)] of each of these ranks."""
+        self._points[ranks, self._count[ranks] % self._most] = points
+        self._count[ranks] += 1
+
+    def of(self, rank: int) -> Floats:
+        """[M, len(RESOURCES)] the points of a rank, oldest first."""
+        count = int(self._count[rank])
+        if count <= self._most:
+            return self._points[rank, :count].copy()
+        return np.roll(self._points[rank], -(count % self._most), axis=0)

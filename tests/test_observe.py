@@ -150,7 +150,7 @@ def test_a_target_that_makes_no_sense_is_refused_in_words(target: str) -> None:
 
 def test_a_store_that_is_not_ours_is_said_to_hold_no_run(tmp_path: Path) -> None:
     source = (
-        "import sys, time; from ddpmon.store.tcp import serve; s, p = serve('127.0.0.1', 29600);"
+        "import sys, time; from tests.store.served import serve; s, p = serve('127.0.0.1', 29600);"
         "s.put('foreign', b'x'); print(p, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Sequence
 
 from ddpmon.store.server import FIRST_PORT, StoreServer, bind
 from ddpmon.store.server_bounds import Bounds
@@ -33,20 +34,27 @@ def end(port: int, host: str = HOME) -> None:
             pass
 
 
-class Served(TcpClient):
-    """A client of a server that ends with it."""
+class Served:
+    """A store whose server ends with it.
+
+    Attributes:
+        port: where its server listens.
+    """
 
     def __init__(self, host: str = HOME, first_port: int = FIRST_PORT) -> None:
-        self._served: tuple[int, str] | None = (begin(host, first_port), host)
-        self.port = self._served[0]
-        super().__init__(host, self.port)
+        self.port, self._host = begin(host, first_port), host
+        self._client = TcpClient(host, self.port)
+
+    def put(self, key: str, value: bytes) -> None:
+        self._client.put(key, value)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return self._client.get_many(keys)
 
     def close(self) -> None:
         """Drop the connection, and end the server."""
-        super().close()
-        if self._served is not None:
-            end(*self._served)
-            self._served = None
+        self._client.close()
+        end(self.port, self._host)
 
 
 def serve(host: str = HOME, first_port: int = FIRST_PORT) -> tuple[Served, int]:

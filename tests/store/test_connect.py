@@ -131,8 +131,8 @@ def test_a_server_that_was_merely_stopped_is_taken_up_again() -> None:
                 store.get_many(["ddpmon/greeting"])
         host.signal(signal.SIGCONT)
         assert once_it_answers(lambda: store.get_many(["ddpmon/greeting"])) == [b"hello"]
-        once_it_answers(lambda: store.put("more", b"1"))
-        assert once_it_answers(lambda: store.get_many(["more", "ddpmon/greeting"])) == [b"1", b"hello"]
+        once_it_answers(lambda: store.put("ddpmon/more", b"1"))
+        assert once_it_answers(lambda: store.get_many(["ddpmon/more", "ddpmon/greeting"])) == [b"1", b"hello"]
 
 
 def once_it_answers(ask: Callable[[], T]) -> T:

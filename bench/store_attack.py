@@ -1,7 +1,7 @@
 """What an attack on the store costs a run: `python bench/store_attack.py [--seconds 20] [--rounds 2]`.
 
 Two Gloo ranks train (the example trainer); whoever reaches their store's port attacks it: connections that stay, values
-of 1 MiB, answers that nobody reads, and noise, for half of the time, paired with the same time without. Printed, for
+of 1 MiB, answers that nobody reads, and noise, in every second stretch of time. Printed, for
 both: the step times of rank 0 as its frames tell them, rank 0's descriptors and memory at their most, and the same of
 the store's process where there is one. The ranks may have 1,024 descriptors. Traffic stays on loopback.
 """
@@ -43,7 +43,6 @@ class Seen:
     rss: int = 0
     store_rss: int = 0
     store_cpu_s: float = 0.0
-    failed_opens: int = 0
 
     def __str__(self) -> str:
         if not self.step_ms:
@@ -95,11 +94,11 @@ class Watching:
 
         return connect(self.target)
 
-    def stretch(self, seconds: float) -> Seen:
-        """What is seen in the next seconds; the frames are read at their end, while nobody attacks."""
+    def stretch(self, seconds: float, attacker: subprocess.Popen[bytes] | None) -> Seen:
+        """What is seen in the next seconds, or until the attack is over; steps are read later, while nobody attacks."""
         seen, until = Seen(), time.monotonic() + seconds
         spent = 0.0 if self.store is None else sum(self.store.cpu_times()[:2])
-        while time.monotonic() < until:
+        while time.monotonic() < until if attacker is None else attacker.poll() is None:
             seen.fds = max(seen.fds, self.rank.num_fds())
             seen.rss = max(seen.rss, self.rank.memory_info().rss)
             if self.store is not None:
@@ -129,18 +128,16 @@ class Watching:
 
 
 def attack(port: int, seconds: float) -> None:
-    """Everything at once for so long; what is held is let go at the end."""
+    """Values, unread answers and connections, which are held for so long and then let go."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))
-    until, held, sent = time.monotonic() + seconds, list[socket.socket](), 0
-    sent += _fill(port)
+    held, sent = list[socket.socket](), _fill(port)
     held += [door for _ in range(300) if (door := _asking(port)) is not None]
     for number in range(3000):
         noise = (b"", _GREETING, b"GET / HTTP/1.1\r\n\r\n")[number % 3]
         if (door := _open(port, noise)) is not None:
             held.append(door)
-    while time.monotonic() < until:
-        time.sleep(0.05)
+    time.sleep(seconds)
     print(f"    attack: {sent / _MB:,.0f} MB of values sent, {len(held):,} connections held", flush=True)
 
 
@@ -201,9 +198,8 @@ def main() -> None:
                     f"--seconds={options.seconds}",
                 ]
                 attacker = subprocess.Popen(command) if kind == "attacked" else None
-                seen = watching.stretch(options.seconds + (2.0 if attacker else 0.0))
+                seen = watching.stretch(options.seconds, attacker)
                 if attacker is not None:
-                    attacker.wait()
                     time.sleep(6.0)  # a history of what went before goes out every 5 s
                 seen.step_ms, last = watching.read_steps(last)
                 print(f"round {number + 1}, {kind:>8}: {seen}", flush=True)

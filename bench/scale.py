@@ -3,12 +3,11 @@
     python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis] [--writer-life 10]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
-resident memory, bytes written to the terminal, seconds to the first data. Then the
-other side: CPU of the store's host (the process that started the publishing ones and holds a TCPStore, or with --redis
-a redis-server of our own) and of the publishing processes, what was published, frames that could not be sent in time.
-With --writer-life the rank that writes for a host dies as its writer every so many seconds, and another takes over two
-seconds later; the oldest frame that any tick saw, and every finding, are printed as well. CPU times are the median and
-the lower quartile over ticks; others may use this machine too.
+resident memory, bytes written to the terminal, seconds to the first data. Then the other side: CPU of the store's
+process (or with --redis of a redis-server of our own) and of the publishing processes, what was published, frames that
+could not be sent in time. With --writer-life the rank that writes for a host dies as its writer every so many seconds,
+and another takes over two seconds later; the oldest frame that any tick saw, and every finding, are printed as well.
+CPU times are the median and the lower quartile over ticks; others may use this machine too.
 """
 
 from __future__ import annotations
@@ -155,13 +154,19 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         assert run.stdout is not None
         url = shlex.split(run.stdout.readline())[-1]
         time.sleep(3.0)
-        host, publishers = psutil.Process(run.pid), psutil.Process(run.pid).children(recursive=True)
-        host = redis[1] if redis else host
+        host = redis[1] if redis else _listener(int(url.rpartition(":")[2]))
+        publishers = psutil.Process(run.pid).children(recursive=True)
         alone = _share(host, publishers, 5.0)
         said = _watched(url, options.seconds, host, publishers)
         run.send_signal(signal.SIGINT)
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
+
+
+def _listener(port: int) -> psutil.Process:
+    """The process that listens on loopback at this port."""
+    found = (c.pid for c in psutil.net_connections("tcp4") if c.status == psutil.CONN_LISTEN and c.laddr.port == port)
+    return psutil.Process(next(found))
 
 
 def _share(host: psutil.Process, publishers: list[psutil.Process], seconds: float) -> tuple[float, float]:
@@ -254,7 +259,7 @@ def main() -> None:
         return
     print(
         " ranks   ms/tick       of it                                     %    MB   kB/s  first   "
-        "store's host: %, watched, MB; publishers %"
+        "store: %, watched, MB; publishers %"
     )
     print("        median    q25 " + " ".join(f"{name:>6}" for name in PARTS) + "   core                s")
     for ranks in options.ranks:

@@ -9,9 +9,9 @@ from typing import Any
 from ddpmon.schema import RankFrame, RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.signed import Signer, signed
-from ddpmon.store.tcp import serve
 from ddpmon.store.tcp_wire import DELETE_KEY, INT64, greeting, packed_key
 from tests.made_frames import RUN_ID, columns, rank_frame, run_info
+from tests.store.served import serve
 
 HOME = "127.0.0.1"
 

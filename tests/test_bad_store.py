@@ -269,7 +269,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
 
 def test_ten_thousand_foreign_keys_are_neither_a_run_nor_in_its_way(store: MadeStore, observer: Observer) -> None:
     for number in range(10_000):
-        store.host.put(f"foreign/{number}", b"x" * 50)
+        store.host.put(f"ddpmon/foreign/{number}", b"x" * 50)
     store.settle()
     assert observer.tick().link.message == f"the store at {store.url} holds no ddpmon run"
     store.begin()

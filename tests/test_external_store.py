@@ -74,7 +74,7 @@ def picture(snapshot: Snapshot) -> dict[str, Any]:
 
 def test_the_same_pictures_as_from_a_runs_own_store(url: str) -> None:
     pytest.importorskip("torch")
-    from ddpmon.store.tcp import serve
+    from tests.store.served import serve
 
     own, port = serve("127.0.0.1")
     with closing(own), closing(opened(url)) as engine:

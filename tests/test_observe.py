@@ -13,6 +13,7 @@ import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import TargetError
+from ddpmon.store.discovery import discover
 from ddpmon.watcher.observer import Observer
 from tests.live import TINY, live_run, step_of, watch_until
 
@@ -47,6 +48,10 @@ def test_a_slow_rank_is_named_with_phase_and_onset(
     assert min(range(ranks), key=waits.__getitem__) == 1, "the straggler is the rank that waits least"
 
 
+def is_called(name: str, snapshot: Snapshot) -> bool:
+    return snapshot.run is not None and snapshot.run.name == name
+
+
 def reporting(snapshot: Snapshot) -> int:
     return 0 if snapshot.coverage is None else snapshot.coverage.reporting
 
@@ -56,6 +61,8 @@ def test_a_killed_rank_0_is_told_from_a_clean_end(monkeypatch: pytest.MonkeyPatc
         snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         assert snapshot.ranks is not None
         os.kill(int(snapshot.ranks.pid[0]), signal.SIGKILL)
+        watch_until(observer, lambda s: s.run is not None and s.run.state in ("lost", "failed"), log=run.log)
+        os.kill(discover()[0].store_pid, signal.SIGTERM)  # instead of a minute
         last = watch_until(observer, lambda s: s.link.state == "gone", log=run.log)
     assert last.run is not None
     assert last.run.state in ("lost", "failed")
@@ -94,7 +101,7 @@ def test_a_stopped_store_is_silent_and_nobody_is_blamed(monkeypatch: pytest.Monk
     with live_run(monkeypatch, tmp_path, 2, "--steps=20000", *TINY) as (run, observer):
         snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
         assert snapshot.ranks is not None
-        pid = int(snapshot.ranks.pid[0])
+        pid = discover()[0].store_pid
         os.kill(pid, signal.SIGSTOP)
         try:
             silent = watch_until(observer, lambda s: s.link.state == "silent", log=run.log)
@@ -125,10 +132,9 @@ def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytes
 def test_the_observer_follows_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=first", *TINY) as (run, observer):
         watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
-        run.end()
-        watch_until(observer, lambda s: s.link.state == "gone")
+        run.end()  # its store goes on for a minute
         with live_run(monkeypatch, tmp_path, 2, "--steps=5000", "--name=second", *TINY) as (again, _):
-            snapshot = watch_until(observer, lambda s: s.link.state == "live" and step_of(s) > 0, log=again.log)
+            snapshot = watch_until(observer, lambda s: is_called("second", s) and step_of(s) > 0, log=again.log)
     assert snapshot.run is not None
     assert snapshot.run.name == "second"
     assert snapshot.link.message.startswith("another run has started here: second")
@@ -150,7 +156,7 @@ def test_a_target_that_makes_no_sense_is_refused_in_words(target: str) -> None:
 
 def test_a_store_that_is_not_ours_is_said_to_hold_no_run(tmp_path: Path) -> None:
     source = (
-        "import sys, time; from ddpmon.store.tcp import serve; s, p = serve('127.0.0.1', 29600);"
+        "import sys, time; from tests.store.served import serve; s, p = serve('127.0.0.1', 29600);"
         "s.put('foreign', b'x'); print(p, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:

@@ -20,7 +20,7 @@ from ddpmon.checkup.host_checks import RENDEZVOUS, STORE
 from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Sample, Sampler
-from ddpmon.store.tcp import FIRST_PORT
+from ddpmon.store.server import FIRST_PORT
 
 T = TypeVar("T")
 _CHOOSERS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

@@ -20,7 +20,7 @@ from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
-from ddpmon.store.discovery import Announcement, discover
+from ddpmon.store.discovery import Announcement, discover, has_rank_0
 
 SCHEMA_VERSION = 1
 AT_ONCE = 16
@@ -44,7 +44,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     Attributes:
         url: its store, as the host that lists it reaches it.
         host: where its rank 0 is.
-        state: as its ranks tell; "gone" where its store has ended, though it is announced.
+        state: as its ranks tell; "gone" where its store has ended, though it is announced; before they are read "lost"
+            where its rank 0 was killed.
         hosts: where its ranks are; None where its frames were not read.
         elapsed_s: how long it has been running.
         worst: its worst finding; None where there is none, or its frames were not read.
@@ -175,6 +176,7 @@ def _announced(run: Announcement) -> Listed:
         name=run.name,
         url=run.url,
         host=run.host,
+        state=None if has_rank_0(run) else "lost",
         world_size=run.world_size,
         elapsed_s=_rounded(max(0.0, time.time() - run.started_at)),
     )

@@ -132,11 +132,12 @@ def _fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
 
 
 def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None:
-    """The only one of these runs, None for none.
+    """The only one of these runs, or of those whose rank 0 lives; None for none.
 
     Raises:
         TargetError: there are several.
     """
+    runs = [run for run in runs if run.state != "lost"] or runs
     if len(runs) > 1:
         lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
         raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))

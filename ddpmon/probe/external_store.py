@@ -14,8 +14,8 @@ from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, ru
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
 from ddpmon.store.redis_url import RedisAddress, redacted
+from ddpmon.store.server_process import StoreProcess
 from ddpmon.store.signed import Signer, signed, signer_of_environment
-from ddpmon.store.tcp import TcpStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Naming:
     announcer: Announcer
     describe: Callable[[str], RunInfo]
     run: str = ""
-    server: TcpStore | None = None
+    server: StoreProcess | None = None
     _info: bytes = b""
 
     def connect(self) -> Store | None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
@@ -100,9 +102,17 @@ class Announcer:
     _announcement: Announcement | None = None
     _file: Path | None = None
 
-    def announce(self, run: str, url: str, hint: str = "") -> None:
-        """Write the file and say how to watch the run; later calls do nothing. `hint` ends the line."""
+    def announce(self, run: str, url: str, hint: str = "", *, store_pid: int = 0) -> None:
+        """Write the file and say how to watch the run; later calls only name another process of its store.
+
+        Args:
+            run: its id.
+            url: where its store is.
+            hint: ends the line.
+            store_pid: the process of the store, where rank 0 hosts one.
+        """
         if self._announcement is not None:
+            self._rename_store(store_pid)
             return
         self._announcement = Announcement(
             run_id=run,
@@ -112,12 +122,18 @@ class Announcer:
             host=socket.gethostname(),
             world_size=self.world_size,
             started_at=time.time(),
+            store_pid=store_pid,
         )
         self._file = announce(self._announcement)
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
         elsewhere = f" (from another host: {there})" if how != there and not _is_local(url) else ""
         say(f"to watch this run: {how}{elsewhere}{hint}")
+
+    def _rename_store(self, store_pid: int) -> None:
+        if self._announcement is not None and self._announcement.store_pid != store_pid:
+            self._announcement = replace(self._announcement, store_pid=store_pid)
+            self._file = announce(self._announcement)
 
     def renew(self) -> None:
         """Write the file again if it is missing: the disk was full, or the folder was cleared."""

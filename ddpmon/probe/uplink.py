@@ -1,8 +1,8 @@
 """A rank's uplink: it connects to its run's store by the way that fits the rank, and puts frames.
 
-Rank 0 hosts the store, and the others learn its address from the training's own store. With DDPMON_STORE=rendezvous
-nobody hosts one: frames go to the server of the training's own store. With another DDPMON_STORE all go there
-(`probe/external_store.py`).
+Rank 0 starts a small process that hosts the store, and the others learn its address from the training's own store. With
+DDPMON_STORE=rendezvous nobody hosts one: frames go to the server of the training's own store. With another DDPMON_STORE
+all go there (`probe/external_store.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
-from ddpmon.store.discovery import discover
+from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
+from ddpmon.store.server_process import StoreProcess, start
 from ddpmon.store.signed import Signer, signed, signer_of_environment
-from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 from ddpmon.store.tcp_client import TcpClient
 
 _LONGEST_URL = 300
@@ -31,11 +31,11 @@ class Way(Protocol):
 
     Attributes:
         run: the run's id, "" until it is known.
-        server: the store's server, where this process hosts it.
+        server: the store's process, where this rank has started it.
     """
 
     run: str
-    server: TcpStore | None
+    server: StoreProcess | None
 
     def connect(self) -> Store | None:
         """The store; None while its address is not known yet.
@@ -153,33 +153,35 @@ class Uplink:
         self._store.put(key, value)
 
     def drop(self) -> None:
-        """Let go of a connection that has failed; one that is the server itself stays."""
-        if self._store is not None and self.way.server is None:
+        """Let go of a connection that has failed."""
+        if self._store is not None:
             self._store.close()
             self._store = None
 
     def linger(self, seconds: float, leaving: Event) -> None:
-        """Keep a store that is hosted here up for watchers to read the end, and for ranks that still publish.
+        """Keep a store that was started here up for watchers to read the end, and for ranks that still publish.
 
         Once the process is `leaving` only the `seconds` count.
         """
-        if self.way.server is None:
+        if self.way.server is None or self._store is None:
             return
         time.sleep(seconds)
         before: list[bytes | None] = []
-        while not leaving.is_set() and (now := self._last_words(self.way.server)) != before:
+        while not leaving.is_set() and (now := self._last_words(self._store)) != before:
             before = now
             leaving.wait(_STILL_S)
 
-    def _last_words(self, server: TcpStore) -> list[bytes | None]:
+    def _last_words(self, store: Store) -> list[bytes | None]:
         """The newest frames of some other ranks, only to be compared: they change while the rank lives."""
         others = range(1, self.world_size, -(-self.world_size // _ASKED))
-        return server.get_many([rank_key(self.run, rank) for rank in others])
+        return store.get_many([rank_key(self.run, rank) for rank in others])
 
     def close(self) -> None:
-        """Withdraw the run's file and close the store."""
+        """Withdraw the run's file, close the store, and end its process."""
         self.announcer.withdraw()
         self.handover.training = None
+        if self.way.server is not None:
+            self.way.server.end()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -187,7 +189,7 @@ class Uplink:
 
 @dataclass(slots=True)
 class Hosting:
-    """Rank 0 hosts the store, or takes the training's server; it lays out the run's keys and announces the run."""
+    """Rank 0 starts the store, or takes the training's server; it lays out the run's keys and announces the run."""
 
     handover: Handover
     announcer: Announcer
@@ -195,51 +197,70 @@ class Hosting:
     missed_ports: dict[int, str]
     signer: Signer | None = field(default_factory=signer_of_environment)
     run: str = ""
-    server: TcpStore | None = None
+    server: StoreProcess | None = None
     _address: tuple[str, int] | None = None
-    _hosted: Store | None = None
     _info: RunInfo | None = None
-    _missed: str = ""
+    _is_laid_out: bool = False
+    _complained: bool = False
 
     def connect(self) -> Store | None:
-        """The store, which is begun at the first call; a server of ours is the store at every later call."""
+        """The store, which is begun at the first call, and again where its process has died."""
         if self._address is None:
-            unsigned, host, port = self._begin()
-            self.run, self._hosted = run_id(self.announcer.name), signed(unsigned, self.signer)
-            self._info = self.describe(self.run)
-            lay_out(self._hosted, self._info)
-            self._address = host, port
-            self.announcer.announce(self.run, _url(host, port))
-            self.handover.tell(f"{host} {port} {self.run}")
-            return self._hosted
-        return self._hosted if self.server is not None else signed(TcpClient(*self._address), self.signer)
+            self._address = self._begin()
+        elif self.server is not None and not self.server.is_running:
+            self.server, self._is_laid_out = self._begin_again(*self._address), False
+        store = signed(TcpClient(*self._address), self.signer)
+        try:
+            if not self._is_laid_out:
+                self._lay_out(store, *self._address)
+        except StoreUnavailable:
+            store.close()
+            raise
+        return store
 
     def renew(self, store: Store) -> None:
         """Say again which run this is, in a store of its own."""
         if self.server is not None and self._info is not None:
             register_again(store, self._info)
-        self._review_ports()
 
-    def _begin(self) -> tuple[Store, str, int]:
-        """The run's store with its address: a server of ours, or the training's."""
+    def _lay_out(self, store: Store, host: str, port: int) -> None:
+        """Describe and announce the run, and tell the other ranks."""
+        if self._info is None:
+            self.run = run_id(self.announcer.name)
+            self._info = self.describe(self.run)
+        lay_out(store, self._info)
+        self._is_laid_out = True
+        self.announcer.announce(self.run, _url(host, port), store_pid=0 if self.server is None else self.server.pid)
+        self.handover.tell(f"{host} {port} {self.run}")
+
+    def _begin(self) -> tuple[str, int]:
+        """The address of the run's store: a server of ours, or the training's."""
         if uses_rendezvous():
-            address = rendezvous_server(self.handover.training)
-            return TcpClient(*address), *address
+            return rendezvous_server(self.handover.training)
         try:
             host = store_address()
-            store, port = serve(host, FIRST_PORT)
-        except OSError as error:
-            raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-        if port != FIRST_PORT:
-            self.missed_ports[FIRST_PORT], self._missed = "this run's store", _url(host, FIRST_PORT)
-            self._review_ports()
-        self.server = store
-        return store, host, port
+            self.server = start(host, FIRST_PORT, ranks=self.announcer.world_size)
+        except (OSError, StoreUnavailable) as error:
+            raise self._cannot(error) from None
+        if not FIRST_PORT <= self.server.port < FIRST_PORT + PORTS_TO_TRY:
+            self.missed_ports[FIRST_PORT] = "this run's store"
+        return host, self.server.port
 
-    def _review_ports(self) -> None:
-        """A port that another run of this user has is not missed; runs announce themselves once each has its port."""
-        if self.missed_ports and any(run.url == self._missed for run in discover()):
-            self.missed_ports.clear()
+    def _begin_again(self, host: str, port: int) -> StoreProcess:
+        """The store where the other ranks look for it: its process was killed, such as for want of memory."""
+        server = start(host, port, ranks=self.announcer.world_size)
+        if server.port != port:
+            server.end()
+            raise StoreUnavailable(f"the store's port {port} is taken")
+        return server
+
+    def _cannot(self, error: Exception) -> StoreUnavailable:
+        """Say once why there is no store; it is tried again."""
+        why = str(error) if isinstance(error, StoreUnavailable) else f"no store can be hosted here: {error}"
+        if not self._complained:
+            say(f"{why}; training goes on unwatched")
+        self._complained = True
+        return StoreUnavailable(why)
 
 
 @dataclass(slots=True)
@@ -255,7 +276,7 @@ class Following:
     join_external: Callable[[], Store] | None = None
     signer: Signer | None = field(default_factory=signer_of_environment)
     run: str = ""
-    server: TcpStore | None = None
+    server: StoreProcess | None = None
     _address: tuple[str, int] | None = None
     _elsewhere: bool = False
 

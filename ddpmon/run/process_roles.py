@@ -9,7 +9,7 @@ from typing import Literal
 from ddpmon.machine import GpuFigures, HostFigures, Process
 
 Role = Literal["rank", "worker", "launcher", "monitor"]
-_MONITOR = re.compile(r"(?:^|[\s/])ddpmon(?:\.cli|\.doctor)?(?:\s|$)")
+_MONITOR = re.compile(r"(?:^|[\s/])ddpmon(?:\.cli|\.doctor|_store\.py)?(?:\s|$)")
 
 
 def owner_of(process: Process, pids: Mapping[int, int]) -> int | None:

@@ -1,4 +1,4 @@
-"""The parent: hosts the store, lays its keys out as rank 0 does, and lets the processes publish."""
+"""The parent: starts the store, lays its keys out as rank 0 does, and lets the processes publish."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ddpmon.schema import RunInfo, encode
 from ddpmon.simulate.opening import address_of, lay_out, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.worker import Account, work
-from ddpmon.store.base import Store, StoreUnavailable
+from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.connect import Target
 from ddpmon.store.discovery import Announcement, announce, withdraw
-from ddpmon.store.signed import signed, signer_of_environment
+from ddpmon.store.server_process import start
 
 _LINGER_S = 0.8  # as rank 0 does, so that watchers read the last frames
 _READY_S = 120.0
@@ -73,16 +73,29 @@ def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
         StoreUnavailable: the store cannot be reached or hosted.
     """
     run_id = f"simulated-{plan.scenario}-{int(time.time())}-{token_hex(4)}"
-    url = "" if target is None else address_of(target, run_id)  # among others
-    store, target = (open_store(target), target) if target is not None else _serve()
-    url = url or target.url
+    if target is not None:
+        with _publishing(plan, target, run_id, address_of(target, run_id), 0) as simulation:  # among others
+            yield simulation
+        return
+    server = start("127.0.0.1", ranks=plan.ranks)
+    try:
+        there = Target("127.0.0.1", server.port)
+        with _publishing(plan, there, run_id, there.url, server.pid) as simulation:
+            yield simulation
+    finally:
+        server.end()
+
+
+@contextmanager
+def _publishing(plan: Plan, target: Target, run_id: str, url: str, store_pid: int) -> Iterator[Simulation]:
+    store = open_store(target)
     file: Path | None = None
     simulation = None
     try:
         info = encode(run_info(plan, run_id))
         lay_out(store, target, run_id, info, plan.ranks, plan.nodes)
         simulation = Simulation(url, run_id, *_start(plan, target, run_id, info))
-        file = _announce(plan, url, run_id)
+        file = _announce(plan, url, run_id, store_pid)
         yield simulation
     finally:
         if simulation is not None:
@@ -92,17 +105,6 @@ def simulate(plan: Plan, target: Target | None = None) -> Iterator[Simulation]:
             time.sleep(_LINGER_S)
         withdraw(file)
         store.close()
-
-
-def _serve() -> tuple[Store, Target]:
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # whatever knocks at the port, it is not told here
-    from ddpmon.store.tcp import serve
-
-    try:
-        store, port = serve("127.0.0.1")
-    except OSError as error:
-        raise StoreUnavailable(f"no store can be hosted here: {error}") from None
-    return signed(store, signer_of_environment()), Target("127.0.0.1", port)
 
 
 def run_info(plan: Plan, run_id: str) -> RunInfo:
@@ -156,7 +158,7 @@ def _await_ready(report: Connection) -> None:
         raise StoreUnavailable(said.error)
 
 
-def _announce(plan: Plan, url: str, run_id: str) -> Path | None:
+def _announce(plan: Plan, url: str, run_id: str, store_pid: int) -> Path | None:
     return announce(
         Announcement(
             run_id=run_id,
@@ -166,5 +168,6 @@ def _announce(plan: Plan, url: str, run_id: str) -> Path | None:
             host=socket.gethostname(),
             world_size=plan.ranks,
             started_at=time.time(),
+            store_pid=store_pid,
         )
     )

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ddpmon.parts import MAX_RANKS, Count, Text
+from ddpmon.store.liveness import started
 from ddpmon.store.private import Folder, existing_folders, folders, stem
 
 MAX_FILE_BYTES = 16 << 10
@@ -28,9 +29,11 @@ class Announcement(Struct, frozen=True, kw_only=True):
     """One run on this host.
 
     Attributes:
-        pid: the process that hosts the store.
-        pid_started: when that process started, in clock ticks since boot, so that a reused pid does not mislead;
-            `announce` fills it in.
+        pid: rank 0's process.
+        store_pid: the process of the store that rank 0 hosts; 0 where it hosts none. It outlives a rank 0 that was
+            killed by a minute.
+        pid_started, store_started: when those processes started, in clock ticks since boot, so that a reused pid does
+            not mislead; `announce` fills them in.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
     """
 
@@ -42,6 +45,8 @@ class Announcement(Struct, frozen=True, kw_only=True):
     world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
     started_at: float
     pid_started: float = 0.0
+    store_pid: Count = 0
+    store_started: float = 0.0
     machine: Text = ""
 
 
@@ -70,18 +75,21 @@ def withdraw(path: Path | None) -> None:
 
 
 def discover() -> list[Announcement]:
-    """The live runs on this host, newest first; clears away what is stale. Never raises."""
+    """The runs on this host that live or can still be read, newest first; clears away what is stale. Never raises.
+
+    Runs whose rank 0 was killed come last.
+    """
     found: list[Announcement] = []
     for folder in existing_folders():
         found += [run for name in folder.names(".json") if (run := _live(folder, name)) is not None]
         for name in (*folder.names(".dead"), *folder.names(".tmp")):
             if folder.is_stale(name):
                 folder.remove(name)
-    return sorted(found, key=lambda announcement: announcement.started_at, reverse=True)
+    return sorted(found, key=lambda run: (has_rank_0(run), run.started_at), reverse=True)
 
 
 def left_behind(run_id: str) -> bool:
-    """Whether the run's file is still there although its process is dead: it did not end cleanly."""
+    """Whether the run's file is still there although its processes are dead: it did not end cleanly."""
     name = stem(run_id)
     for folder in existing_folders():
         run = _read(folder, f"{name}.json")
@@ -105,7 +113,12 @@ def _live(folder: Folder, name: str) -> Announcement | None:
 
 
 def _write(folder: Folder, announcement: Announcement) -> Path:
-    complete = msgspec.structs.replace(announcement, pid_started=_started(announcement.pid) or 0.0, machine=_machine())
+    complete = msgspec.structs.replace(
+        announcement,
+        pid_started=started(announcement.pid) or 0.0,
+        store_started=started(announcement.store_pid) or 0.0,
+        machine=_machine(),
+    )
     name = stem(announcement.run_id)
     try:
         with os.fdopen(folder.open(f"{name}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
@@ -129,17 +142,14 @@ def _read(folder: Folder, name: str) -> Announcement | None:
         return None
 
 
-def _alive(announcement: Announcement) -> bool:
-    return _started(announcement.pid) == announcement.pid_started
+def has_rank_0(run: Announcement) -> bool:
+    """Whether the run's rank 0 lives."""
+    return started(run.pid) == run.pid_started
 
 
-def _started(pid: int) -> float | None:
-    """When the process started; None when there is none, or only its zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else float(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
+def _alive(run: Announcement) -> bool:
+    """Whether the run can be read, or will be again: rank 0 starts its store again if that has died."""
+    return has_rank_0(run) or (run.store_pid > 0 and started(run.store_pid) == run.store_started)
 
 
 def _before_a_reboot(run: Announcement) -> bool:

@@ -4,8 +4,9 @@ A query is one byte and its operands. Integers are little-endian: a string or a 
 a list of keys a uint64 count and that many strings. After connecting, a client sends VALIDATE with the magic number and
 PING with a nonce, which comes back. SET is not answered; CHECK answers one byte, READY where all keys are there;
 MULTI_GET answers each value with its length, and breaks the connection where a key is missing; ADD, GETNUMKEYS and
-DELETE_KEY answer an int64. torch's own clients put `PREFIX` before each key, and so must whoever shares a store with
-them.
+DELETE_KEY answer an int64. WAIT answers one byte, STOP_WAITING once all keys are there, or WAIT_CANCELED after a
+CANCEL_WAIT; torch's own clients send it before GET and MULTI_GET, ddpmon's never do. torch's own clients put `PREFIX`
+before each key, and so must whoever shares a store with them.
 
 Source: torch/csrc/distributed/c10d/TCPStoreBackend.hpp; the same in torch 2.6 to 2.15, with libuv and without.
 """
@@ -16,9 +17,12 @@ import struct
 from collections.abc import Sequence
 
 VALIDATE, SET, GET, ADD, CHECK, GETNUMKEYS, DELETE_KEY, MULTI_GET, PING = 0, 1, 3, 4, 5, 7, 8, 10, 13
+WAIT, CANCEL_WAIT = 6, 12
 READY, NOT_READY = b"\0", b"\1"
+STOP_WAITING, WAIT_CANCELED = b"\0", b"\1"
 MAGIC = 0x3C85F7CE
 PREFIX = b"/"
+END_KEY = PREFIX + b"ddpmon/end"  # set to its secret, it ends a server of ddpmon's own; never stored
 COUNT = struct.Struct("<Q")
 INT64 = struct.Struct("<q")
 GREETING = struct.Struct("<BIB4s")

@@ -143,7 +143,7 @@ class StoreLink:
         if self.feed is None:
             why = squatted() or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
             self.state = Link("waiting", f"there is no run on this host now; {why}")
-        elif self.ended is None:  # when its store fell silent, its process was still there
+        elif self.ended is None:  # when its store fell silent, it was still announced
             raise StoreUnavailable("the run is no longer announced on this host")
 
     def _discovered(self) -> Target | None:

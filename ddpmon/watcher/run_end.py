@@ -22,9 +22,9 @@ def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
     if failed:
         return "failed", f"the run has failed: {_how(failed, mute)}; this is its last state"
     if left_behind(run.info.run_id):
-        host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)}), which hosts the store"
+        host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)})"
         which = "the output of the launcher shows which rank ended first"
-        return "lost", f"the run was killed or crashed: {host}, disappeared without a message; {which}"
+        return "lost", f"the run was killed or crashed: {host} disappeared without a message; {which}"
     if not mute or run.info.host == socket.gethostname():
         return "finished", "the run has ended; this is its last state"
     return "lost", f"{reason}; the run has ended or its host is disconnected; ddpmon keeps trying"
@@ -50,7 +50,7 @@ def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
 
 
 def still_announced(run: Run) -> bool:
-    """Whether the run's discovery file is on this host and its process lives."""
+    """Whether the run's discovery file is on this host, and its rank 0 or its store lives."""
     return any(announcement.run_id == run.info.run_id for announcement in discover())
 
 

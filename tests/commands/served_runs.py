@@ -19,9 +19,9 @@ import numpy as np
 from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce
-from ddpmon.store.tcp import serve
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.ranks import start
+from tests.store.served import serve
 
 ROOT = Path(__file__).parents[2]
 STEPS = 120

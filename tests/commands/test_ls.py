@@ -21,11 +21,11 @@ from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import Announcement, announce
 from ddpmon.store.redis import RedisStore
-from ddpmon.store.tcp import serve
 from tests.commands.served_runs import host_with_runs
 from tests.external_runs import MadeRun
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.store.redis_server import needs_redis, redis_server
+from tests.store.served import serve
 
 Printed = pytest.CaptureFixture[str]
 

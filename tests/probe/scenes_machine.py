@@ -11,6 +11,7 @@ from tests.probe.probe_stage import dist_rank, folder, hold, note, perform, scen
 @scene
 def with_folders() -> None:
     setattr(uplink, "FIRST_PORT", int(os.environ["WANTED_PORT"]))  # noqa: B010 (mypy: not exported from there)
+    setattr(uplink, "PORTS_TO_TRY", 0)  # noqa: B010 (as if the others were taken, too)
     ddp = toy()
     with watched(ddp, folders={"checkpoints": folder() / "later", "data": os.fsencode(folder())}) as monitor:
         train(ddp)

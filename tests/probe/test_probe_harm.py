@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.probe.step_assembler import MAX_SPANS
-from ddpmon.store.tcp import FIRST_PORT, bind
+from ddpmon.store.server import FIRST_PORT, bind
 from tests.probe.probe_ranks import STEPS, Played, launched, play
 
 WATCHED = ("nonsense_is_logged", "forked_workers", "elsewhere_in_part")

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -100,13 +103,71 @@ def test_a_training_that_accepts_no_address_leaves_rank_0_its_server(tmp_path: P
         (announced,) = discover()
         assert uplink.connect(), "it goes on without the others"
         uplink.drop()
-        assert uplink.connected, "its own server is never dropped"
+        assert not uplink.connected
+        assert uplink.connect(), "its own store is still there"
         speak(uplink)
         with closing(connect(parse_target(announced.url))) as watcher:
             assert list_runs(watcher) == [uplink.run]
         uplink.close()
         with pytest.raises(StoreUnavailable):
             connect(parse_target(announced.url))
+
+
+def speak_until_noticed(uplink: Uplink) -> None:
+    """The first frame after the death may still go into the socket."""
+    while True:
+        speak(uplink)
+
+
+def test_a_store_that_was_killed_is_started_again_where_it_was(
+    uplink: Uplink, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runtime").mkdir()
+    assert uplink.connect()
+    (before,) = discover()
+    os.kill(before.store_pid, signal.SIGKILL)
+    with pytest.raises(StoreUnavailable):
+        speak_until_noticed(uplink)
+    uplink.drop()
+    assert uplink.connect()
+    (after,) = discover()
+    assert after.store_pid != before.store_pid
+    assert (after.run_id, after.url) == (before.run_id, before.url)
+    speak(uplink)
+    with closing(connect(parse_target(after.url))) as watcher:
+        assert list_runs(watcher) == [uplink.run]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_while_its_port_is_somebody_elses_a_store_that_was_killed_is_not_started_again(
+    uplink: Uplink, tmp_path: Path
+) -> None:
+    (tmp_path / "runtime").mkdir()
+    assert uplink.connect()
+    (announced,) = discover()
+    os.kill(announced.store_pid, signal.SIGKILL)
+    port = parse_target(announced.url).port
+    uplink.drop()
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            with pytest.raises(StoreUnavailable, match=f"the store's port {port} is taken"):
+                uplink.connect()
+            break
+    assert uplink.connect()
+
+
+def test_where_no_store_can_be_hosted_it_is_said_once(
+    uplink: Uplink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="no store can be hosted here"):
+            uplink.connect()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("ddpmon: no store can be hosted here: /nowhere/python: No such file")
+    assert line.endswith("; training goes on unwatched")
+    monkeypatch.undo()
+    assert uplink.connect()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,8 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.probe.uplink import Uplink
-from ddpmon.store.discovery import Announcement, announce
-from tests.probe.lone_uplink import lone_uplink, speak
+from tests.probe.lone_uplink import lone_uplink
 from tests.probe.probe_ranks import private_runs
 
 
@@ -27,11 +25,6 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         yield port
 
 
-def announced(url: str) -> None:
-    run = Announcement(run_id=url, name="x", url=url, pid=os.getpid(), host="h", world_size=1, started_at=0.0)
-    assert announce(run) is not None
-
-
 def uplink() -> Uplink:
     return lone_uplink("ports")
 
@@ -43,23 +36,16 @@ def test_beside_another_run_the_next_free_port_is_nothing_to_tell_of() -> None:
         assert (first.missed_ports, second.missed_ports) == ({}, {})
 
 
-def test_a_stranger_on_the_port_is_told_of(wanted: int) -> None:
+def test_a_port_that_somebody_else_has_is_passed_over_in_silence(wanted: int) -> None:
     with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as only:
         assert only.connect()
-        assert only.missed_ports == {wanted: "this run's store"}
+        assert only.missed_ports == {}
 
 
-def test_another_run_that_announces_itself_later_is_no_stranger(wanted: int) -> None:
-    with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as second:
-        assert second.connect()
-        assert second.missed_ports
-        announced(f"tcp://127.0.0.1:{wanted}")
-        speak(second)
-        assert second.missed_ports == {}
-
-
-def test_a_run_on_another_address_hides_no_stranger_on_ours(wanted: int) -> None:
-    announced(f"tcp://10.0.0.7:{wanted}")
+def test_where_no_port_of_the_range_is_free_who_holds_the_first_is_told_of(
+    wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpmon.probe.uplink.PORTS_TO_TRY", 0)  # the range is passed over like any that is full
     with socket.create_server(("127.0.0.1", wanted)), closing(uplink()) as only:
         assert only.connect()
         assert only.missed_ports == {wanted: "this run's store"}

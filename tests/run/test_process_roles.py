@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.machine import Process
-from ddpmon.run.process_roles import owner_of
+from ddpmon.machine import HostFigures, Process
+from ddpmon.run.process_roles import ProcessRoles, owner_of
 
 PIDS = {100: 0, 101: 1}
 
@@ -35,3 +35,17 @@ def test_a_process_belongs_to_the_rank_that_it_is_or_descends_from(process: Proc
 
 def test_of_two_ranks_the_nearer_owns_it() -> None:
     assert owner_of(Process(300, [101, 100, 1]), PIDS) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        ("python3 ddpmon_store.py", "monitor"),
+        ("python -m ddpmon.cli", "monitor"),
+        ("ddpmon", "monitor"),
+        ("python3 my_ddpmon_store.py", None),
+        ("python3 train.py", None),
+    ],
+)
+def test_the_store_beside_rank_0_is_a_monitor_and_no_foreign_process(command: str, role: str | None) -> None:
+    assert ProcessRoles(PIDS, HostFigures(), []).role(Process(900, [1], "bob", command)) == role

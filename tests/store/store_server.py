@@ -11,14 +11,11 @@ from contextlib import contextmanager
 import psutil
 
 SERVE = """
-import os, sys, time
-from ddpmon.store.tcp import serve
+import sys
+from tests.store.served import serve
 store, port = serve("127.0.0.1")
-store.put("greeting", b"hello")
-child = os.fork() if "fork" in sys.argv else -1
-if child == 0:
-    time.sleep(600)
-print(port, child, flush=True)
+store.put("ddpmon/greeting", b"hello")
+print(port, flush=True)
 sys.stdin.read()
 """
 
@@ -27,7 +24,7 @@ class Server:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         self.process = process
-        self.port, self.child = map(int, process.stdout.readline().split())
+        self.port = int(process.stdout.readline())
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -44,13 +41,11 @@ class Server:
 
 
 @contextmanager
-def server(*options: str) -> Iterator[Server]:
-    command = [sys.executable, "-c", SERVE, *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def server() -> Iterator[Server]:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield Server(process)
         finally:
-            tree = psutil.Process(process.pid).children() if process.poll() is None else []
-            for each in tree:
-                each.kill()
             process.kill()

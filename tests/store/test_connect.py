@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, connect, list_runs, parse_target
-from ddpmon.store.tcp import bind, serve
+from ddpmon.store.server import bind
+from tests.store.served import serve
 from tests.store.store_server import server
 
 HOME = "127.0.0.1"
@@ -109,7 +110,7 @@ def test_something_that_is_no_store_is_said_by_connect(answer: bytes) -> None:
         threading.Thread(target=reply, args=(listener, answer), daemon=True).start()
         port = listener.getsockname()[1]
         with pytest.raises(StoreUnavailable, match=rf"{HOME}:{port} (does not answer|answers, but not as)"):
-            connect(Target(HOME, port), timeout_s=1.0).get_many(["k"])
+            connect(Target(HOME, port), timeout_s=1.0).get_many(["ddpmon/k"])
 
 
 def reply(listener: socket.socket, answer: bytes) -> None:
@@ -122,16 +123,16 @@ def reply(listener: socket.socket, answer: bytes) -> None:
 
 def test_a_server_that_was_merely_stopped_is_taken_up_again() -> None:
     with server() as host, closing(once_it_answers(lambda: connect(Target(HOME, host.port), timeout_s=0.5))) as store:
-        assert once_it_answers(lambda: store.get_many(["greeting"])) == [b"hello"]
+        assert once_it_answers(lambda: store.get_many(["ddpmon/greeting"])) == [b"hello"]
         host.signal(signal.SIGSTOP)
         host.wait_until(psutil.STATUS_STOPPED)
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match=f"the store at tcp://{HOME}:{host.port} does not answer"):
-                store.get_many(["greeting"])
+                store.get_many(["ddpmon/greeting"])
         host.signal(signal.SIGCONT)
-        assert once_it_answers(lambda: store.get_many(["greeting"])) == [b"hello"]
-        once_it_answers(lambda: store.put("more", b"1"))
-        assert once_it_answers(lambda: store.get_many(["more", "greeting"])) == [b"1", b"hello"]
+        assert once_it_answers(lambda: store.get_many(["ddpmon/greeting"])) == [b"hello"]
+        once_it_answers(lambda: store.put("ddpmon/more", b"1"))
+        assert once_it_answers(lambda: store.get_many(["ddpmon/more", "ddpmon/greeting"])) == [b"1", b"hello"]
 
 
 def once_it_answers(ask: Callable[[], T]) -> T:
@@ -148,4 +149,4 @@ def test_a_server_that_dies_is_said() -> None:
     with server() as host, closing(connect(Target(HOME, host.port))) as store:
         host.kill()
         with pytest.raises(StoreUnavailable, match="does not answer: "):
-            store.get_many(["greeting"])
+            store.get_many(["ddpmon/greeting"])

@@ -1,0 +1,135 @@
+"""Starts the process of a run's store beside rank 0, and ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.liveness import lives, started
+from ddpmon.store.server import FIRST_PORT
+from ddpmon.store.tcp_wire import END_KEY, SET, greeting, packed
+
+# What watchers need to see that rank 0 is lost (10 s), and a person to ask what has happened.
+LAST_WORDS_S = 60.0
+_START_S = 30.0  # an interpreter on a cold network file system
+_END_S = 0.5  # at the end of the training's process, which does not wait longer than that for the store
+_PROGRAM = Path(__file__).with_name("ddpmon_store.py")
+_SECRET_BYTES = 16
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProcess:
+    """A running store server; this process holds no descriptor of it and is not its parent.
+
+    Attributes:
+        host, port: where it listens.
+        pid: its process; `pid_started` tells that from a later one of the same number.
+    """
+
+    host: str
+    port: int
+    pid: int
+    pid_started: float | None
+    _secret: bytes = field(repr=False)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return lives(self.pid, self.pid_started)
+
+    def end(self) -> None:
+        """End it now: nobody wants to read it any more. Takes half a second at most, and never raises.
+
+        Without this it outlives this process by `LAST_WORDS_S`.
+        """
+        try:
+            with socket.create_connection((self.host, self.port), timeout=_END_S) as door:
+                door.sendall(greeting(b"end.") + bytes((SET,)) + packed(END_KEY) + packed(self._secret))
+                while door.recv(64):
+                    pass
+        except OSError:  # there is no room for this connection: it ends with this process, then
+            with suppress(OSError):
+                if self.is_running:
+                    os.kill(self.pid, signal.SIGTERM)
+
+
+def start(
+    host: str, first_port: int = FIRST_PORT, *, ranks: int = 1, last_words_s: float = LAST_WORDS_S
+) -> StoreProcess:
+    """Start a store on `host`, at `first_port` or the next free port; waits until it listens.
+
+    The process is started without a fork of this one, so that threads, GPU contexts and memory do not matter.
+
+    Args:
+        host: an address of this machine.
+        first_port: the port that is tried first.
+        ranks: of the run, from which the server's bounds follow.
+        last_words_s: how long it outlives this process if that does not end it.
+
+    Raises:
+        StoreUnavailable: no store can be started; the message says why.
+    """
+    if not sys.executable:
+        raise StoreUnavailable("no store can be hosted here: this Python does not know its own program to start one")
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    words = (host, first_port, ranks, os.getpid(), started(os.getpid()) or "", last_words_s)
+    ours, theirs = socket.socketpair()
+    try:
+        with ours:
+            with theirs:
+                ours.sendall(secret.hex().encode())
+                child = _spawn([sys.executable, "-I", "-S", str(_PROGRAM), *map(str, words)], theirs)
+            said = _first_line(ours, child)
+    except OSError as error:
+        raise StoreUnavailable(f"no store can be hosted here: {sys.executable}: {error.strerror or error}") from None
+    match said.split():
+        case [port, pid] if port.isdecimal() and pid.isdecimal():
+            return StoreProcess(host, int(port), int(pid), started(int(pid)), secret)
+    raise StoreUnavailable(f"no store can be hosted here: {said or 'its process ended at once'}")
+
+
+def _spawn(command: list[str], theirs: socket.socket) -> int:
+    """Start `command` with `theirs` as its standard input; its number.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    high = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)  # this process may have closed its streams
+    actions = [(os.POSIX_SPAWN_DUP2, high, 0)]
+    actions += [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
+    try:
+        return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsigmask=[], setsigdef=_SIGNALS)
+    finally:
+        os.close(high)
+
+
+def _first_line(ours: socket.socket, child: int) -> str:
+    """What the process says first; `child`, which has passed the work on to a child of its own, is waited for.
+
+    Only as much as a line is waited for: a worker that the training forks meanwhile keeps the other end open.
+    """
+    until, said, part = monotonic() + _START_S, b"", b"."
+    try:
+        while part and not said.endswith(b"\n"):
+            ours.settimeout(max(0.01, until - monotonic()))
+            part = ours.recv(1024)
+            said += part
+    except ConnectionError:  # it has ended without reading
+        pass
+    except TimeoutError:
+        os.kill(child, signal.SIGKILL)
+        said = f"its process did not answer within {_START_S:.0f} s".encode()
+    finally:
+        with suppress(ChildProcessError):  # the training waits for all its children, whoever started them
+            os.waitpid(child, 0)
+    return said.decode(errors="replace").strip()[:200]

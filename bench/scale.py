@@ -165,7 +165,11 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
 
 def _listener(port: int) -> psutil.Process:
     """The process that listens on loopback at this port."""
-    found = (c.pid for c in psutil.net_connections("tcp4") if c.status == psutil.CONN_LISTEN and c.laddr.port == port)
+    found = (
+        c.pid
+        for c in psutil.net_connections("tcp4")
+        if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port
+    )
     return psutil.Process(next(found))
 
 

@@ -17,7 +17,7 @@ import socket
 import sys
 from contextlib import suppress
 from time import monotonic
-from typing import TextIO
+from typing import IO, Any
 
 if __name__ == "__main__":  # an isolated interpreter finds no package but the standard library
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
@@ -95,7 +95,7 @@ def _settle() -> None:
         _file("comm", "w").write("ddpmon-store")
 
 
-def _file(name: str, mode: str = "r") -> TextIO:
+def _file(name: str, mode: str = "r") -> IO[Any]:
     return open(f"/proc/self/{name}", mode)  # noqa: PTH123 (it is closed with its last use)
 
 

@@ -90,8 +90,8 @@ class StoreServer:
     def _turn(self, events: list[tuple[int, int]]) -> None:
         """Serve every connection that has something to say, or takes something, once."""
         backlog, self._backlog = self._backlog, {}
-        for connection in backlog:
-            self._serve(connection, connection.go_on)
+        for behind in backlog:
+            self._serve(behind, behind.go_on)
         for fd, _ in events:
             connection = self._connections.get(fd)
             if connection is None:

@@ -105,7 +105,7 @@ def _spawn(command: list[str], theirs: socket.socket) -> int:
         OSError: the program cannot be started.
     """
     high = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)  # this process may have closed its streams
-    actions = [(os.POSIX_SPAWN_DUP2, high, 0)]
+    actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, high, 0)]
     actions += [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
     try:
         return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsigmask=[], setsigdef=_SIGNALS)

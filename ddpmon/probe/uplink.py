@@ -18,7 +18,7 @@ from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
 from ddpmon.store.discovery import discover
-from ddpmon.store.signed import Signer, signed, signer_of_environment
+from ddpmon.store.signed import SignedStore, Signer, signed, signer_of_environment
 from ddpmon.store.tcp import FIRST_PORT, TcpStore, serve
 from ddpmon.store.tcp_client import TcpClient
 
@@ -142,6 +142,11 @@ class Uplink:
     def put_host(self, frame: HostFrame) -> None:
         """Publish the newest figures of some ranks of this host."""
         self._put(host_key(self.run, frame.rank), encode(frame))
+
+    def take_over(self) -> None:
+        """This rank speaks for its host from now on: its signatures are newer than those of the one before it."""
+        if isinstance(self._store, SignedStore):
+            self._store.begin()
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""

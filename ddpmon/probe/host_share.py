@@ -61,6 +61,7 @@ class HostShare:
         self._whole: RankFrame | None = None  # the last one that said something new
         self._handed = -1  # the number of the frame whose row was handed over last
         self._missed = 0  # receipts in sequence
+        self._speaks_for_host = False
         self._put = 0
         self._next_at = 0.0
 
@@ -111,6 +112,9 @@ class HostShare:
 
     def _take_turn(self) -> None:
         """Begin to write for the host once this rank has the lease, and end with it."""
+        if self._machine.has_turn and not self._speaks_for_host:
+            self._speaks_for_host = True
+            self._uplink.take_over()
         if self._machine.has_turn and self._desk is None:
             with suppress(OSError):  # then every rank of the host publishes by itself
                 self._desk = HostDesk(self._me.host_of(self._uplink.run))

@@ -19,7 +19,7 @@ from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo
 from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
 from ddpmon.store.server_process import StoreProcess, start
-from ddpmon.store.signed import Signer, signed, signer_of_environment
+from ddpmon.store.signed import SignedStore, Signer, signed, signer_of_environment
 from ddpmon.store.tcp_client import TcpClient
 
 _LONGEST_URL = 300
@@ -142,6 +142,11 @@ class Uplink:
     def put_host(self, frame: HostFrame) -> None:
         """Publish the newest figures of some ranks of this host."""
         self._put(host_key(self.run, frame.rank), encode(frame))
+
+    def take_over(self) -> None:
+        """This rank speaks for its host from now on: its signatures are newer than those of the one before it."""
+        if isinstance(self._store, SignedStore):
+            self._store.begin()
 
     def put_node(self, frame: NodeFrame) -> None:
         """Publish this rank's host."""

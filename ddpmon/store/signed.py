@@ -38,6 +38,10 @@ class Signer:
         self._start = time.time_ns() if start is None else start
         self._number = 0
 
+    def begin(self) -> None:
+        """Sign from now on as one that has started now: keys of others are taken over, whoever started first."""
+        self._start, self._number = max(time.time_ns(), self._start + 1), 0
+
     def seal(self, key: str, value: bytes) -> bytes:
         """`value` in an envelope for `key`."""
         self._number += 1
@@ -51,6 +55,10 @@ class SignedStore:
     def __init__(self, store: Store, signer: Signer) -> None:
         self._store = store
         self._signer = signer
+
+    def begin(self) -> None:
+        """Take over keys that another process has written."""
+        self._signer.begin()
 
     def put(self, key: str, value: bytes) -> None:
         """Set `key` to the signed `value`."""

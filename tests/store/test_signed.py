@@ -171,3 +171,12 @@ def test_thousands_of_spoilt_envelopes_are_dropped_and_nothing_breaks() -> None:
         assert checks.open(KEY, good) is not None, "a good frame is believed whatever came before it"
     assert set(checks.refused) == {FORGED, UNSIGNED}
     assert checks.refused.total() > 5900
+
+
+def test_who_takes_a_key_over_is_believed_although_it_started_earlier() -> None:
+    first, second, checks = Signer(TOKEN, 1), Signer(TOKEN, 2), Checks(TOKEN)
+    assert checks.open(KEY, second.seal(KEY, b"of the one that has died")) is not None
+    assert checks.open(KEY, first.seal(KEY, b"of its heir")) is None
+    first.begin()
+    assert checks.open(KEY, first.seal(KEY, b"of its heir")) == b"of its heir"
+    assert checks.open(KEY, second.seal(KEY, b"replayed")) is None

@@ -129,6 +129,17 @@ class Training:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
+        self._end_store()
+
+    def _end_store(self) -> None:
+        """End the store of a rank 0 that could not end it: nobody is to read a demo's last words."""
+        run = self.announced()
+        if run is None or not run.store_pid:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            store = psutil.Process(run.store_pid)
+            store.terminate()
+            store.wait(STOP_S)
 
     def _tree(self) -> list[psutil.Process]:
         try:

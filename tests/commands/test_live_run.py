@@ -123,20 +123,27 @@ def test_the_dashboard_opens_shows_the_run_and_quits_with_a_summary() -> None:
 
 
 def test_a_store_that_is_stopped_is_3_and_recovers(live: Group) -> None:
+    (run,) = discover()
     live.send_signal(signal.SIGSTOP)
+    os.kill(run.store_pid, signal.SIGSTOP)
     try:
         done = ddpmon("status", "--json")
         assert (done.returncode, done.stdout) == (3, "")
         assert len(done.stderr.splitlines()) == 1
     finally:
+        os.kill(run.store_pid, signal.SIGCONT)
         live.send_signal(signal.SIGCONT)
     assert status()["run"]["name"] == "live"
 
 
-def test_a_killed_run_is_3_and_known_to_have_been_killed(live: Group) -> None:
+def test_a_killed_run_can_be_read_while_its_store_lives_and_is_3_afterwards(live: Group) -> None:
     (run,) = discover()
     live.send_signal(signal.SIGKILL)
     live.wait(PATIENCE_S)
+    assert status()["run"]["id"] == run.run_id, "its last words"
+    store = psutil.Process(run.store_pid)
+    store.terminate()
+    store.wait(PATIENCE_S)
     for target in ([], [f"{run.url}/{run.run_id}"]):  # the port alone may be another run's by now
         done = ddpmon("status", *target)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr

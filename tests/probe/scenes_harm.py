@@ -240,12 +240,11 @@ def listening() -> set[int]:
 
 
 def wait_for_the_store() -> int:
-    """The port of the run that this process hosts: only then is there something that a fork could inherit."""
+    """The port of the store that this process has started: only then is there something that a fork could inherit."""
     while True:
         for run in discover():
-            port = parse_target(run.url).port
-            if run.pid == os.getpid() and port in listening():
-                return port
+            if run.pid == os.getpid():
+                return parse_target(run.url).port
         time.sleep(0.02)
 
 

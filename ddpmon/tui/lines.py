@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
 Line = list[Segment]
+_NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
+cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
 
 
 def width_of(line: Iterable[Segment]) -> int:
     """How many cells a line takes."""
-    return sum(segment.cell_length for segment in line)
+    return sum([cells_of(text) for text, _, _ in line])
 
 
-def fit(line: Line, width: int, style: Style | None = None) -> Line:
-    """Crop or pad a line to exactly `width` cells."""
-    return Segment.adjust_line_length(line, width, style=style or Style.null(), pad=True)
+def fit(line: Line, width: int) -> Line:
+    """Crop or pad a line to exactly `width` cells; a line that has this width is returned as it is."""
+    missing = width - width_of(line)
+    if missing < 0:
+        return Segment.adjust_line_length(line, width, style=Style.null(), pad=True)
+    return [*line, Segment(" " * missing, Style.null())] if missing else line
 
 
 def cut(line: Line, width: int, more: Segment) -> Line:
@@ -54,15 +60,17 @@ def merged(line: Iterable[Segment]) -> Line:
     Each segment costs some 40 bytes of colours on its way to the terminal.
     """
     whole: Line = []
+    texts, tone = [""], _NOTHING
     for text, style, _ in line:
-        last = whole[-1] if whole else None
-        if last is not None and (style == last.style or (text.isspace() and _bare(style) and _bare(last.style))):
-            whole[-1] = Segment(last.text + text, last.style)
+        if style is tone or (text.isspace() and _bare(style) and _bare(tone)):
+            texts.append(text)
         elif text:
-            whole.append(Segment(text, style))
-    return whole
+            whole.append(Segment("".join(texts), tone))
+            texts, tone = [text], style
+    return [*whole[1:], Segment("".join(texts), tone)]
 
 
+@lru_cache(maxsize=4096)
 def _bare(style: Style | None) -> bool:
     """A blank in this style looks like any other blank."""
     return style is None or not (style.bgcolor or style.underline or style.reverse)
@@ -80,24 +88,28 @@ def joined(parts: Iterable[Line], between: Segment) -> Line:
 
 def wrap(text: str, width: int) -> list[str]:
     """Break a sentence at spaces to lines of at most `width` cells; units stay with numbers, longer words are cut."""
-    from rich.cells import cell_len, chop_cells
+    return list(_wrapped(text, width))
 
+
+@lru_cache(maxsize=512)  # the sentences of the findings hardly change from one tick to the next
+def _wrapped(text: str, width: int) -> tuple[str, ...]:
     lines: list[str] = []
     for word in re.split(r"\s+(?!(?:%|ms|s)(?!\w))", text.strip()):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += " " + word
         else:
             lines.extend(chop_cells(word, max(width, 1)))
-    return lines or [""]
+    return tuple(lines) or ("",)
 
 
 def clip(text: str, width: int, more: str = "…") -> str:
     """Cut text to `width` cells, ending in `more` where something was cut."""
-    if cell_len(text) <= width:
+    if cells_of(text) <= width:
         return text
     return set_cell_size(text, max(width - len(more), 0)) + more[: max(width, 0)]
 
 
 def left(text: str, width: int, more: str = "…") -> str:
     """Text cut or padded at the right to exactly `width` cells."""
-    return set_cell_size(clip(text, width, more), max(width, 0))
+    missing = width - cells_of(text)
+    return text + " " * missing if missing >= 0 else set_cell_size(clip(text, width, more), max(width, 0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from rich.segment import Segment
@@ -29,30 +31,27 @@ def bar(phases: Sequence[float], wait: float, scale: float, width: int, look: Lo
         hot: index of the phase that a finding blames, drawn in the accent.
     """
     edges = _edges(phases, wait, scale, width)
-    starts = np.searchsorted(edges, np.arange(width) * 8, side="right")
-    ends = np.searchsorted(edges, np.arange(width) * 8 + 7, side="right")
     line: Line = []
     cell = 0
     while cell < width:
-        first, last = int(starts[cell]), int(ends[cell])
+        first, last = bisect_right(edges, cell * 8), bisect_right(edges, cell * 8 + 7)
         if first != last:
             edge = edges[WAIT - 1] if first < WAIT <= last else edges[first]  # where work ends matters most
-            line.append(_boundary(first, last, int(edge) - cell * 8, look, hot))
+            line.append(_boundary(first, last, edge - cell * 8, look, hot))
             cell += 1
             continue
-        run = cell
-        while run < width and starts[run] == ends[run] == first:
-            run += 1
-        line.append(_full(first, run - cell, look, hot))
-        cell = run
+        end = edges[first] // 8 if first < len(edges) else width  # the cell in which this part ends
+        line.append(_full(first, min(end, width) - cell, look, hot))
+        cell = end
     return line
 
 
-def _edges(phases: Sequence[float], wait: float, scale: float, width: int) -> np.ndarray:
+def _edges(phases: Sequence[float], wait: float, scale: float, width: int) -> list[int]:
     """Where each phase, and the waiting, ends: in eighths of a cell."""
-    lengths = np.nan_to_num(np.array([*phases, wait], dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    share = np.cumsum(np.maximum(lengths, 0.0)) / scale if scale > 0 and math.isfinite(scale) else lengths * 0
-    return np.minimum(np.round(share * width * 8), width * 8).astype(np.int64)
+    if not (scale > 0 and math.isfinite(scale)):
+        return [0] * (len(phases) + 1)
+    lengths = (max(length, 0.0) if math.isfinite(length) else 0.0 for length in (*phases, wait))
+    return [min(round(end / scale * width * 8), width * 8) for end in accumulate(lengths)]
 
 
 def _full(part: int, cells: int, look: Look, hot: int | None) -> Segment:

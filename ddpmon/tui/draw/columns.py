@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
+from ddpmon.machine import GpuFigures
 from ddpmon.snapshot import Floats, Ranks
 
 Values = Callable[[Ranks], Floats]
+_NO_GPU = GpuFigures(index=-1, uuid="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class Column:
 
 def _gpu(field: str, factor: float = 1.0) -> Values:
     def values(ranks: Ranks) -> Floats:
-        read = [None if gpu is None else getattr(gpu, field) for gpu in ranks.gpu]
-        return np.array(read, np.float64) * factor  # None is NaN
+        read = map(attrgetter(field), [_NO_GPU if gpu is None else gpu for gpu in ranks.gpu])
+        return np.array(list(read), np.float64) * factor  # None is NaN
 
     return values
 
@@ -106,9 +110,15 @@ def decimals_for(values: Floats) -> int:
 
 def cell(value: float, decimals: int, width: int, unknown: str) -> str:
     """One number, right-aligned to exactly `width`."""
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         return unknown.rjust(width)
-    for text in (f"{value:,.{decimals}f}", f"{value:.{decimals}f}", f"{value:.0f}", f"{value / 1e3:.0f}k"):
+    for factor, form, unit in (
+        (1.0, f",.{decimals}f", ""),
+        (1.0, f".{decimals}f", ""),
+        (1.0, ".0f", ""),
+        (1e3, ".0f", "k"),
+    ):
+        text = format(value / factor, form) + unit
         if len(text) <= width:
             return text.rjust(width)
     return f"{value / 1e6:.0f}M".rjust(width)[-width:]

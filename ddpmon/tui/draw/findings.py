@@ -19,13 +19,14 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
+LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
 def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     """All findings in full where there is room for that, else those besides the headline, one line each."""
     look, findings = picture.look, picture.snapshot.findings
-    full = all_findings(picture, width)[1:]
-    if len(full) < height:
+    full = all_findings(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
+    if full and len(full) < height:
         return fit_all([title("findings", _count(picture), width, look), *full], width, height)
     first = headline(findings)
     rest = [finding for finding in findings if finding is not first]

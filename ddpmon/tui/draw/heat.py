@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,14 +69,9 @@ class Bands:
 
 def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:
     """The rows for the ranks `chosen` in `room` lines; `hosts` are all ranks' host names, "" where unknown."""
-    return _shared(tuple(chosen.tolist()), tuple(hosts), room, halves)
-
-
-@lru_cache(maxsize=2)  # ranks seldom move, and finding the hosts of thousands twice a tick is slow
-def _shared(ranks: tuple[int, ...], hosts: tuple[str, ...], room: int, halves: bool) -> Bands:
-    chosen, folding = np.array(ranks, np.int64), fold(len(ranks), room, halves=halves)
+    folding = fold(len(chosen), room, halves=halves)
     if folding.size > 1:
-        names = [hosts[rank] for rank in ranks] if hosts else []
+        names = [hosts[rank] for rank in chosen.tolist()] if hosts else []
         if len(set(names)) > 1 and all(names):
             return _by_node(chosen, names, room, halves=halves)
     starts = np.arange(folding.bands) * folding.size
@@ -95,6 +90,33 @@ def _by_node(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     labels = tuple((nodes[number][common:] or nodes[number])[-LABEL:] for number in first.tolist())
     return Bands(chosen[order], np.searchsorted(node[order], first), labels, "node", folding.size, folding.halves)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The rows shared out last; ranks seldom move, and to find the hosts of thousands twice a tick is slow."""
+
+    chosen: Ints
+    hosts: tuple[str, ...]
+    room: int
+    halves: bool
+    bands: Bands
+
+    def serves(self, chosen: Ints, hosts: tuple[str, ...], room: int, halves: bool) -> bool:
+        """Whether they are the rows for these ranks."""
+        same = (self.room, self.halves) == (room, halves) and np.array_equal(self.chosen, chosen)
+        if same and self.hosts is not hosts and self.hosts == hosts:
+            self.hosts = hosts  # the next comparison with this snapshot is at once over
+        return same and self.hosts is hosts
+
+
+_shared: list[_Shared] = []
+
+
+def _share_once(chosen: Ints, hosts: tuple[str, ...], room: int, *, halves: bool) -> Bands:
+    if not (_shared and _shared[0].serves(chosen, hosts, room, halves)):
+        _shared[:] = [_Shared(chosen, hosts, room, halves, share_out(chosen, hosts, room, halves=halves))]
+    return _shared[0].bands
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +162,7 @@ def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
     if wanted and hosts:
         found = np.flatnonzero(matching(snapshot, wanted))
         chosen = found if found.size else chosen
-    return share_out(chosen, hosts, height - 2, halves=picture.look.smooth)
+    return _share_once(chosen, hosts, height - 2, halves=picture.look.smooth)
 
 
 def _nothing(look: Look) -> list[Line]:
@@ -302,9 +324,7 @@ def _halves(pair: Levels, look: Look) -> Line:
 
 def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Run-length code: (value, length)."""
-    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
-    lengths = np.diff(np.r_[starts, len(values)])
-    return [(int(values[start]), int(length)) for start, length in zip(starts, lengths, strict=True)]
+    return [(value, len(list(run))) for value, run in groupby(values.tolist())]
 
 
 def _axis(grid: Grid, picture: ViewState, width: int) -> Line:

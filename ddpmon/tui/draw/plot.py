@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
-from rich.style import Style
 
 from ddpmon.format import count, figure, known, tick
 from ddpmon.snapshot import Floats, Series
@@ -18,7 +18,7 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 Dots = NDArray[np.bool_]
-_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.int64)
+_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
 GUTTER = 7
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
@@ -28,19 +28,20 @@ def blank_dots(columns: int, rows: int) -> Dots:
     return np.zeros((rows * 4, columns * 2), dtype=np.bool_)
 
 
-def codes(dots: Dots) -> NDArray[np.int64]:
+def codes(dots: Dots) -> NDArray[np.uint8]:
     """The braille pattern of each character, 0 where it is empty."""
-    rows, columns = dots.shape[0] // 4, dots.shape[1] // 2
-    cells = dots.reshape(rows, 4, columns, 2).transpose(0, 2, 1, 3)
-    return np.asarray((cells * _BITS).sum(axis=(2, 3)), dtype=np.int64)
+    found = np.zeros((dots.shape[0] // 4, dots.shape[1] // 2), np.uint8)
+    for (row, column), bit in np.ndenumerate(_BITS):
+        found |= dots[row::4, column::2] * bit
+    return found
 
 
 def fill(dots: Dots, low: NDArray[np.float64], high: NDArray[np.float64], every: int = 1) -> None:
     """Set each column's dots from `low` to `high` (0 at the bottom, 1 at the top); NaN leaves the column empty."""
     height = dots.shape[0]
     seen = np.isfinite(low) & np.isfinite(high)
-    bottom = np.where(seen, _row(low, height), 0)
-    top = np.where(seen, _row(high, height), -1)
+    bottom = _row(np.where(seen, low, 0.0), height)
+    top = np.where(seen, _row(np.where(seen, high, 0.0), height), -1)
     row = np.arange(height)[::-1, None]
     mask = (row >= bottom) & (row <= top)
     if every > 1:
@@ -49,7 +50,7 @@ def fill(dots: Dots, low: NDArray[np.float64], high: NDArray[np.float64], every:
 
 
 def _row(share: NDArray[np.float64], height: int) -> NDArray[np.int64]:
-    return np.clip(np.round(np.nan_to_num(share) * (height - 1)), 0, height - 1).astype(np.int64)
+    return np.clip(np.round(share * (height - 1)), 0, height - 1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +147,11 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float,
         band = _normal(under, scale), _normal(over, scale)
     cells = _ascii(line, band, rows) if look.ascii_only else _braille(line, band, columns, rows)
     labels = _labels(scale, rows)
-    return [_gutter(labels.get(row), look) + _styled(cells[row], look) for row in range(rows)]
+    return [_gutter(labels.get(row), look) + _styled(*cells[row], look) for row in range(rows)]
 
 
 Edges = tuple[Floats, Floats]
-Cells = list[list[tuple[str, bool]]]
+Cells = list[tuple[str, Dots]]  # of each row its characters, and which of them show the line
 
 
 def _normal(values: Floats, scale: Scale) -> Floats:
@@ -199,10 +200,9 @@ def _braille(line: Edges, band: Edges | None, columns: int, rows: int) -> Cells:
     if band is not None:
         fill(back, *band, every=2)
     over, under = codes(front), codes(back)
-    return [
-        [(chr(0x2800 + (a or b)) if a or b else " ", bool(a)) for a, b in zip(over[row], under[row], strict=True)]
-        for row in range(rows)
-    ]
+    shown = np.where(over > 0, over, under)
+    signs = np.where(shown > 0, 0x2800 + shown.astype("<u4"), np.uint32(ord(" ")))
+    return [(row.tobytes().decode("utf-32-le"), on_line) for row, on_line in zip(signs, over > 0, strict=True)]
 
 
 def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
@@ -211,7 +211,8 @@ def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
         bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
         on_line = (line[0] <= top) & (line[1] >= bottom)
         in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
-        cells.append([("*" if a else ":" if b else " ", bool(a)) for a, b in zip(on_line, in_band, strict=True)])
+        signs = ["*" if a else ":" if b else " " for a, b in zip(on_line.tolist(), in_band.tolist(), strict=True)]
+        cells.append(("".join(signs), on_line))
     return cells
 
 
@@ -229,16 +230,13 @@ def _gutter(label: str | None, look: Look) -> Line:
     return [Segment(f"{(label or '')[:5]:>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
 
 
-def _styled(cells: list[tuple[str, bool]], look: Look) -> Line:
+def _styled(signs: str, on_line: Dots, look: Look) -> Line:
     """Merge neighbours of one style."""
-    line: Line = []
-    start = 0
-    for place in range(1, len(cells) + 1):
-        if place == len(cells) or cells[place][1] != cells[start][1]:
-            style: Style = look.line if cells[start][1] else look.band
-            line.append(Segment("".join(char for char, _ in cells[start:place]), style))
-            start = place
-    return line
+    starts = [0, *(np.flatnonzero(on_line[1:] != on_line[:-1]) + 1).tolist(), len(signs)]
+    return [
+        Segment(signs[start:end], look.line if on_line[start] else look.band)
+        for start, end in itertools.pairwise(starts)
+    ]
 
 
 def plots_stacked(picture: ViewState, width: int, height: int) -> list[Line]:
@@ -264,8 +262,6 @@ def plots_beside(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _indented(line: Line, look: Look) -> Line:
-    from rich.segment import Segment
-
     return [Segment(" ", look.text), *line]
 
 

@@ -87,6 +87,7 @@ class _Page:
         self.marked = marked_ranks(snapshot.findings)
         self.values = {c.key: c.values(self.ranks) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals()
+        self.states = _states(look)
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms") for name in PHASES], axis=1)
 
     def _decimals(self) -> dict[str, int]:
@@ -138,14 +139,7 @@ class _Page:
         """The marker of a finding, and the state where it is not plain running."""
         look, state = self.look, self.ranks.state[rank]
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
-        states = {
-            "lost": (look.glyphs.lost, look.broken),
-            "failed": (look.glyphs.failed, look.broken),
-            "stalled": (look.glyphs.stalled, look.accent),
-            "finished": (look.glyphs.finished, look.dim),
-            "unknown": ("?", look.dim),
-        }
-        sign, tone = states.get(state, (" ", look.text))
+        sign, tone = self.states.get(state, (" ", look.text))
         return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
 
     def _cell(self, column: Column, rank: int, style: Style) -> Segment:
@@ -170,11 +164,12 @@ class _Page:
     def _bar(self, rank: int, finding: Finding | None) -> Line:
         width, ranks = self.sheet.bar, self.ranks
         state = ranks.state[rank]
-        if state in GONE or not np.isfinite(ranks.work_ms[rank]):
+        work = float(ranks.work_ms[rank])
+        if state in GONE or not known(work):
             return [self._instead(rank, state, width)]
-        phases = self.phases[rank]
-        if not np.isfinite(phases).any():
-            phases = np.array([0.0, 0.0, 0.0, 0.0, ranks.work_ms[rank]])
+        phases = self.phases[rank].tolist()
+        if not any(map(known, phases)):
+            phases = [0.0, 0.0, 0.0, 0.0, work]
         hot = PHASES.index(finding.phase) if finding and finding.phase in PHASES else None
         return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, hot)
 
@@ -184,6 +179,17 @@ class _Page:
         said = {"lost": f"lost, last word {last} ago", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
         style = self.look.broken if state in said else self.look.dim
         return Segment(left(said.get(state, self.look.unknown), width, self.look.glyphs.more), style)
+
+
+def _states(look: Look) -> dict[str, tuple[str, Style]]:
+    """The sign of each state that is not plain running."""
+    return {
+        "lost": (look.glyphs.lost, look.broken),
+        "failed": (look.glyphs.failed, look.broken),
+        "stalled": (look.glyphs.stalled, look.accent),
+        "finished": (look.glyphs.finished, look.dim),
+        "unknown": ("?", look.dim),
+    }
 
 
 def _host_width(snapshot: Snapshot) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -19,10 +20,15 @@ from ddpmon.tui.lines import Line, fit_all, merged
 
 Draw = Callable[[int, int], list[Line]]
 FADED = Style(dim=True)
+_STYLES = 4096  # more than the pairs of colours that a heat-map has
 
 
 class Canvas(Widget):
-    """Draws with a pure function `(width, height) -> lines`."""
+    """Draws with a pure function `(width, height) -> lines`.
+
+    Textual would work out the styles of a widget for every line, and look for borders, padding and links there. A
+    canvas has none of these, so it hands over lines that are ready: a line is painted once, when it is first shown.
+    """
 
     ALLOW_MAXIMIZE = False
     ALLOW_SELECT = False
@@ -30,39 +36,81 @@ class Canvas(Widget):
     def __init__(self, draw: Draw, *, id: str | None = None) -> None:  # noqa: A002  # Textual's own name
         super().__init__(id=id)
         self._draw = draw
-        self._strips: list[Strip] = []
+        self._drawn: list[Line] = []
+        self._strips: list[Strip | None] = []  # the same lines, painted; None for one that is not painted yet
+        self._paint: Callable[[Style | None], Style] | None = None
 
     def redraw(self, *, faded: bool = False) -> None:
         """Draw again and mark the lines that differ from what is on the screen."""
         width, height = self.size
         if not (width and height and self.display):
             return
-        fresh = [_strip(line, width, faded) for line in self._draw(width, height)[:height]]
-        old, self._strips = self._strips, fresh
+        fresh = [_finished(line, faded) for line in self._draw(width, height)[:height]]
+        old, self._drawn = self._drawn, fresh
         if len(old) != len(fresh):
+            self._strips = [None] * len(fresh)
             self.refresh()
             return
         changed = [y for y, (before, after) in enumerate(zip(old, fresh, strict=True)) if before != after]
+        for y in changed:
+            self._strips[y] = None
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def on_resize(self, _event: events.Resize) -> None:
         """Draw for the new size."""
-        self._strips = []
+        self._drawn = []
         self.redraw(faded=self._faded())
 
     def _faded(self) -> bool:
         return bool(getattr(self.screen, "faded", False))
 
+    def notify_style_update(self) -> None:
+        """Paint all lines again: the theme may have changed."""
+        self._paint = None
+        super().notify_style_update()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines in a part of the widget, on the background of the theme."""
+        if self._paint is None:
+            self._paint = self._painter()
+            self._strips = [None] * len(self._drawn)
+        strips = [self._strip(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
         """One line, on the background of the theme."""
-        strip = self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
-        return strip.apply_style(self.rich_style)
+        return self.render_lines(Region(0, y, self.size.width, 1))[0]
+
+    def _strip(self, y: int) -> Strip:
+        """A line, painted."""
+        assert self._paint is not None
+        if y >= len(self._drawn):
+            return Strip.blank(self.size.width, self._paint(None))
+        strip = self._strips[y]
+        if strip is None:
+            segments = [Segment(text, self._paint(style)) for text, style, _ in self._drawn[y]]
+            strip = self._strips[y] = Strip(segments, self.size.width)
+        return strip
+
+    def _painter(self) -> Callable[[Style | None], Style]:
+        """What makes a style one on the background of the theme, as far as this terminal can show it."""
+        ground, background, filters = self.rich_style, self.background_colors[1], self.get_line_filters()
+
+        @lru_cache(maxsize=_STYLES)
+        def paint(style: Style | None) -> Style:
+            segments = [Segment(" ", ground if style is None else ground + style)]
+            for each in filters:
+                segments = each.apply(segments, background)
+            return segments[0].style or ground
+
+        return paint
 
 
-def _strip(line: Line, width: int, faded: bool) -> Strip:
-    segments = [Segment(text, _faded(style)) for text, style, _ in line] if faded else line
-    return Strip(merged(segments), width)
+def _finished(line: Line, faded: bool) -> Line:
+    return merged([Segment(text, _faded(style)) for text, style, _ in line] if faded else line)
 
 
 def _faded(style: Style | None) -> Style:

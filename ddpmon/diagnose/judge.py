@@ -21,7 +21,7 @@ from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
 from ddpmon.diagnose.pauses import GcRule, find_pauses
 from ddpmon.diagnose.pending import Pending, pending_alerts
 from ddpmon.diagnose.regression import Pace
-from ddpmon.diagnose.step_matrix import StepMatrix, alive
+from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.tick import Rule, Tick
 from ddpmon.run.model import Run
@@ -70,8 +70,8 @@ class Judge:
         if run.restarts != self._restarts:  # ranks that restart count their steps from the beginning
             self._restarts = run.restarts
             self._begin()
-        self._steps.update(run, alive(run, ages))
         tick, said = Tick(run, ages, self._steps), list[Alert]()
+        self._steps.update(run, tick.alive)
         for rule in self._rules:
             said += rule(tick, said)
         said = self._causes(tick, said)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.job_policy import LOSSES
-from ddpmon.diagnose.step_matrix import NewSteps, alive
+from ddpmon.diagnose.step_matrix import NewSteps
 from ddpmon.diagnose.tick import Tick
 from ddpmon.parts import BadLoss
 from ddpmon.run.medians import row_medians
@@ -130,8 +130,7 @@ class LossJumpRule:
 
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Judge what has been logged since the last call. A jump stands until 50 logged values are normal again."""
-        run, ages = tick.run, tick.ages
-        ranks = alive(run, ages)
+        run, ranks = tick.run, tick.alive
         steps = self._steps.take(run, ranks)
         logged = steps[np.isfinite(_losses(run, steps, ranks)).any(axis=0)]
         if steps.size and self._logged.size and steps[0] <= self._logged[-1]:  # the ranks have restarted

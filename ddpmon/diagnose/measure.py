@@ -249,15 +249,13 @@ def cost_of_steps(
 
     Where work has bounds this is the least that the job would save, or, with `at_most`, the most.
     """
-    bounds = (matrix.most, matrix.work) if at_most else (matrix.work, matrix.most)
-    work, others = (bound[:, late] for bound in bounds)
-    healthy = np.delete(others, suspects, axis=0)
-    peers = healthy if len(healthy) else others
-    normal = np.median(peers[:: -(-len(peers) // LATENESS.sampled_ranks)], axis=0)
-    above = work[rows] - normal
+    own, others = (matrix.most, matrix.work) if at_most else (matrix.work, matrix.most)
+    work = own[rows][:, late]
+    normal, longest = matrix.unsuspected.at(matrix.steps, others, suspects, late, "least" if at_most else "most")
+    above = work - normal
     usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
-    without = np.where((usual > 0) & (above > LATENESS.heavy_ratio * usual), normal, work[rows] - usual).max(axis=0)
-    saved = np.maximum(0, work[rows].max(axis=0) - np.maximum(healthy.max(axis=0, initial=0), without))
+    without = np.where((usual > 0) & (above > LATENESS.heavy_ratio * usual), normal, work - usual).max(axis=0)
+    saved = np.maximum(0, work.max(axis=0) - np.maximum(longest, without))
     return float(min(100.0, 100 * saved.sum() / max(1e-9, matrix.job("duration")[over].sum())))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.job_policy import GC, PAST_PAUSES
 from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
-from ddpmon.diagnose.step_matrix import NewSteps, alive
+from ddpmon.diagnose.step_matrix import NewSteps
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.marks import Pause, paused_steps
 from ddpmon.run.medians import median
@@ -84,8 +84,8 @@ def find_pauses(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
 
     A pause is reported for 50 steps after its last occurrence, or while pauses cost 1 % of the recorded time.
     """
-    run, ages = tick.run, tick.ages
-    ranks = np.flatnonzero(alive(run, ages) & (run.rings.last >= 0))
+    run = tick.run
+    ranks = np.flatnonzero(tick.alive & (run.rings.last >= 0))
     if not ranks.size:
         return []
     witness = int(ranks[0])  # synchronous steps take equally long on all ranks
@@ -192,8 +192,7 @@ class GcRule:
 
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Take in the steps finished since the last call; the verdict is on the last 500 usable ones."""
-        run, ages = tick.run, tick.ages
-        ranks = alive(run, ages)
+        run, ranks = tick.run, tick.alive
         steps = self._steps.take(run, ranks)
         if steps.size and len(self._judged) and steps[-1] < self._judged[-1, 0]:
             self._judged = np.empty((0, 4))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.sustained import work_ratios
+from ddpmon.diagnose.unsuspected import Unsuspected
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import row_medians
@@ -108,6 +109,7 @@ class StepMatrix:
             rank's host there.
         host_keys: [g] what tells hosts apart: name and node number.
         own: the ranks' own pace, where their clock is a device's; None where work is right as it was measured.
+        unsuspected: what the ranks work that nobody suspects, step by step.
     """
 
     def __init__(self) -> None:
@@ -121,6 +123,7 @@ class StepMatrix:
 
     def _begin(self, room: int) -> None:
         n, g = len(self.ranks), len(self.hosts)
+        self.unsuspected = Unsuspected()
         self._steps = SlidingColumns(1, room, np.int64)
         self._top_row = SlidingColumns(1, room, np.int64)
         self._job = SlidingColumns(len(JOB), room, np.float64)

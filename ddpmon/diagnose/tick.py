@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.step_matrix import StepMatrix
+from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.run.model import Run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tick:
     """What a rule judges.
 
@@ -28,6 +29,11 @@ class Tick:
     run: Run
     ages: NDArray[np.float64]
     steps: StepMatrix
+
+    @cached_property
+    def alive(self) -> NDArray[np.bool_]:
+        """[world] the ranks that take part and are not lost; not to be written."""
+        return alive(self.run, self.ages)
 
 
 class Rule(Protocol):

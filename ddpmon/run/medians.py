@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+_SHORT = 64  # columns
 
 
 def row_medians(values: Array) -> Array:
@@ -15,11 +16,9 @@ def row_medians(values: Array) -> Array:
     if not values.shape[1]:
         return np.full(len(values), np.nan)
     if not np.isnan(values).any():  # the usual case: nothing is missing
-        middle = values.shape[1] // 2
-        below = middle - 1 + values.shape[1] % 2
-        ordered = np.partition(values, sorted({below, middle}), axis=1)
+        below, above = _around_middle(values)
         with np.errstate(invalid="ignore"):
-            return ordered[:, below] / 2 + ordered[:, middle] / 2
+            return below / 2 + above / 2
     ordered = np.sort(values, axis=1)  # NaN sorts last
     counts = (~np.isnan(values)).sum(axis=1)
     rows = np.arange(len(values))
@@ -27,6 +26,21 @@ def row_medians(values: Array) -> Array:
     high = ordered[rows, np.minimum(counts // 2, values.shape[1] - 1)]
     with np.errstate(invalid="ignore"):  # of infinite values with both signs there is no middle
         return np.where(counts > 0, low / 2 + high / 2, np.nan)
+
+
+def _around_middle(values: Array) -> tuple[Array, Array]:
+    """The two values of each row around its middle, which are one in rows of an odd length; there is no NaN.
+
+    Sorting short rows, and in long ones looking for one place only, take a quarter of the time of `np.partition` for
+    two places.
+    """
+    middle = values.shape[1] // 2
+    odd = values.shape[1] % 2 == 1
+    if values.shape[1] <= _SHORT:
+        ordered = np.sort(values, axis=1)
+        return ordered[:, middle - 1 + odd], ordered[:, middle]
+    ordered = np.partition(values, middle, axis=1)
+    return ordered[:, middle] if odd else ordered[:, :middle].max(axis=1), ordered[:, middle]
 
 
 def middles(values: Array) -> Array:

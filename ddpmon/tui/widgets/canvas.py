@@ -81,8 +81,9 @@ class Canvas(Widget):
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
-        """One line, on the background of the theme."""
-        return self.render_lines(Region(0, y, self.size.width, 1))[0]
+        """One line, on the background of the theme, in all colours that a terminal may have."""
+        line = self._drawn[y] if y < len(self._drawn) else []
+        return Strip(line, self.size.width).apply_style(self.rich_style)
 
     def _strip(self, y: int) -> Strip:
         """A line, painted."""

@@ -17,6 +17,7 @@ from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
 from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.tick import Tick
+from ddpmon.run.medians import middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -138,7 +139,7 @@ def _hits(matrix: StepMatrix) -> NDArray[np.bool_]:
     top, typical = matrix.job("top"), matrix.job("typical")
     hits = top - matrix.job("second") > INTERMITTENT.hit_share * typical
     if len(matrix.ranks) == 2:
-        usual = np.median(matrix.work[:, -INTERMITTENT.windows_steps[-1] :], axis=1)
+        usual = middles(matrix.work[:, -INTERMITTENT.windows_steps[-1] :])
         hits &= top > (1 + INTERMITTENT.hit_share) * usual[matrix.top_row]
     found: NDArray[np.bool_] = hits
     return found
@@ -211,7 +212,7 @@ def _large(matrix: StepMatrix, hits: NDArray[np.bool_], part: slice, scale: Scal
 def _saved(matrix: StepMatrix, part: slice, scale: Scale) -> NDArray[np.float64]:
     """[n] `sum(max - second max where the row is the max) / sum(max)`, values clipped relative to the typical step."""
     top, second, typical = (matrix.job(name)[part] for name in ("top", "second", "typical"))
-    limit = scale.clip_ratio * np.median(typical)
+    limit = scale.clip_ratio * middle(typical)
     top, second = np.minimum(top, limit), np.minimum(second, limit)
     saved = np.bincount(matrix.top_row[part], top - second, len(matrix.ranks))
     return np.asarray(saved / max(1e-9, float(top.sum())), np.float64)

@@ -253,7 +253,7 @@ def cost_of_steps(
     work = own[rows][:, late]
     normal, longest = matrix.unsuspected.at(matrix.steps, others, suspects, late, "least" if at_most else "most")
     above = work - normal
-    usual = np.maximum(0, np.median(above, axis=1, keepdims=True))
+    usual = np.maximum(0, middles(above)[:, None])
     without = np.where((usual > 0) & (above > LATENESS.heavy_ratio * usual), normal, work - usual).max(axis=0)
     saved = np.maximum(0, work.max(axis=0) - np.maximum(longest, without))
     return float(min(100.0, 100 * saved.sum() / max(1e-9, matrix.job("duration")[over].sum())))
@@ -268,7 +268,7 @@ def hidden_ms(matrix: StepMatrix, since: int, at: I64, excess_ms: float) -> floa
     transfer = matrix.job("transfer")
     if end < SUSTAINED.window_steps or not len(at):
         return 0.0
-    less = float(np.median(transfer[max(0, end - LATENESS.usual_transfer_steps) : end]) - np.median(transfer[at]))
+    less = middle(transfer[max(0, end - LATENESS.usual_transfer_steps) : end]) - middle(transfer[at])
     return min(less, excess_ms) if less >= LATENESS.hidden_share * excess_ms else 0.0
 
 

@@ -14,7 +14,7 @@ from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.marks import Pause, paused_steps
-from ddpmon.run.medians import median
+from ddpmon.run.medians import median, middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
@@ -215,10 +215,10 @@ class GcRule:
         if not len(step):
             return []
         cost = 100 * float(saved.sum()) / max(1e-9, float(duration.sum()))
-        pauses = saved >= max(GC.pause_ms, GC.pause_share * float(np.median(duration)))
+        pauses = saved >= max(GC.pause_ms, GC.pause_share * middle(duration))
         if cost < GC.info_pct or pauses.sum() < GC.fewest_pauses:
             return []
-        typical, often = float(np.median(longest[pauses])), len(step) / int(pauses.sum())
+        typical, often = middle(longest[pauses]), len(step) / int(pauses.sum())
         return [
             Alert(
                 kind="gc_pauses",

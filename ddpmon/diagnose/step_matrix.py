@@ -13,7 +13,7 @@ from ddpmon.diagnose.sustained import work_ratios
 from ddpmon.diagnose.unsuspected import Unsuspected
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
-from ddpmon.run.medians import row_medians
+from ddpmon.run.medians import middles, row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
@@ -248,7 +248,7 @@ class StepMatrix:
         medians = np.empty((len(self.hosts), work.shape[1]), np.float32)
         for count in np.unique(counts).tolist():  # hosts of one size together
             alike = np.flatnonzero(counts == count)
-            medians[alike] = np.median(work[order[starts[alike][:, None] + np.arange(count)]], axis=1)
+            medians[alike] = middles(work[order[starts[alike][:, None] + np.arange(count)]].swapaxes(1, 2))
         return medians
 
 

@@ -17,7 +17,7 @@ from ddpmon.diagnose.measure import LateMeasures, Others, Whom, cost_pct, cost_w
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.sustained import SteadyRule, onset
 from ddpmon.diagnose.tick import Tick
-from ddpmon.run.medians import middle
+from ddpmon.run.medians import middle, middles
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
@@ -147,7 +147,7 @@ def _with_cost(
     cost = lost * cost_pct(matrix, rows, suspects, at)
     most = None if matrix.own is None else lost * cost_pct(matrix, rows, suspects, at, at_most=True)
     late = replace(late, hidden_ms=hidden if hidden > 0 else None, cost_pct=cost, cost_most_pct=most)
-    beside = np.setdiff1d(suspects, rows)
+    beside = np.array(sorted({*suspects.tolist()} - {*rows.tolist()}), np.int64)
     if not 0 < beside.size <= STRAGGLER.beside_ranks:
         return late
     alone = lost * cost_pct(matrix, rows, rows, at)
@@ -159,7 +159,7 @@ def _with_cost(
 def _latest(matrix: StepMatrix, rows: I64, normal: Others, late: LateMeasures) -> tuple[int, float] | None:
     """Of several ranks the one that stands out, and by how many ms it is late."""
     window = matrix.work[rows][:, np.searchsorted(matrix.steps, normal.steps)]
-    excess = np.median(window - normal.normal["work"], axis=1)
+    excess = middles(window - normal.normal["work"])
     by = float(excess.max())
     return (int(matrix.ranks[rows[excess.argmax()]]), by) if by > STRAGGLER.stands_out_ratio * late.excess_ms else None
 
@@ -183,11 +183,11 @@ def _all_late(matrix: StepMatrix, host: int, *, still: bool) -> bool:
     share = STRAGGLER.host_still_alike_share if still else STRAGGLER.host_alike_share
     own = matrix.host_of == host
     window = matrix.work[:, -SUSTAINED.window_steps :]
-    others = float(np.median(window[~own]))
-    excess = np.sort(np.median(window[own], axis=1) - others)
+    others = middle(window[~own])
+    excess = np.sort(middles(window[own]) - others)
     excepted = int((1 - STRAGGLER.host_share) * len(excess))
     enough = len(excess) >= 2 and excess[0] > least * others
-    return bool(enough and excess[excepted] > share * float(np.median(excess)))
+    return bool(enough and excess[excepted] > share * middle(excess))
 
 
 def _peers(matrix: StepMatrix, suspects: I64) -> I64:

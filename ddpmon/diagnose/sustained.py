@@ -92,8 +92,8 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     level = max(middle(ratios[-count:]) for count in (SUSTAINED.window_steps // 2, SUSTAINED.window_steps))
     half = max(SUSTAINED.onset_least_share, level - 1) / 2
     s, last_zero = 0.0, -1
-    for index, excess in enumerate(np.minimum(ratios, SUSTAINED.onset_clip_ratio * level) - 1 - half):
-        s = min(SUSTAINED.window_steps * half, max(0.0, s + float(excess)))
+    for index, excess in enumerate((np.minimum(ratios, SUSTAINED.onset_clip_ratio * level) - 1 - half).tolist()):
+        s = min(SUSTAINED.window_steps * half, max(0.0, s + excess))
         if s == 0.0:
             last_zero = index
     if last_zero + 1 >= len(step):

@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.lru import LruDefaultDict
+from ddpmon.run.medians import middles
 from ddpmon.run.rings import F32, I64
 
 _SETS = 8  # of suspects; a tick asks for those of each kind of alert, and for each late host or rank without the others
@@ -23,7 +24,8 @@ class _Steps:
         if not self.step.size:
             return steps
         near = np.minimum(np.searchsorted(self.step, steps), len(self.step) - 1)
-        return steps[self.step[near] != steps]
+        lacking: I64 = steps[self.step[near] != steps]
+        return lacking
 
     def add(self, steps: I64, figures: F32, first: int) -> None:
         """Add new steps, and forget those before `first`."""
@@ -53,8 +55,9 @@ class Unsuspected:
             [k] the median over at most 256 ranks spread over all, in ms, and [k] the longest.
         """
         known = self._known.of((suspects.tobytes(), bound))
-        new = np.unique(known.lacks(steps[places]))
+        new = known.lacks(steps[places])
         if new.size:
+            new = np.unique(new)
             known.add(new, _figures(work[:, np.searchsorted(steps, new)], suspects), int(steps[0]))
         normal, longest = known.figures[:, np.searchsorted(known.step, steps[places])]
         return normal, longest
@@ -64,5 +67,5 @@ def _figures(work: F32, suspects: I64) -> F32:
     """[2, k] the normal and the longest."""
     healthy = np.delete(work, suspects, axis=0)
     peers = healthy if len(healthy) else work
-    normal = np.median(peers[:: -(-len(peers) // LATENESS.sampled_ranks)], axis=0)
+    normal = middles(peers[:: -(-len(peers) // LATENESS.sampled_ranks)].T)
     return np.stack([normal, healthy.max(axis=0, initial=0)])

@@ -45,6 +45,8 @@ def _around_middle(values: Array) -> tuple[Array, Array]:
 
 def middles(values: Array) -> Array:
     """Median along the last axis, NaN where a value is missing: `np.median`, in a fifth of its time for short rows."""
+    if not values.shape[-1]:
+        return np.full(values.shape[:-1], np.nan, values.dtype)
     ordered = np.sort(values, axis=-1)
     half, odd = divmod(ordered.shape[-1], 2)
     found = ordered[..., half] if odd else (ordered[..., half - 1] + ordered[..., half]) / 2
@@ -53,13 +55,16 @@ def middles(values: Array) -> Array:
 
 def middle(values: Array) -> float:
     """Median of all values, of which there must be one; NaN if one of them is missing."""
-    return float(middles(values.ravel()))
+    if np.isnan(values).any():
+        return float("nan")
+    below, above = _around_middle(values.reshape(1, -1))
+    return float((below[0] + above[0]) / 2)
 
 
 def median(values: Array) -> float:
     """Median of all values, NaN left out; NaN without values."""
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if known.size else float("nan")
+    return middle(known) if known.size else float("nan")
 
 
 def others_medians(values: Array) -> Array:

@@ -60,7 +60,8 @@ def merged(line: Iterable[Segment]) -> Line:
     Each segment costs some 40 bytes of colours on its way to the terminal.
     """
     whole: Line = []
-    texts, tone = [""], _NOTHING
+    texts = [""]
+    tone: Style | None = _NOTHING
     for text, style, _ in line:
         if style is tone or (text.isspace() and _bare(style) and _bare(tone)):
             texts.append(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,16 @@ COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kill
 _ASKED = 64  # ranks whose median pace stands for that of all; it bounds the time, and is chosen, not measured
 _ALL = slice(None)
 _UNKNOWN = ProcessFigures()
+_figures = attrgetter(  # the columns from the third on
+    "runqueue_pct",
+    "runqueue_all_pct",
+    "throttled_pct",
+    "rss_bytes",
+    "memory_limit",
+    "oom_kills",
+    "memory_used",
+    "cpu_mhz",
+)
 Floats = NDArray[np.float64]
 
 
@@ -131,12 +142,7 @@ def free_memory(frame: NodeFrame) -> float:
 
 def _row(state: RankState) -> tuple[float | None, ...]:
     frame = state.frame
-    process = frame.process or _UNKNOWN
-    return (
-        state.heard_at, frame.step, process.runqueue_pct, process.runqueue_all_pct, process.throttled_pct,
-        process.rss_bytes, process.memory_limit, process.oom_kills, process.memory_used,
-        process.cpu_mhz,
-    )  # fmt: skip
+    return (state.heard_at, frame.step, *_figures(frame.process or _UNKNOWN))
 
 
 def _room(room: Mapping[int, float], node_of: NDArray[np.int64]) -> Floats:

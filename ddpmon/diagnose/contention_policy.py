@@ -7,11 +7,10 @@ a sensor has been read. A round is one row of the figures of all ranks' processe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ContentionPolicy:
+class ContentionPolicy(Struct, frozen=True):
     """How much evidence begins and ends a contention (docs/findings.md "Contention").
 
     Attributes:
@@ -31,8 +30,7 @@ class ContentionPolicy:
     clearing_frames: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingPolicy:
+class ReadingPolicy(Struct, frozen=True):
     """How long it takes at least until there is a new reading, which is told beside a contention that is pending.
 
     Attributes:
@@ -49,8 +47,7 @@ class ReadingPolicy:
     link_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPolicy:
+class HistoryPolicy(Struct, frozen=True):
     """How long the figures of the ranks' processes are kept, and what of them is usual.
 
     Attributes:
@@ -77,8 +74,7 @@ class HistoryPolicy:
     fastest_share: float = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthPolicy:
+class GrowthPolicy(Struct, frozen=True):
     """When a rank whose memory grows is named.
 
     The growth must show in the rank and in the memory that is left, which the page cache does not touch. Growth before
@@ -117,8 +113,7 @@ class GrowthPolicy:
     imminent_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class CpuPolicy:
+class CpuPolicy(Struct, frozen=True):
     """When a rank is short of CPU time, and when foreign processes are the reason.
 
     Attributes:
@@ -150,8 +145,7 @@ class CpuPolicy:
     least_taken_pct: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPolicy:
+class GpuPolicy(Struct, frozen=True):
     """When a GPU's clock or link is too slow, and when an idle process on it is left over from an earlier run.
 
     Attributes:
@@ -182,8 +176,7 @@ class GpuPolicy:
     leftover_readings: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPolicy:
+class MemoryPolicy(Struct, frozen=True):
     """When memory that is nearly full is critical, who is named for it, and when shared memory is too small.
 
     Attributes:
@@ -205,8 +198,7 @@ class MemoryPolicy:
     shm_docker_bytes: int = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DiskPolicy:
+class DiskPolicy(Struct, frozen=True):
     """When a disk is nearly full or slow.
 
     Attributes:
@@ -239,8 +231,7 @@ class DiskPolicy:
     fewest_waits: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkPolicy:
+class NetworkPolicy(Struct, frozen=True):
     """When a network interface loses packets, and when a host sends too many TCP segments again.
 
     The counters of an interface count from the start of the host, so only their growth is trouble.

@@ -5,11 +5,10 @@ Every field has its unit in its name. "Chosen, not measured" says that no source
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class PacePolicy:
+class PacePolicy(Struct, frozen=True):
     """When the job is slower than it was, or its network is (docs/detection.md "The run against its own past").
 
     Attributes:
@@ -68,8 +67,7 @@ class PacePolicy:
 PACE = PacePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class UnevenWorkPolicy:
+class UnevenWorkPolicy(Struct, frozen=True):
     """When the ranks' work is uneven and nobody in particular is late (docs/detection.md "Uneven work").
 
     Attributes:
@@ -94,8 +92,7 @@ class UnevenWorkPolicy:
 UNEVEN_WORK = UnevenWorkPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class PastPausePolicy:
+class PastPausePolicy(Struct, frozen=True):
     """Which pauses that are over are reported (docs/findings.md "pause").
 
     Attributes:
@@ -141,8 +138,7 @@ class PastPausePolicy:
 PAST_PAUSES = PastPausePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class GcPolicy:
+class GcPolicy(Struct, frozen=True):
     """When Python's garbage collector costs the job time (docs/findings.md "gc_pauses").
 
     Attributes:
@@ -170,8 +166,7 @@ class GcPolicy:
 GC = GcPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class LossPolicy:
+class LossPolicy(Struct, frozen=True):
     """When a loss has jumped, and how long one that was not finite stays a warning (docs/findings.md "loss_jump").
 
     Attributes:
@@ -205,8 +200,7 @@ class LossPolicy:
 LOSSES = LossPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class AdvicePolicy:
+class AdvicePolicy(Struct, frozen=True):
     """From which figures on a setting is proposed (docs/findings.md "Advice").
 
     Attributes:

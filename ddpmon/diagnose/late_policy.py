@@ -6,11 +6,10 @@ been measured by itself. docs/measured/accuracy.md and docs/measured/gpu.md meas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class AlertPolicy:
+class AlertPolicy(Struct, frozen=True):
     """When an alert is confirmed, when it is over, and how severe it is.
 
     Attributes:
@@ -38,8 +37,7 @@ class AlertPolicy:
 ALERTS = AlertPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class SustainedPolicy:
+class SustainedPolicy(Struct, frozen=True):
     """When a rank or a host that works longer than the others, step after step, is named ("Steady stragglers").
 
     Attributes:
@@ -83,8 +81,7 @@ class SustainedPolicy:
 SUSTAINED = SustainedPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class StragglerPolicy:
+class StragglerPolicy(Struct, frozen=True):
     """How steady stragglers and late hosts are described ("Steady stragglers").
 
     Attributes:
@@ -128,8 +125,7 @@ class StragglerPolicy:
 STRAGGLER = StragglerPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class LatenessPolicy:
+class LatenessPolicy(Struct, frozen=True):
     """How a lateness is measured: its phase, its agreement with the waits, its cost ("Agreement and phase", "Cost").
 
     Attributes:
@@ -165,8 +161,7 @@ class LatenessPolicy:
 LATENESS = LatenessPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class IntermittentPolicy:
+class IntermittentPolicy(Struct, frozen=True):
     """When a rank that is late in some of the steps is named ("Intermittent stragglers").
 
     Fields with `rare_` stand for those without it in every window but the shortest: what is rare must be large.
@@ -219,8 +214,7 @@ class IntermittentPolicy:
 INTERMITTENT = IntermittentPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class TogetherPolicy:
+class TogetherPolicy(Struct, frozen=True):
     """When ranks that are late in the same steps are named ("Ranks that are late together").
 
     Attributes:
@@ -241,8 +235,7 @@ class TogetherPolicy:
 TOGETHER = TogetherPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenPacePolicy:
+class HiddenPacePolicy(Struct, frozen=True):
     """When a rank is said to set the pace though nothing shows what the others need ("Own pace on devices").
 
     Attributes:
@@ -263,8 +256,7 @@ class HiddenPacePolicy:
 HIDDEN_PACE = HiddenPacePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPacePolicy:
+class OwnPacePolicy(Struct, frozen=True):
     """How the own pace of a rank on a device is known (docs/gpu.md "Own pace"), over `SUSTAINED.window_steps`.
 
     Attributes:
@@ -301,8 +293,7 @@ class OwnPacePolicy:
 OWN_PACE = OwnPacePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class CausePolicy:
+class CausePolicy(Struct, frozen=True):
     """When a machine's figures or its contention explain a lateness ("Causes"). `LATENESS.most_share` makes it certain.
 
     Attributes:

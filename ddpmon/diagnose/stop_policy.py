@@ -6,11 +6,10 @@ silent or lost is decided in `run/model.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class StallPolicy:
+class StallPolicy(Struct, frozen=True):
     """When a job stands still, and what its ranks can be asked then (docs/design.md "Stalls").
 
     Attributes:
@@ -41,8 +40,7 @@ class StallPolicy:
 STALL = StallPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class HangPolicy:
+class HangPolicy(Struct, frozen=True):
     """When a job that stands still is a hang that names ranks, and when a critical one (docs/findings.md "hang").
 
     Attributes:
@@ -66,8 +64,7 @@ class HangPolicy:
 HANG = HangPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class OngoingPausePolicy:
+class OngoingPausePolicy(Struct, frozen=True):
     """Which stall is no hang, and for how long (docs/findings.md "pause").
 
     Attributes:
@@ -99,8 +96,7 @@ class OngoingPausePolicy:
 ONGOING_PAUSE = OngoingPausePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class UnevenInputsPolicy:
+class UnevenInputsPolicy(Struct, frozen=True):
     """When the end of a rank's data explains why the job stands still (docs/findings.md "uneven_inputs").
 
     Attributes:
@@ -115,8 +111,7 @@ class UnevenInputsPolicy:
 UNEVEN_INPUTS = UnevenInputsPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class CoveragePolicy:
+class CoveragePolicy(Struct, frozen=True):
     """When the monitor says that it does not see the whole run (docs/findings.md "monitor_degraded").
 
     Attributes:

@@ -160,7 +160,7 @@ def _lateness(run: Run) -> Floats:
     waits = run.rings.take("wait", steps).astype(np.float64)
     if not steps.size:
         return np.full(len(waits), np.nan)
-    return row_medians(np.max(np.where(np.isnan(waits), -np.inf, waits), axis=0) - waits)
+    return row_medians(np.fmax.reduce(waits, axis=0) - waits)
 
 
 def build_heat(run: Run) -> Heat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ddpmon import __version__
-from ddpmon.commands.console import BROKEN, USAGE, leave, open_streams
+from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, USAGE, leave, open_streams
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 
 C = TypeVar("C", bound=Enum)
@@ -275,6 +276,7 @@ def simulate(
 def main() -> None:
     """Run the command line. Exit code 1 means a finding, so nothing else ends with it."""
     open_streams()
+    gc.set_threshold(*GC_THRESHOLDS)
     if len(sys.argv) > 2 and sys.argv[1] in ("--install-completion", "--show-completion"):
         os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # makes Typer read the word: a shell it knows
     try:

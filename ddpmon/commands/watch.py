@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
+from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
 from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
     from ddpmon.tui.reader import Source
-
-_GC_THRESHOLDS = 20_000, 10, 20  # thousands of frames a second hold no cycles; the usual ones took a quarter of the CPU
 
 
 def watch(
@@ -53,7 +51,7 @@ def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False)
     # The app's reader thread closes the source once it can: waiting for that could outlast the user's patience.
     app = WatchApp(source, interval=interval, ascii_only=ascii_only)
     usual = gc.get_threshold()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         app.run()
     finally:

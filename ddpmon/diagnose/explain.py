@@ -20,7 +20,7 @@ from ddpmon.diagnose.measure import LateMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.run.limits import POWER_CAP
-from ddpmon.run.medians import median
+from ddpmon.run.medians import median, middle
 from ddpmon.run.model import Run
 
 
@@ -210,4 +210,4 @@ def _clock(run: Run, ranks: NDArray[np.int64]) -> float:
     """The middle SM clock of these ranks' GPUs under load, 0 where unknown."""
     gpus = [run.gpu_of(rank) for rank in ranks.tolist()]
     clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu is not None and gpu.sm_clock_mhz and is_loaded(gpu)]
-    return float(np.median(clocks)) if clocks else 0.0
+    return middle(np.array(clocks)) if clocks else 0.0

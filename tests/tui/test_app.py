@@ -9,6 +9,7 @@ import pytest
 from ddpmon.snapshot import Link
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
+from ddpmon.tui.theme import DARK, LIGHT
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
@@ -256,8 +257,17 @@ def test_the_light_theme_changes_the_look() -> None:
         watched.app.theme = "ddpmon-light"
         await watched.until(lambda: watched.app.picture.look is not before)
         assert watched.app.picture.look.accent != before.accent
+        await watched.until(lambda: DARK.background not in _backgrounds(watched))
+        assert LIGHT.background in _backgrounds(watched)
 
     watch(Fixed(STRAGGLER), act)
+
+
+def _backgrounds(watched: Watched) -> set[str]:
+    """The colours that lie under what is on the screen."""
+    strips = watched.app.screen._compositor.render_strips()
+    styles = [segment.style for strip in strips for segment in strip]
+    return {style.bgcolor.name for style in styles if style is not None and style.bgcolor is not None}
 
 
 def test_the_rate_can_be_changed_within_its_bounds() -> None:

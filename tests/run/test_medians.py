@@ -1,0 +1,37 @@
+"""The medians are those of numpy, bit for bit: short rows, long ones, odd and even, with and without missing values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddpmon.run.medians import median, middle, middles, row_medians
+
+LENGTHS = (1, 2, 3, 19, 20, 63, 64, 65, 66, 1001, 4096)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_medians_are_those_of_numpy(length: int, kind: type[np.floating]) -> None:
+    values = (np.random.default_rng(length).normal(size=(7, length)) * 1e3).astype(kind)
+    assert np.array_equal(middles(values), np.median(values, axis=1))
+    assert np.array_equal(row_medians(values), np.median(values, axis=1))
+    assert middle(values) == median(values) == float(np.median(values))
+
+
+@pytest.mark.parametrize("length", [3, 20, 200])
+def test_missing_values_are_left_out_or_make_the_middle_unknown(length: int) -> None:
+    values = np.random.default_rng(length).normal(size=(5, length))
+    values[1, 0] = values[3, :] = np.nan
+    known = values[~np.isnan(values)]
+    assert median(values) == float(np.median(known))
+    assert np.isnan(middle(values))
+    assert np.isnan(middles(values)).tolist() == [False, True, False, True, False]
+    expected = [np.median(row[~np.isnan(row)]) if not np.isnan(row).all() else np.nan for row in values]
+    assert np.allclose(row_medians(values), expected, rtol=1e-15, equal_nan=True)
+
+
+def test_nothing_has_no_median() -> None:
+    assert np.isnan(median(np.empty(0)))
+    assert np.isnan(middles(np.empty((2, 0)))).all()
+    assert np.isnan(row_medians(np.empty((2, 0)))).all()

@@ -320,8 +320,7 @@ class CausePolicy(Struct, frozen=True):
 CAUSE = CausePolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class CalmPolicy:
+class CalmPolicy(Struct, frozen=True):
     """When the work of ranks of whom nobody is named counts as even, for the sentence of a run without findings.
 
     Attributes:

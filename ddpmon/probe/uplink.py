@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses_rendezvous
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
+from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
-from ddpmon.store.server_process import StoreProcess, start
+from ddpmon.store.server_process import StoreProcess, end_left_over, start
 from ddpmon.store.signed import SignedStore, Signer, signed, signer_of_environment
 from ddpmon.store.tcp_client import TcpClient
 
@@ -244,12 +246,24 @@ class Hosting:
             return rendezvous_server(self.handover.training)
         try:
             host = store_address()
-            self.server = start(host, FIRST_PORT, ranks=self.announcer.world_size)
+            port = self._left_by_predecessor(host) or FIRST_PORT
+            self.server = start(host, port, ranks=self.announcer.world_size)
         except (OSError, StoreUnavailable) as error:
             raise self._cannot(error) from None
         if not FIRST_PORT <= self.server.port < FIRST_PORT + PORTS_TO_TRY:
             self.missed_ports[FIRST_PORT] = "this run's store"
         return host, self.server.port
+
+    def _left_by_predecessor(self, host: str) -> int:
+        """The port of a run of this name whose rank 0 was killed here, once its store has ended; 0 for none.
+
+        Watchers look for a job that is restarted where it was before.
+        """
+        for run in discover():
+            at = urlsplit(run.url)
+            if run.name == self.announcer.name and at.hostname == host and end_left_over(run):
+                return at.port or 0
+        return 0
 
     def _begin_again(self, host: str, port: int) -> StoreProcess:
         """The store where the other ranks look for it: its process was killed, such as for want of memory."""

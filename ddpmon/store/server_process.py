@@ -11,9 +11,10 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.discovery import Announcement, has_rank_0
 from ddpmon.store.liveness import lives, started
 from ddpmon.store.server import FIRST_PORT
 from ddpmon.store.tcp_wire import END_KEY, SET, greeting, packed
@@ -23,6 +24,7 @@ LAST_WORDS_S = 60.0
 _START_S = 30.0  # an interpreter on a cold network file system
 _END_S = 0.5  # at the end of the training's process, which does not wait longer than that for the store
 _PROGRAM = Path(__file__).with_name("ddpmon_store.py")
+_LEFT_OVER_S, _LOOK_S = 2.0, 0.05  # it looks once a second whether it is to end
 _SECRET_BYTES = 16
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -96,6 +98,19 @@ def start(
         case [port, pid] if port.isdecimal() and pid.isdecimal():
             return StoreProcess(host, int(port), int(pid), started(int(pid)), secret)
     raise StoreUnavailable(f"no store can be hosted here: {said or 'its process ended at once'}")
+
+
+def end_left_over(run: Announcement) -> bool:
+    """End the store of a run whose rank 0 was killed; whether it has ended. Takes two seconds at most, never raises."""
+    if has_rank_0(run) or not run.store_pid:
+        return False
+    until = monotonic() + _LEFT_OVER_S
+    with suppress(OSError):
+        if lives(run.store_pid, run.store_started):
+            os.kill(run.store_pid, signal.SIGTERM)
+        while lives(run.store_pid, run.store_started) and monotonic() < until:
+            sleep(_LOOK_S)
+    return not lives(run.store_pid, run.store_started)
 
 
 def _spawn(command: list[str], theirs: socket.socket) -> int:

@@ -184,7 +184,7 @@ def test_nobody_else_gets_the_port_while_ssh_logs_in(
         assert opening.is_alive()
         (tmp_path / "gate").touch()
         opening.join()
-        assert answers(tunnel.url)
+        until(lambda: answers(tunnel.url))
 
 
 def can_be_taken(url: str) -> bool:

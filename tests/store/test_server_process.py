@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from ddpmon.store.base import StoreUnavailable
-from ddpmon.store.server_process import StoreProcess, start
+from ddpmon.store.discovery import Announcement, announce, discover
+from ddpmon.store.server_process import StoreProcess, end_left_over, start
 from ddpmon.store.tcp_wire import MULTI_GET, query_of_keys
 from tests.store.store_clients import HOME, Client, names
 
@@ -140,6 +141,32 @@ def test_a_signal_to_it_alone_ends_it_with_its_owner_and_not_before() -> None:
         assert Client(owned.port).count() == 0
         owned.kill()
         until(lambda: not owned.store.is_running())
+
+
+def test_a_job_that_starts_again_ends_the_store_of_its_killed_predecessor_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with owner(last_words_s=600) as owned:
+        said = Announcement(
+            run_id="job-1",
+            name="job",
+            url=f"tcp://{HOME}:{owned.port}",
+            pid=owned.process.pid,
+            store_pid=owned.store.pid,
+            host=socket.gethostname(),
+            world_size=2,
+            started_at=time.time(),
+        )
+        announce(said)
+        (run,) = discover()
+        assert not end_left_over(run), "its rank 0 lives"
+        assert owned.store.is_running()
+        owned.kill()
+        assert end_left_over(run)
+        again = start(HOME, owned.port)
+        again.end()
+        assert again.port == owned.port
 
 
 def test_an_owner_without_streams_gets_one_too() -> None:

@@ -81,8 +81,7 @@ def start(
     Raises:
         StoreUnavailable: no store can be started; the message says why.
     """
-    if not sys.executable:
-        raise StoreUnavailable("no store can be hosted here: this Python does not know its own program to start one")
+    program = _interpreter()
     secret = secrets.token_bytes(_SECRET_BYTES)
     words = (host, first_port, ranks, os.getpid(), started(os.getpid()) or "", last_words_s)
     ours, theirs = socket.socketpair()
@@ -90,10 +89,10 @@ def start(
         with ours:
             with theirs:
                 ours.sendall(secret.hex().encode())
-                child = _spawn([sys.executable, "-I", "-S", str(_PROGRAM), *map(str, words)], theirs)
+                child = _spawn([program, "-I", "-S", str(_PROGRAM), *map(str, words)], theirs)
             said = _first_line(ours, child)
     except OSError as error:
-        raise StoreUnavailable(f"no store can be hosted here: {sys.executable}: {error.strerror or error}") from None
+        raise StoreUnavailable(f"no store can be hosted here: {program}: {error.strerror or error}") from None
     match said.split():
         case [port, pid] if port.isdecimal() and pid.isdecimal():
             return StoreProcess(host, int(port), int(pid), started(int(pid)), secret)
@@ -111,6 +110,19 @@ def end_left_over(run: Announcement) -> bool:
         while lives(run.store_pid, run.store_started) and monotonic() < until:
             sleep(_LOOK_S)
     return not lives(run.store_pid, run.store_started)
+
+
+def _interpreter() -> str:
+    """The program of this Python. Another one, such as a frozen training, would only begin the training once more.
+
+    Raises:
+        StoreUnavailable: this is no interpreter that can be started.
+    """
+    if not sys.executable:
+        raise StoreUnavailable("no store can be hosted here: this Python does not know its own program to start one")
+    if getattr(sys, "frozen", False) or not Path(sys.executable).name.lower().startswith(("python", "pypy")):
+        raise StoreUnavailable(f"no store can be hosted here: {sys.executable} is no Python interpreter")
+    return sys.executable
 
 
 def _spawn(command: list[str], theirs: socket.socket) -> int:

@@ -162,8 +162,7 @@ def test_a_port_that_is_taken_is_passed_over(store: StoreProcess) -> None:
     [
         ("", "does not know its own program"),
         ("/nowhere/python", "/nowhere/python: No such file or directory"),
-        ("/bin/true", "its process ended at once"),
-        ("/bin/echo", "its process ended at once"),
+        ("/bin/echo", "/bin/echo is no Python interpreter"),
     ],
 )
 def test_without_an_interpreter_there_is_none_and_a_sentence_says_why(
@@ -173,6 +172,22 @@ def test_without_an_interpreter_there_is_none_and_a_sentence_says_why(
     with pytest.raises(StoreUnavailable, match=f"^no store can be hosted here: .*{why}"):
         start(HOME)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_frozen_program_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(StoreUnavailable, match="^no store can be hosted here: .* is no Python interpreter$"):
+        start(HOME)
+
+
+@pytest.mark.parametrize("program", ["true", "echo"])
+def test_an_interpreter_that_ends_at_once_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "python3").symlink_to(f"/bin/{program}")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    with pytest.raises(StoreUnavailable, match="^no store can be hosted here: its process ended at once$"):
+        start(HOME)
 
 
 def test_an_address_of_another_machine_is_said() -> None:

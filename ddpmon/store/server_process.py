@@ -54,15 +54,29 @@ class StoreProcess:
 
         Without this it outlives this process by `LAST_WORDS_S`.
         """
+        until = monotonic() + _END_S
         try:
             with socket.create_connection((self.host, self.port), timeout=_END_S) as door:
+                door.settimeout(_left_s(until))
                 door.sendall(greeting(b"end.") + bytes((SET,)) + packed(END_KEY) + packed(self._secret))
+                door.settimeout(_left_s(until))
                 while door.recv(64):
-                    pass
+                    door.settimeout(_left_s(until))
         except OSError:  # there is no room for this connection: it ends with this process, then
             with suppress(OSError):
                 if self.is_running:
                     os.kill(self.pid, signal.SIGTERM)
+
+
+def _left_s(until: float) -> float:
+    """The seconds until then.
+
+    Raises:
+        TimeoutError: there are none.
+    """
+    if (left_s := until - monotonic()) <= 0:
+        raise TimeoutError
+    return left_s
 
 
 def start(

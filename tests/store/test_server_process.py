@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +18,10 @@ import psutil
 import pytest
 
 from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.liveness import started
 from ddpmon.store.server_process import StoreProcess, start
 from ddpmon.store.tcp_wire import MULTI_GET, query_of_keys
+from tests.store.half_open import visited
 from tests.store.store_clients import HOME, Client, names
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +179,7 @@ def test_without_an_interpreter_there_is_none_and_a_sentence_says_why(
 
 def test_a_frozen_program_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    with pytest.raises(StoreUnavailable, match="^no store can be hosted here: .* is no Python interpreter$"):
+    with pytest.raises(StoreUnavailable, match=r"^no store can be hosted here: .* is no Python interpreter$"):
         start(HOME)
 
 
@@ -186,7 +189,7 @@ def test_an_interpreter_that_ends_at_once_is_said(
 ) -> None:
     (tmp_path / "python3").symlink_to(f"/bin/{program}")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
-    with pytest.raises(StoreUnavailable, match="^no store can be hosted here: its process ended at once$"):
+    with pytest.raises(StoreUnavailable, match=r"^no store can be hosted here: its process ended at once$"):
         start(HOME)
 
 
@@ -216,6 +219,21 @@ def test_one_that_does_not_end_at_once_ends_with_its_process(store: StoreProcess
     finally:
         os.kill(store.pid, signal.SIGCONT)
     until(lambda: not store.is_running)
+
+
+def test_what_trickles_answers_at_its_address_does_not_hold_who_ends_it() -> None:
+    def trickle(visitor: socket.socket) -> None:
+        with visitor, suppress(OSError):
+            while True:
+                visitor.sendall(b"x")
+                time.sleep(0.01)
+
+    def admit(visitor: socket.socket) -> None:
+        threading.Thread(target=trickle, args=(visitor,), daemon=True).start()
+
+    with visited(admit) as port, subprocess.Popen(["/bin/sleep", "600"]) as process:
+        StoreProcess(HOME, port, process.pid, started(process.pid), b"secret").end()
+        assert process.wait(60) == -signal.SIGTERM
 
 
 def test_whatever_is_sent_to_it_its_memory_is_bounded_and_its_friends_are_served(store: StoreProcess) -> None:

@@ -168,9 +168,16 @@ def _first_line(ours: socket.socket, child: int) -> str:
     except ConnectionError:  # it has ended without reading
         pass
     except TimeoutError:
-        os.kill(child, signal.SIGKILL)
+        _kill(child)
         said = f"its process did not answer within {_START_S:.0f} s".encode()
     finally:
         with suppress(ChildProcessError):  # the training waits for all its children, whoever started them
             os.waitpid(child, 0)
     return said.decode(errors="replace").strip()[:200]
+
+
+def _kill(child: int) -> None:
+    """Kill `child`, unless it has ended: its number may be another process's once it was waited for."""
+    with suppress(ChildProcessError, ProcessLookupError):
+        if os.waitpid(child, os.WNOHANG) == (0, 0):
+            os.kill(child, signal.SIGKILL)

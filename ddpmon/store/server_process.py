@@ -24,6 +24,7 @@ LAST_WORDS_S = 60.0
 _START_S = 30.0  # an interpreter on a cold network file system
 _END_S = 0.5  # at the end of the training's process, which does not wait longer than that for the store
 _PROGRAM = Path(__file__).with_name("ddpmon_store.py")
+_REAP_S = 0.01  # between two looks whether it is to be waited for: it takes a few to end
 _LEFT_OVER_S, _LOOK_S = 2.0, 0.05  # it looks once a second whether it is to end
 _SECRET_BYTES = 16
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -31,7 +32,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 @dataclass(frozen=True, slots=True)
 class StoreProcess:
-    """A running store server; this process holds no descriptor of it and is not its parent.
+    """A running store server.
+
+    This process holds no descriptor of it, and is its parent only where it is process 1 or a child subreaper.
 
     Attributes:
         host, port: where it listens.
@@ -66,6 +69,9 @@ class StoreProcess:
             with suppress(OSError):
                 if self.is_running:
                     os.kill(self.pid, signal.SIGTERM)
+        with suppress(ChildProcessError):  # it is a child only of process 1 and of a child subreaper
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and monotonic() < until:
+                sleep(_REAP_S)
 
 
 def _left_s(until: float) -> float:

@@ -109,6 +109,13 @@ def test_it_is_nobodys_child_and_nobody_waits_for_it() -> None:
         assert os.getsid(owned.store.pid) not in (os.getsid(owned.process.pid), os.getsid(0))
 
 
+def test_a_child_subreaper_is_left_no_zombie() -> None:
+    ends = "import ctypes; ctypes.CDLL(None).prctl(36, 1); from ddpmon.store.server_process import os, start; "
+    ends += "start('127.0.0.1').end(); os.waitpid(-1, 0)"
+    done = subprocess.run([sys.executable, "-c", ends], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "ChildProcessError" in done.stderr
+
+
 def test_it_holds_nothing_of_whom_it_was_started_by() -> None:
     with owner() as owned:
         owned.kill()

@@ -100,6 +100,12 @@ def test_queries_may_come_in_any_pieces(client: Client) -> None:
     assert client.get("ddpmon/large") == [large]
 
 
+def test_what_a_store_takes_grows_with_the_run_and_has_an_end() -> None:
+    usual, huge = Bounds(4096, 1 << 17), Bounds(131_072, 1 << 17)
+    assert (usual.connections, usual.stored_bytes) == (17_408, 544 << 20)
+    assert (huge.connections, huge.stored_bytes) == (20_000, 1 << 30)
+
+
 def test_who_sends_queries_without_end_does_not_keep_the_others_waiting(port: int, client: Client) -> None:
     greedy = Client(port)
     drain = threading.Thread(target=greedy.hear, args=(8 * 100_000,), daemon=True)

@@ -49,7 +49,7 @@ class Bounds:
     Attributes:
         connections: that are open at once.
         stored_bytes: of all values, with their keys and what else they cost.
-        held_bytes: of all that is kept for connections: unfinished queries, unread answers, keys.
+        held_bytes: of all that is kept for connections: unfinished queries, unread answers, keys that are waited for.
     """
 
     def __init__(self, ranks: int, descriptors: int) -> None:

@@ -211,6 +211,19 @@ def test_unread_answers_are_bounded_and_those_who_read_are_served(port: int, cli
     assert sum(gives_up(each) for each in deaf) >= 16, "4 MiB are 4 answers; those that have waited longest are closed"
 
 
+def test_keys_that_are_waited_for_are_bounded_and_nobody_else_is_closed_for_them() -> None:
+    port = begin(bounds=bounds(descriptors=40, held=200_000))
+    friend = Client(port)
+    friend.say(set_query("ddpmon/begun", b"1")[:-1])
+    waiters = [Client(port) for _ in range(20)]
+    for number, each in enumerate(waiters):
+        each.say(query_of_keys(WAIT, [f"{number}/{place}/{'x' * 900}" for place in range(WAITED_KEYS)]))
+    assert waiters[0].is_closed()
+    friend.say(b"1")
+    assert friend.get("ddpmon/begun") == [b"1"]
+    end(port)
+
+
 def gives_up(deaf: Client) -> bool:
     """Whether the server has closed it after less than it has asked for."""
     total = 0

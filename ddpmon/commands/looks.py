@@ -20,7 +20,7 @@ class Looks:
     """How long a run is looked at.
 
     Attributes:
-        for_s: seconds; None looks only as long as what is pending can be confirmed within `most_s`.
+        for_s: seconds; None looks only as long as what is pending can be confirmed within what is left of `most_s`.
         most_s: seconds that this takes at most.
         fail_on: a finding of this severity or worse is answered at once.
     """
@@ -36,20 +36,29 @@ class Looks:
 
     def at(self, tick: Callable[[], Snapshot]) -> Snapshot:
         """The last snapshot of as many calls of `tick` as are needed."""
-        began = time.monotonic()
+        until, due = time.monotonic() + self.limit_s, dict[tuple[object, ...], float]()
         while True:
             snapshot = tick()
-            left = began + self.limit_s - time.monotonic()
-            if left <= 0 or self._is_enough(snapshot):
+            now = time.monotonic()
+            due = {what: min(at, due.get(what, at)) for what, at in _due(snapshot, now).items()}
+            if now >= until or self._is_enough(snapshot, all(at > until for at in due.values())):
                 return snapshot
-            time.sleep(min(_EVERY_S, left))
+            time.sleep(min(_EVERY_S, until - now))
 
-    def _is_enough(self, snapshot: Snapshot) -> bool:
+    def _is_enough(self, snapshot: Snapshot, is_too_late: bool) -> bool:
         if snapshot.run is None or snapshot.link.state != "live":
             return True
         if self.fail_on is not None and found(snapshot, self.fail_on):
             return True
-        return self.for_s is None and all(pending.seconds > self.most_s for pending in snapshot.pending)
+        return self.for_s is None and is_too_late
+
+
+def _due(snapshot: Snapshot, now: float) -> dict[tuple[object, ...], float]:
+    """When each pending trouble can be confirmed at the earliest, in seconds on the monotonic clock.
+
+    Between two readings the seconds that a confirmation takes do not grow less, so the first of these times counts.
+    """
+    return {(each.kind, each.ranks, each.nodes, each.confirmations): now + each.seconds for each in snapshot.pending}
 
 
 def found(snapshot: Snapshot, floor: Severity) -> bool:

@@ -2,7 +2,7 @@
 
 The rank that has the lease of the host writes for all. A rank publishes whole frames itself until a receipt says that
 its rows are in the store, and again with the first turn at which a receipt is missing. A whole frame goes out as well
-where figures do not say it all, and every five seconds for watchers that come.
+where figures do not say it all, and at least every 6.5 s for watchers that come.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses_rendezvous
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
-from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key
+from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
 from ddpmon.store.server_process import StoreProcess, end_left_over, start
@@ -25,7 +25,8 @@ from ddpmon.store.signed import SignedStore, Signer, signed, signer_of_environme
 from ddpmon.store.tcp_client import TcpClient
 
 _LONGEST_URL = 300
-_ASKED, _STILL_S = 16, 6.0  # others that are looked at, and for how long; each puts a whole frame every five seconds
+_ASKED = 16  # others that are looked at
+_STILL_S = 8.0  # between two looks: each puts a whole frame at least every 6.5 s, on a busy host a little later
 
 
 class Way(Protocol):
@@ -237,7 +238,7 @@ class Hosting:
             self._info = self.describe(self.run)
         lay_out(store, self._info)
         self._is_laid_out = True
-        self.announcer.announce(self.run, _url(host, port), store_pid=0 if self.server is None else self.server.pid)
+        self.announcer.announce(self.run, tcp_url(host, port), store_pid=0 if self.server is None else self.server.pid)
         self.handover.tell(f"{host} {port} {self.run}")
 
     def _begin(self) -> tuple[str, int]:
@@ -333,7 +334,3 @@ class Following:
 
     def renew(self, store: Store) -> None:
         """Do nothing: rank 0 says it."""
-
-
-def _url(host: str, port: int) -> str:
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

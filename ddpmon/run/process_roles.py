@@ -48,7 +48,7 @@ class ProcessRoles:
         return "monitor" if process.command and _MONITOR.search(process.command) else None
 
     def _launchers(self) -> set[int]:
-        """The ancestors of the ranks, as far as they are told of."""
+        """The ancestors of the ranks, as far as the host names them."""
         told: list[Process] = [each.process for each in self._figures.processes]
         told += [each.process for gpu in self._gpus for each in gpu.processes or ()]
         return {parent for process in told if process.pid in self.pids for parent in process.parents}

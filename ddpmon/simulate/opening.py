@@ -35,7 +35,7 @@ def lay_out(store: Store, target: Target, run_id: str, info: bytes, ranks: int, 
 
 
 def name_run(store: Store, target: Target, run_id: str, info: bytes) -> None:
-    """Say which run this is, and list it beside those that are there: anew where that has expired or been lost."""
+    """Say which run this is, and list it beside those that are there; again where that has expired or been lost."""
     store.put(run_key(run_id), info)
     if target.redis is not None:
         store.put(RUNS_KEY, run_id.encode())

@@ -43,7 +43,7 @@ class Plan:
         processes: how many publish.
         seconds: how long, None until it is told to end.
         writer_life_s: how long a rank writes for its host before another takes over, after two seconds without one;
-            None for ever.
+            None lets it write to the end.
 
     Raises:
         PlanError: some of this makes no sense.

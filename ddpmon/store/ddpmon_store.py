@@ -5,7 +5,8 @@ and answers with one line, its port and its number, or why there is no store. It
 
 It lives as long as rank 0 does, and `LAST_WORDS_S` seconds longer where rank 0 dies without ending it, so that watchers
 read what the ranks said last. It is nobody's child and leads a session of its own: no signal to rank 0's process group
-and no wait of rank 0 for its children meets it.
+and no wait of rank 0 for its children meets it. Only where rank 0 is process 1 of a container, or a child subreaper,
+the store becomes its child, and rank 0 waits for it when it ends it (`StoreProcess.end`).
 """
 
 from __future__ import annotations

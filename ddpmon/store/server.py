@@ -25,7 +25,7 @@ def bind(host: str, first_port: int = FIRST_PORT) -> socket.socket:
     """A listening socket on `host`, at `first_port` or the next free port.
 
     Raises:
-        OSError: `host` is not an address of this machine, or no port could be had.
+        OSError: `host` is not an address of this machine, or no port is free.
     """
     family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
     ports = [*range(first_port, min(first_port + PORTS_TO_TRY, 65536)), 0]
@@ -129,8 +129,14 @@ class StoreServer:
         if wanted != connection.wanted:
             connection.wanted = wanted
             self._poll.modify(connection.door.fileno(), wanted)
-        while self._held > self._bounds.held_bytes and self._owing:
-            self._drop(next(iter(self._owing)))
+        while self._held > self._bounds.held_bytes and (victim := self._least_missed()) is not None:
+            self._drop(victim)
+
+    def _least_missed(self) -> Connection | None:
+        """Who is closed first for room: one that waits for keys, as ddpmon's clients never do, or else owes longest."""
+        for waiting in self._values.waiting.values():
+            return next(iter(waiting))
+        return next(iter(self._owing), None)
 
     def _count(self, connection: Connection, held: int) -> None:
         self._held += held - connection.counted
@@ -140,7 +146,7 @@ class StoreServer:
         for _ in range(_ACCEPTS_A_TURN):
             try:
                 door, _ = self._listener.accept()
-            except OSError:  # nobody any more, or who came has gone
+            except OSError:  # nobody is left, or the newcomer has closed its connection
                 return
             if len(self._connections) >= self._bounds.connections:
                 door.close()

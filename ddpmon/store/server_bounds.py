@@ -30,9 +30,13 @@ IDLE_S = 10.0
 
 # For each rank: its own connection, one that it has just lost, and two watchers at once as they come with large runs.
 _CONNECTIONS, _CONNECTIONS_A_RANK = 1024, 4
+# 4,096 ranks may have 17,408. Buffers of the kernel for 20,000 idle readers take 2.6 GB at 128 kB each, beside rank 0.
+_MOST_CONNECTIONS = 20_000
 # A rank's frame (15 kB at most in docs/measured/scale.md, 55 kB with bucket detail), its history (28 kB), its share of
 # its host's frame; beside them 32 MiB for a small run's and for other runs in the same store.
 _STORED_BYTES, _STORED_BYTES_A_RANK = 32 << 20, 128 << 10
+# 4,096 ranks may store 544 MiB. The store shares rank 0's memory cgroup, where more than 1 GiB would be missed.
+_MOST_STORED_BYTES = 1 << 30
 # Unfinished queries, unread answers and lists of keys. All ranks may be in the middle of a history (28 kB) at once.
 _HELD_BYTES, _HELD_BYTES_A_RANK = 32 << 20, 32 << 10
 # Descriptors that are no connections: the listening socket, epoll, the standard streams.
@@ -45,10 +49,11 @@ class Bounds:
     Attributes:
         connections: that are open at once.
         stored_bytes: of all values, with their keys and what else they cost.
-        held_bytes: of all that is kept for connections: unfinished queries, unread answers, keys.
+        held_bytes: of all that is kept for connections: unfinished queries, unread answers, keys that are waited for.
     """
 
     def __init__(self, ranks: int, descriptors: int) -> None:
-        self.connections = max(1, min(_CONNECTIONS + _CONNECTIONS_A_RANK * ranks, descriptors - _OTHER_DESCRIPTORS))
-        self.stored_bytes = _STORED_BYTES + _STORED_BYTES_A_RANK * ranks
+        connections = min(_CONNECTIONS + _CONNECTIONS_A_RANK * ranks, _MOST_CONNECTIONS)
+        self.connections = max(1, min(connections, descriptors - _OTHER_DESCRIPTORS))
+        self.stored_bytes = min(_STORED_BYTES + _STORED_BYTES_A_RANK * ranks, _MOST_STORED_BYTES)
         self.held_bytes = _HELD_BYTES + _HELD_BYTES_A_RANK * ranks

@@ -85,7 +85,8 @@ class Connection:
     @property
     def held(self) -> int:
         """The bytes that are kept for this client."""
-        return len(self._inbox) + len(self._answer) + self._key_bytes
+        waited = sum(len(key) + ENTRY_BYTES for key in self.missing)
+        return len(self._inbox) + len(self._answer) + self._key_bytes + waited
 
     @property
     def owes(self) -> bool:

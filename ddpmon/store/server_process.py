@@ -24,6 +24,7 @@ LAST_WORDS_S = 60.0
 _START_S = 30.0  # an interpreter on a cold network file system
 _END_S = 0.5  # at the end of the training's process, which does not wait longer than that for the store
 _PROGRAM = Path(__file__).with_name("ddpmon_store.py")
+_REAP_S = 0.01  # between two looks whether it is to be waited for: it takes a few to end
 _LEFT_OVER_S, _LOOK_S = 2.0, 0.05  # it looks once a second whether it is to end
 _SECRET_BYTES = 16
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -31,7 +32,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 @dataclass(frozen=True, slots=True)
 class StoreProcess:
-    """A running store server; this process holds no descriptor of it and is not its parent.
+    """A running store server.
+
+    This process holds no descriptor of it, and is its parent only where it is process 1 or a child subreaper.
 
     Attributes:
         host, port: where it listens.
@@ -54,15 +57,32 @@ class StoreProcess:
 
         Without this it outlives this process by `LAST_WORDS_S`.
         """
+        until = monotonic() + _END_S
         try:
             with socket.create_connection((self.host, self.port), timeout=_END_S) as door:
+                door.settimeout(_left_s(until))
                 door.sendall(greeting(b"end.") + bytes((SET,)) + packed(END_KEY) + packed(self._secret))
+                door.settimeout(_left_s(until))
                 while door.recv(64):
-                    pass
+                    door.settimeout(_left_s(until))
         except OSError:  # there is no room for this connection: it ends with this process, then
             with suppress(OSError):
                 if self.is_running:
                     os.kill(self.pid, signal.SIGTERM)
+        with suppress(ChildProcessError):  # it is a child only of process 1 and of a child subreaper
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and monotonic() < until:
+                sleep(_REAP_S)
+
+
+def _left_s(until: float) -> float:
+    """The seconds until then.
+
+    Raises:
+        TimeoutError: there are none.
+    """
+    if (left_s := until - monotonic()) <= 0:
+        raise TimeoutError
+    return left_s
 
 
 def start(
@@ -81,8 +101,7 @@ def start(
     Raises:
         StoreUnavailable: no store can be started; the message says why.
     """
-    if not sys.executable:
-        raise StoreUnavailable("no store can be hosted here: this Python does not know its own program to start one")
+    program = _interpreter()
     secret = secrets.token_bytes(_SECRET_BYTES)
     words = (host, first_port, ranks, os.getpid(), started(os.getpid()) or "", last_words_s)
     ours, theirs = socket.socketpair()
@@ -90,10 +109,10 @@ def start(
         with ours:
             with theirs:
                 ours.sendall(secret.hex().encode())
-                child = _spawn([sys.executable, "-I", "-S", str(_PROGRAM), *map(str, words)], theirs)
+                child = _spawn([program, "-I", "-S", str(_PROGRAM), *map(str, words)], theirs)
             said = _first_line(ours, child)
     except OSError as error:
-        raise StoreUnavailable(f"no store can be hosted here: {sys.executable}: {error.strerror or error}") from None
+        raise StoreUnavailable(f"no store can be hosted here: {program}: {error.strerror or error}") from None
     match said.split():
         case [port, pid] if port.isdecimal() and pid.isdecimal():
             return StoreProcess(host, int(port), int(pid), started(int(pid)), secret)
@@ -111,6 +130,19 @@ def end_left_over(run: Announcement) -> bool:
         while lives(run.store_pid, run.store_started) and monotonic() < until:
             sleep(_LOOK_S)
     return not lives(run.store_pid, run.store_started)
+
+
+def _interpreter() -> str:
+    """The program of this Python. Another one, such as a frozen training, would only begin the training once more.
+
+    Raises:
+        StoreUnavailable: this is no interpreter that can be started.
+    """
+    if not sys.executable:
+        raise StoreUnavailable("no store can be hosted here: this Python does not know its own program to start one")
+    if getattr(sys, "frozen", False) or not Path(sys.executable).name.lower().startswith(("python", "pypy")):
+        raise StoreUnavailable(f"no store can be hosted here: {sys.executable} is no Python interpreter")
+    return sys.executable
 
 
 def _spawn(command: list[str], theirs: socket.socket) -> int:
@@ -142,9 +174,16 @@ def _first_line(ours: socket.socket, child: int) -> str:
     except ConnectionError:  # it has ended without reading
         pass
     except TimeoutError:
-        os.kill(child, signal.SIGKILL)
+        _kill(child)
         said = f"its process did not answer within {_START_S:.0f} s".encode()
     finally:
         with suppress(ChildProcessError):  # the training waits for all its children, whoever started them
             os.waitpid(child, 0)
     return said.decode(errors="replace").strip()[:200]
+
+
+def _kill(child: int) -> None:
+    """Kill `child`, unless it has ended: its number may be another process's once it was waited for."""
+    with suppress(ChildProcessError, ProcessLookupError):
+        if os.waitpid(child, os.WNOHANG) == (0, 0):
+            os.kill(child, signal.SIGKILL)

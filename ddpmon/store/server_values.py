@@ -14,7 +14,7 @@ OURS = PREFIX + b"ddpmon/"
 
 
 class Refused(Exception):  # noqa: N818 (a state of a connection, no mistake of this program)
-    """The client breaks the protocol or a bound, or has gone: its connection is to be closed, silently."""
+    """The client breaks the protocol or a bound, or has hung up: its connection is to be closed, silently."""
 
 
 class Values:

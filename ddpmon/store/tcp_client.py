@@ -42,7 +42,7 @@ class TcpClient:
         timeout_s: the longest that an operation takes.
 
     Raises:
-        StoreSilent: somebody listens there and does not answer.
+        StoreSilent: somebody listens there and does not answer, or closes the connection at once.
         StoreUnavailable: nobody listens there, or what answers is no TCPStore.
     """
 
@@ -135,7 +135,7 @@ class TcpClient:
 
         Raises:
             OSError: a store that has answered before does not.
-            StoreSilent: nothing is said.
+            StoreSilent: nothing is said, or the connection is closed before anything is said.
             StoreUnavailable: it is no TCPStore.
         """
         answer = b""
@@ -143,14 +143,16 @@ class TcpClient:
         try:
             while answer != _NONCE and _NONCE.startswith(answer):
                 answer += connection.receive_any(200)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError) as error:
             if self._met:
                 raise
-            raise StoreSilent(self._deaf()) from None
-        except ConnectionError as error:
-            raise self._stranger(_reason(error)) from None
+            if isinstance(error, TimeoutError):
+                raise StoreSilent(self._deaf()) from None
+            if not answer:
+                raise StoreSilent(self._full()) from None
+            raise self._no_store(_reason(error)) from None
         if answer != _NONCE:
-            raise self._stranger(f"it says {_quoted(answer)}")
+            raise self._no_store(f"it says {_quoted(answer)}")
 
     def _deaf(self) -> str:
         hint = " (a Redis server is redis://)" if self._port in _REDIS_PORTS else ""
@@ -159,7 +161,11 @@ class TcpClient:
             f"store of {_RELEASES}{hint}"
         )
 
-    def _stranger(self, what: str) -> StoreUnavailable:
+    def _full(self) -> str:
+        place = f"{self._host}:{self._port}"
+        return f"the process at {place} closes connections at once: it may be full, or no ddpmon store"
+
+    def _no_store(self, what: str) -> StoreUnavailable:
         """What answers and is no store."""
         place = f"{self._host}:{self._port}"
         return StoreUnavailable(f"{place} answers, but not as a ddpmon store ({_RELEASES}): {what}")
@@ -199,7 +205,7 @@ class TcpClient:
         connection.send(b"".join(query_of_keys(CHECK, group) for group in groups))
         answers = connection.receive(len(groups))
         if answers.strip(READY + NOT_READY):
-            raise self._stranger(f"it says {_quoted(answers)} where a key was asked for")
+            raise self._no_store(f"it says {_quoted(answers)} where a key was asked for")
         return [answer == READY[0] for answer in answers]
 
 

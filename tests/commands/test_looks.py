@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.commands.looks import Looks
 from ddpmon.diagnose.alert import Severity
+from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, HostFigures
 from ddpmon.schema import HistoryFrame, StepColumns, encode
 from ddpmon.snapshot import Snapshot
@@ -88,6 +90,32 @@ def test_what_is_pending_is_waited_for_if_it_can_be_confirmed_in_time(looks: Loo
         answer = kinds(looks.at(made.look))
         assert answer == ((["disk_low"], []) if count == 3 else ([], ["disk_low"]))
         assert made.looks == count
+
+
+def test_what_begins_too_late_to_be_confirmed_is_not_waited_for() -> None:
+    with scene(low=False) as made:
+
+        def look() -> Snapshot:
+            made.low = made.looks > 0
+            if made.looks == 0:
+                return dataclasses.replace(made.look(), pending=(Pending("hang", (), (), None, 0.0),))
+            time.sleep(3.0)
+            return made.look()
+
+        assert kinds(Looks().at(look)) == ([], ["disk_low"])
+        assert made.looks == 2
+
+
+def test_what_is_confirmed_by_a_reading_is_waited_for_between_two_readings() -> None:
+    with scene(low=True) as made:
+        seen = made.look()
+
+        def look() -> Snapshot:
+            made.looks += 1
+            return seen if made.looks < 6 else dataclasses.replace(seen, pending=())
+
+        assert Looks().at(look).pending == ()
+        assert made.looks == 6
 
 
 def test_a_run_is_looked_at_for_as_long_as_is_asked_for() -> None:

@@ -100,6 +100,12 @@ def test_queries_may_come_in_any_pieces(client: Client) -> None:
     assert client.get("ddpmon/large") == [large]
 
 
+def test_what_a_store_takes_grows_with_the_run_and_has_an_end() -> None:
+    usual, huge = Bounds(4096, 1 << 17), Bounds(131_072, 1 << 17)
+    assert (usual.connections, usual.stored_bytes) == (17_408, 544 << 20)
+    assert (huge.connections, huge.stored_bytes) == (20_000, 1 << 30)
+
+
 def test_who_sends_queries_without_end_does_not_keep_the_others_waiting(port: int, client: Client) -> None:
     greedy = Client(port)
     drain = threading.Thread(target=greedy.hear, args=(8 * 100_000,), daemon=True)
@@ -203,6 +209,19 @@ def test_unread_answers_are_bounded_and_those_who_read_are_served(port: int, cli
     client.put("ddpmon/small", b"1")
     assert client.get("ddpmon/small", "ddpmon/large") == [b"1", bytes(LARGEST)]
     assert sum(gives_up(each) for each in deaf) >= 16, "4 MiB are 4 answers; those that have waited longest are closed"
+
+
+def test_keys_that_are_waited_for_are_bounded_and_nobody_else_is_closed_for_them() -> None:
+    port = begin(bounds=bounds(descriptors=40, held=200_000))
+    friend = Client(port)
+    friend.say(set_query("ddpmon/begun", b"1")[:-1])
+    waiters = [Client(port) for _ in range(20)]
+    for number, each in enumerate(waiters):
+        each.say(query_of_keys(WAIT, [f"{number}/{place}/{'x' * 900}" for place in range(WAITED_KEYS)]))
+    assert waiters[0].is_closed()
+    friend.say(b"1")
+    assert friend.get("ddpmon/begun") == [b"1"]
+    end(port)
 
 
 def gives_up(deaf: Client) -> bool:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,8 +19,10 @@ import pytest
 
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.discovery import Announcement, announce, discover
+from ddpmon.store.liveness import started
 from ddpmon.store.server_process import StoreProcess, end_left_over, start
 from ddpmon.store.tcp_wire import MULTI_GET, query_of_keys
+from tests.store.half_open import visited
 from tests.store.store_clients import HOME, Client, names
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +110,13 @@ def test_it_is_nobodys_child_and_nobody_waits_for_it() -> None:
         assert os.getsid(owned.store.pid) not in (os.getsid(owned.process.pid), os.getsid(0))
 
 
+def test_a_child_subreaper_is_left_no_zombie() -> None:
+    ends = "import ctypes; ctypes.CDLL(None).prctl(36, 1); from ddpmon.store.server_process import os, start; "
+    ends += "start('127.0.0.1').end(); os.waitpid(-1, 0)"
+    done = subprocess.run([sys.executable, "-c", ends], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "ChildProcessError" in done.stderr
+
+
 def test_it_holds_nothing_of_whom_it_was_started_by() -> None:
     with owner() as owned:
         owned.kill()
@@ -189,8 +199,7 @@ def test_a_port_that_is_taken_is_passed_over(store: StoreProcess) -> None:
     [
         ("", "does not know its own program"),
         ("/nowhere/python", "/nowhere/python: No such file or directory"),
-        ("/bin/true", "its process ended at once"),
-        ("/bin/echo", "its process ended at once"),
+        ("/bin/echo", "/bin/echo is no Python interpreter"),
     ],
 )
 def test_without_an_interpreter_there_is_none_and_a_sentence_says_why(
@@ -200,6 +209,22 @@ def test_without_an_interpreter_there_is_none_and_a_sentence_says_why(
     with pytest.raises(StoreUnavailable, match=f"^no store can be hosted here: .*{why}"):
         start(HOME)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_frozen_program_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(StoreUnavailable, match=r"^no store can be hosted here: .* is no Python interpreter$"):
+        start(HOME)
+
+
+@pytest.mark.parametrize("program", ["true", "echo"])
+def test_an_interpreter_that_ends_at_once_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "python3").symlink_to(f"/bin/{program}")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    with pytest.raises(StoreUnavailable, match=r"^no store can be hosted here: its process ended at once$"):
+        start(HOME)
 
 
 def test_an_address_of_another_machine_is_said() -> None:
@@ -228,6 +253,21 @@ def test_one_that_does_not_end_at_once_ends_with_its_process(store: StoreProcess
     finally:
         os.kill(store.pid, signal.SIGCONT)
     until(lambda: not store.is_running)
+
+
+def test_what_trickles_answers_at_its_address_does_not_hold_who_ends_it() -> None:
+    def trickle(visitor: socket.socket) -> None:
+        with visitor, suppress(OSError):
+            while True:
+                visitor.sendall(b"x")
+                time.sleep(0.01)
+
+    def admit(visitor: socket.socket) -> None:
+        threading.Thread(target=trickle, args=(visitor,), daemon=True).start()
+
+    with visited(admit) as port, subprocess.Popen(["/bin/sleep", "600"]) as process:
+        StoreProcess(HOME, port, process.pid, started(process.pid), b"secret").end()
+        assert process.wait(60) == -signal.SIGTERM
 
 
 def test_whatever_is_sent_to_it_its_memory_is_bounded_and_its_friends_are_served(store: StoreProcess) -> None:

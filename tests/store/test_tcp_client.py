@@ -19,7 +19,7 @@ from ddpmon.store.base import MOST_VALUE_BYTES, TOO_LONG, StoreSilent, StoreUnav
 from ddpmon.store.tcp_client import TcpClient
 from ddpmon.store.tcp_wire import COUNT, READY
 from tests.made_store import delete_keys
-from tests.store.half_open import Gate, impostor
+from tests.store.half_open import KNOCK, Gate, impostor, visited
 from tests.store.redis_server import needs_redis, redis_server
 from tests.store.torch_servers import HOME, Farm, TorchServer, farm
 
@@ -68,7 +68,8 @@ def refused(port: int, timeout_s: float = 10.0) -> str:
         client.get_many(["a", "b"])
     assert len(str(caught.value).splitlines()) == 1
     assert f"{HOME}:{port}" in str(caught.value)
-    assert isinstance(caught.value, StoreSilent) == ("does not answer" in str(caught.value).partition(": ")[0])
+    said = str(caught.value).partition(": ")[0]
+    assert isinstance(caught.value, StoreSilent) == ("does not answer" in said or "closes connections" in said)
     return str(caught.value)
 
 
@@ -285,11 +286,34 @@ def test_noise_in_place_of_an_answer_is_quoted() -> None:
         assert refused(port).endswith(r"it says '\x1b' where a key was asked for")
 
 
-@pytest.mark.parametrize("greets", [b"SSH-2.0-OpenSSH_9.6\r\n", b"dmonx", b"dmo\n", b"\0", b""])
+@pytest.mark.parametrize("greets", [b"SSH-2.0-OpenSSH_9.6\r\n", b"dmonx", b"dmo\n", b"\0"])
 def test_another_kind_of_server_is_quoted(greets: bytes) -> None:
     with impostor(lambda _: None, greets=greets) as port:
-        what = f"it says {greets.strip().decode('latin-1')!a}" if greets else "it has closed the connection"
+        what = f"it says {greets.strip().decode('latin-1')!a}"
         assert refused(port) == f"{HOME}:{port} answers, but not as a ddpmon store (torch 2.6 to 2.15): {what}"
+
+
+def test_one_that_closes_connections_at_once_may_be_full() -> None:
+    with impostor(lambda _: None, greets=b"") as port:
+        said = f"the process at {HOME}:{port} closes connections at once: it may be full, or no ddpmon store"
+        assert refused(port) == said
+
+
+def test_a_store_that_was_met_and_closes_connections_is_a_store_still() -> None:
+    let = [True]
+
+    def admit(visitor: Visitor) -> None:
+        with visitor:
+            visitor.recv(100)
+            visitor.sendall(KNOCK if let[0] else b"")
+            let[0] = False
+
+    with (
+        visited(admit) as port,
+        closing(patient(port)) as client,
+        pytest.raises(StoreUnavailable, match=f"^the store at tcp://{HOME}:{port} does not answer: ."),
+    ):
+        client.get_many(["a"])
 
 
 def test_a_web_server_is_no_store() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from pathlib import Path
 
@@ -103,10 +102,8 @@ def test_without_a_desk_handing_over_does_nothing() -> None:
 
 
 def test_a_socket_that_a_killed_writer_left_is_replaced(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    left.bind(str(folder / f"{stem(HOST)}.sock"))
-    left.close()
+    with Folder(folder, make=True) as private:  # a long name of the test's folder is too long for a socket's address
+        private.listen(f"{stem(HOST)}.sock").close()
     link = HostLink()
     link.hand(HOST, row(1, 1))
     with HostDesk(HOST) as desk:

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from ddpmon.run.host_rows import HostRows, gather
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
-from ddpmon.store.base import history_key, host_key, node_key, rank_key
+from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
 
 RANKS_AT_ONCE = 2048  # that every tick reads
@@ -25,6 +25,8 @@ _TOLD_S = 0.9  # after which a rank that a host frame told of is read itself: th
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _HISTORIES_AT_ONCE = 256  # whose steps are put into the run together
 _KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
+_LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
+_LARGE = (HostFrame, HistoryFrame)  # which may each be as long as a frame can be
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
 _TAKEN = StepColumns()
 _BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
@@ -209,9 +211,10 @@ class Feed:
         """
         run_id, seen = self.run.info.run_id, self._seen
         keys = [key_of(run_id, number) for number in numbers]
+        at_once = _LARGE_AT_ONCE if kind in _LARGE else _KEYS_AT_ONCE
         frames: list[F] = []
         fresh: dict[str, bytes] = {}
-        for number, key, data in zip(numbers, keys, _values(store, keys), strict=True):
+        for number, key, data in zip(numbers, keys, _values(store, keys, at_once), strict=True):
             if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
                 continue
             if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
@@ -227,10 +230,10 @@ class Feed:
         return frames
 
 
-def _values(store: CheckedStore, keys: Sequence[str]) -> Iterator[bytes | None]:
+def _values(store: CheckedStore, keys: Sequence[str], at_once: int) -> Iterator[bytes | None]:
     """The values of `keys`, read in parts; each is let go as soon as it is used: together they may be large."""
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        values = store.get_many(keys[start : start + _KEYS_AT_ONCE])
+    for start in range(0, len(keys), at_once):
+        values = store.get_many(keys[start : start + at_once])
         values.reverse()
         while values:
             yield values.pop()

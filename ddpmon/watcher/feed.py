@@ -80,6 +80,7 @@ class Feed:
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
+        self._place: dict[int, int] = {}  # of each writer in the order in which they were seen first: it tells the turn
         self._ended = self._ticks = 0
         self._is_large = info.world_size > RANKS_AT_ONCE
         self.is_complete = False
@@ -148,7 +149,8 @@ class Feed:
         if not self._is_large:
             return writers
         named = {*self.run.latest.writer[[*always]].tolist()} & known
-        return sorted({*writers[self._ticks % RANK_TURNS :: RANK_TURNS], *named})
+        place = {writer: self._place.setdefault(writer, len(self._place)) for writer in writers}
+        return [writer for writer in writers if writer in named or (place[writer] - self._ticks) % RANK_TURNS == 0]
 
     def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], always: set[int]) -> list[int]:
         """The ranks whose whole frames are read now.

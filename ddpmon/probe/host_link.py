@@ -105,7 +105,13 @@ class HostDesk:
         self.close()
 
     def collect(self, run: str) -> list[RankRow]:
-        """The newest row of each rank of `run` since the last collection; of two that claim one rank neither."""
+        """The newest row of each rank of `run` since the last collection; of two that claim one rank neither.
+
+        A row that no watcher would take, for its lengths or figures, gets no receipt: its rank publishes whole frames.
+
+        Args:
+            run: the id of the run that this rank belongs to.
+        """
         self._admit()
         now = monotonic()
         for guest, (_, heard_at) in [*self._guests.items()]:
@@ -113,7 +119,7 @@ class HostDesk:
             for data in _packets(guest):
                 with suppress(msgspec.MsgspecError):
                     row = _row.decode(data)
-            if row is not None and row.run_id == run and row.is_whole:
+            if row is not None and row.run_id == run and row.is_whole and row.is_possible:
                 self._guests[guest] = row, now
             else:
                 self._guests[guest] = None, heard_at

@@ -135,7 +135,7 @@ class Feed:
             rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
             for place in bad:
                 key = host_key(run.info.run_id, frames[place].rank)
-                run.reject(f"{key}: figures or ranks out of their bounds"[:200])
+                run.reject(f"{key}: rows with figures or ranks out of their bounds"[:200])
             self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
             if run.missing_whole(rows).any():
                 yield rows

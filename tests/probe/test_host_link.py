@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def row(rank: int, seq: int, pid: int = 7, run: str = "run") -> RankRow:
-    figures = struct.pack(f"<{len(FIGURES)}d", *range(len(FIGURES)))
+    figures = struct.pack(f"<{len(FIGURES)}d", *[0.0] * len(FIGURES))
     return RankRow(run, rank, pid, seq, figures, "forward", 1, b"\0" * 16, b"\0" * 8, b"")
 
 
@@ -73,6 +73,8 @@ def test_what_is_no_row_of_the_run_is_not_written() -> None:
         assert desk.collect("run") == []
         wrong.hand(HOST, replace(row(1, 3), values=b"\0" * 12))
         assert desk.collect("run") == []
+        wrong.hand(HOST, replace(row(1, 4), figures=row(1, 4).figures[:-8] + struct.pack("<d", 2.0)))
+        assert desk.collect("run") == [], "1 says that a pass has ended, 2 says nothing"
         stranger.close()
 
 

@@ -103,6 +103,15 @@ def test_without_a_desk_handing_over_does_nothing() -> None:
         assert desk.collect("run") == [row(1, 5)], "the next writer is found"
 
 
+def test_a_writer_that_is_not_there_is_looked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr("ddpmon.probe.host_link.usable_folder", lambda: looked.append(turn))
+    link = HostLink()
+    for turn in range(100):
+        link.hand(HOST, row(1, turn))
+    assert looked == [0, 1, 3, 7, 15, 31, 61, 91]
+
+
 def test_a_socket_that_a_killed_writer_left_is_replaced(folder: Path) -> None:
     with Folder(folder, make=True) as private:  # a long name of the test's folder is too long for a socket's address
         private.listen(f"{stem(HOST)}.sock").close()

@@ -54,6 +54,19 @@ class RankRow(Struct, frozen=True, array_like=True, gc=False):
         lengths = (8 * len(FIGURES), 8 * count, 4 * count * wide, 2 * count * narrow)
         return lengths == (len(self.figures), len(self.step), len(self.values), len(self.halves))
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether its figures can be true; their length has been checked."""
+        return are_possible(struct.unpack(f"<{len(FIGURES)}d", self.figures))
+
+
+def are_possible(figures: Sequence[float]) -> bool:
+    """Whether every figure of a row is within its bounds, or unknown where it may be."""
+    return all(
+        each.optional if value != value else each.least <= value <= each.most and not (each.counts and value % 1)
+        for each, value in zip(FIGURES, figures, strict=True)
+    )
+
 
 def figures_of(frame: RankFrame, whole: int, phase: int = 0) -> list[float]:
     """The figures of a frame, one row in the order of `FIGURES`.

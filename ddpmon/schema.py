@@ -310,6 +310,8 @@ def _check_host(key: str, frame: HostFrame) -> None:
         lengths = (8 * count, 2 * count, 4 * count * wide, 2 * count * narrow)
         if lengths != (len(rows.step), len(rows.place), len(rows.values), len(rows.halves)):
             raise FrameError(f"{key}: {len(rows.values)} and {len(rows.halves)} bytes for {count} steps")
+    if (steps := sum(len(rows.step) // 8 for rows in frame.steps)) > MAX_ROWS * ranks:
+        raise FrameError(f"{key}: {steps} steps of {ranks} ranks, more than {MAX_ROWS} of each")
 
 
 def names_of(columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

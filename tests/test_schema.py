@@ -227,6 +227,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], reason: str) -> None:
         ({"steps": [[1 << len(STEP_COLUMNS), b"", b"", b"", b""]]}, "steps"),
         ({"steps": [[-1, b"", b"", b"", b""]]}, "steps"),
         ({"steps": [[0, b"", b"", b"", b""]] * 65}, "steps"),
+        ({"steps": [[0, b"\0\0" * 2049, b"\0" * 8 * 2049, b"", b""]]}, "2049 steps of 2 ranks, more than 1024 of each"),
         ({"seq": -1}, "seq"),
         ({"rank": 1 << 17}, "rank"),
     ],

@@ -22,6 +22,7 @@ from ddpmon.store.private import Folder, stem, usable_folder
 
 _SUFFIX = ".sock"
 _LARGEST = 1 << 17  # bytes of a packet
+_MOST_TURNS = 30  # of a second each, between two looks for a writer. Chosen, not measured: whole frames serve till then
 _AT_ONCE = 8  # packets of a connection that are read in a turn
 _SILENT_S = 30.0  # after which a connection is closed: a forked child may keep it open
 
@@ -43,22 +44,40 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class HostLink:
-    """A rank's connection to the writer of its host; belongs to the publisher's thread."""
+    """A rank's connection to the writer of its host; belongs to the publisher's thread.
+
+    A writer that is not found is looked for again after 1, 2, 4, 8, 16 and then every 30 turns: each look asks the file
+    system, in the publisher's thread.
+    """
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
+        self._failures = self._left_out = 0  # looks in vain in sequence, and turns until the next one
 
     def hand(self, host: str, row: RankRow) -> None:
-        """Hand a row to the writer of `host`, if there is one and it has room. Never waits, never raises."""
+        """Hand a row to the writer of `host`, if there is one and it has room; once a turn. Never raises.
+
+        It waits for no other process. While it has no connection, the private folder's file system may hold it up.
+        """
         try:
             if self._socket is None:
-                self._socket = _reach(host)
+                self._look_for(host)
             if self._socket is not None:
                 self._socket.send(_encoder.encode(row), socket.MSG_NOSIGNAL)
         except BlockingIOError:  # it does not read, or too many wait for it
             pass
         except OSError:  # it has ended
             self.close()
+
+    def _look_for(self, host: str) -> None:
+        """Connect to the writer, unless it was looked for in vain a short time ago."""
+        self._left_out -= 1
+        if self._left_out < 0:
+            self._failures = min(self._failures + 1, _MOST_TURNS)
+            self._left_out = min(_MOST_TURNS, 1 << self._failures - 1) - 1
+            self._socket = _reach(host)
+            if self._socket is not None:
+                self._failures = self._left_out = 0
 
     def receipt(self) -> Receipt | None:
         """The newest receipt since this was last asked. Never waits, never raises."""
@@ -105,7 +124,13 @@ class HostDesk:
         self.close()
 
     def collect(self, run: str) -> list[RankRow]:
-        """The newest row of each rank of `run` since the last collection; of two that claim one rank neither."""
+        """The newest row of each rank of `run` since the last collection; of two that claim one rank neither.
+
+        A row that no watcher would take, for its lengths or figures, gets no receipt: its rank publishes whole frames.
+
+        Args:
+            run: the id of the run that this rank belongs to.
+        """
         self._admit()
         now = monotonic()
         for guest, (_, heard_at) in [*self._guests.items()]:
@@ -113,7 +138,7 @@ class HostDesk:
             for data in _packets(guest):
                 with suppress(msgspec.MsgspecError):
                     row = _row.decode(data)
-            if row is not None and row.run_id == run and row.is_whole:
+            if row is not None and row.run_id == run and row.is_whole and row.is_possible:
                 self._guests[guest] = row, now
             else:
                 self._guests[guest] = None, heard_at

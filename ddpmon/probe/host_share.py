@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ddpmon.host_frames import RankRow, figures_of, host_frame, is_told
+from ddpmon.host_frames import RankRow, are_possible, figures_of, host_frame, is_told
 from ddpmon.probe.frames import columns, halves, packed
 from ddpmon.probe.host_link import HostDesk, HostLink
 from ddpmon.probe.host_sampler import HostSampler
@@ -81,7 +81,7 @@ class HostShare:
         frame = replace(word.frame, writer=self._carried_by(others))
         self._handed = -1
         is_new = self._whole is None or not is_told(frame, self._whole)
-        if whole or is_new or frame.writer < 0:
+        if whole or is_new or frame.writer < 0 or not are_possible(figures_of(frame, frame.seq)):
             self._uplink.put_rank(Word(frame, word.rows).whole)
         if self._whole is None or is_new:
             self._whole = frame

@@ -68,8 +68,8 @@ def gather(frames: Sequence[HostFrame], is_first: Callable[[int], bool], world_s
         world_size: of the run.
 
     Returns:
-        The rows, and the places of the frames that cannot be true: a rank twice or beyond the run, a figure out of its
-        bounds. Nothing of these is in the rows.
+        The rows, and the places of the frames that have others, which cannot be true: of a rank that the frame has
+        twice or that is beyond the run, or with a figure out of its bounds.
     """
     counts = np.array([len(frame.ranks) // 4 for frame in frames], np.int64)
     starts, source = np.cumsum(counts) - counts, np.repeat(np.arange(len(frames)), counts)
@@ -78,19 +78,18 @@ def gather(frames: Sequence[HostFrame], is_first: Callable[[int], bool], world_s
     named = np.array([len(frame.phases) for frame in frames], np.int64)
     good = (ranks >= 0) & (ranks < world_size) & _are_possible(figures)
     good &= ~(figures[:, PLACE["phase"]] >= named[source]) & ~_repeated(source * MAX_RANKS + ranks % MAX_RANKS)
-    if not good.all():
-        bad = {*source[~good].tolist()}
-        left = [frame for place, frame in enumerate(frames) if place not in bad]
-        return gather(left, is_first, world_size)[0], sorted(bad)
     steps: dict[int, list[Part]] = {}
     for start, count, frame in zip(starts.tolist(), counts.tolist(), frames, strict=True):
         for rows in frame.steps:
             steps.setdefault(rows.columns, []).append((start, count, rows))
-    kept = _newest(ranks, figures)
+    kept = np.flatnonzero(good)
+    kept = kept[_newest(ranks[kept], figures[kept])]
     names: Words = np.array([phase for frame in frames for phase in frame.phases], object)
     phase = names[(np.cumsum(named) - named)[source[kept]] + figures[kept, PLACE["phase"]].astype(np.int64)]
     first = np.array([is_first(frame.rank) for frame in frames], np.bool_)[source[kept]]
-    return HostRows(ranks[kept], figures[kept], phase, first, kept, steps, len(ranks)), []
+    return HostRows(ranks[kept], figures[kept], phase, first, kept, steps, len(ranks)), np.unique(
+        source[~good]
+    ).tolist()
 
 
 def _are_possible(figures: Floats) -> Flags:
@@ -105,9 +104,9 @@ def _are_possible(figures: Floats) -> Flags:
 
 
 def _repeated(values: Ints) -> Flags:
-    """[n] whether an equal value stands before it."""
-    found = np.ones(len(values), np.bool_)
-    found[np.unique(values, return_index=True)[1]] = False
+    """[n] whether an equal value stands elsewhere."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    found: Flags = counts[which] > 1
     return found
 
 

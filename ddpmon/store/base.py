@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 # The longest value that a watcher takes: what a frame may have (schema.MAX_FRAME_BYTES), and its signature.
 MOST_VALUE_BYTES = (1 << 20) + 64
 TOO_LONG = bytes(MOST_VALUE_BYTES + 1)  # what is read in place of each longer one: no frame, for its length
+MOST_ANSWER_BYTES = 32 << 20  # that one get_many reads: a watcher asks for 512 frames of 50 kB, or for 31 of any size
 
 
 class StoreUnavailable(ConnectionError):  # noqa: N818 (a state of the world and no mistake: docs/design.md "Store keys and frames")

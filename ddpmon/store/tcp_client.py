@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 
-from ddpmon.store.base import MOST_VALUE_BYTES, TOO_LONG, StoreSilent, StoreUnavailable, tcp_url
+from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, TOO_LONG, StoreSilent, StoreUnavailable, tcp_url
 from ddpmon.store.tcp_connection import Connection
 from ddpmon.store.tcp_wire import (
     CHECK,
@@ -23,7 +23,6 @@ from ddpmon.store.tcp_wire import (
 
 _NONCE = b"dmon"
 _CHUNK = 1024  # keys a MULTI_GET: the server may build the whole answer to one before it sends it
-_MOST_BYTES = 32 << 20  # that one get_many reads: a watcher asks for 512 frames at once, of 50 kB at most
 _KNOCK_S = 2.5  # for connecting and the greeting: two round trips
 _REDIS_PORTS = (6379, 6380)
 _RELEASES = "torch 2.6 to 2.15"  # whose servers are known to speak as `tcp_wire` says
@@ -175,7 +174,7 @@ class TcpClient:
         self._learn(connection, [key for key in keys if key not in self._known])
         present = [key for key in keys if key in self._known]
         found: dict[str, bytes] = {}
-        left = _MOST_BYTES
+        left = MOST_ANSWER_BYTES
         for start in range(0, len(present), _CHUNK):
             chunk = present[start : start + _CHUNK]
             connection.send(query_of_keys(MULTI_GET, chunk))

@@ -16,15 +16,15 @@ from msgspec.structs import force_setattr
 from ddpmon.run.host_rows import HostRows, gather
 from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
-from ddpmon.store.base import history_key, host_key, node_key, rank_key
+from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
 
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
 _TOLD_S = 0.9  # after which a rank that a host frame told of is read itself: they come once a second
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
-_HISTORIES_AT_ONCE = 256  # whose steps are put into the run together
 _KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
+_LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
 _TAKEN = StepColumns()
 _BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
@@ -80,6 +80,7 @@ class Feed:
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
+        self._place: dict[int, int] = {}  # of each writer in the order in which they were seen first: it tells the turn
         self._ended = self._ticks = 0
         self._is_large = info.world_size > RANKS_AT_ONCE
         self.is_complete = False
@@ -106,13 +107,14 @@ class Feed:
         run = self.run
         self._ticks += 1
         writers = self._due_writers(always)
-        rows = self._host_rows(store, writers)
         self.read_at = time.monotonic()
-        self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
-        self._take_whole(store, self._wanted(rows, writers, always), told_ages=told_ages)
-        self._take_rows(rows)
+        waiting = [*self._host_rows(store, writers)]
+        self._take_whole(store, self._wanted(waiting, writers, always), told_ages=told_ages)
+        for rows in waiting:
+            run.add_rows(rows, self.read_at)
         if new := _writers(run) - self._writers:
-            self._take_rows(self._host_rows(store, new))
+            for rows in self._host_rows(store, new):
+                run.add_rows(rows, self.read_at)
         self._writers = _writers(run)
         if int(run.latest.ended.sum()) > self._ended:  # others may have ended, too, and their writer with them
             self._take_whole(store, np.flatnonzero(~run.latest.ended).tolist(), told_ages=told_ages)
@@ -121,14 +123,24 @@ class Feed:
         run.refused = store.checks.refused.total()
         run.settle(self.read_at)
 
-    def _host_rows(self, store: CheckedStore, writers: Iterable[int]) -> HostRows:
-        """What the new host frames of these ranks say; those that cannot be true are counted."""
-        run = self.run
-        frames = self._new(store, host_key, [*writers], HostFrame)
-        rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
-        for place in bad:
-            run.reject(f"{host_key(run.info.run_id, frames[place].rank)}: figures or ranks out of their bounds"[:200])
-        return rows
+    def _host_rows(self, store: CheckedStore, writers: Iterable[int]) -> Iterator[HostRows]:
+        """Take in what the new host frames of these ranks say; those that cannot be true are counted.
+
+        Yields:
+            Those with figures that belong to whole frames which must be read first; the others are in the run by then.
+        """
+        run, keys = self.run, [*writers]
+        for start in range(0, len(keys), _LARGE_AT_ONCE):
+            frames = self._new(store, host_key, keys[start : start + _LARGE_AT_ONCE], HostFrame)
+            rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
+            for place in bad:
+                key = host_key(run.info.run_id, frames[place].rank)
+                run.reject(f"{key}: rows with figures or ranks out of their bounds"[:200])
+            self._told_at[rows.ranks[rows.column("seq") > run.latest.column("seq")[rows.ranks]]] = self.read_at
+            if run.missing_whole(rows).any():
+                yield rows
+            else:
+                run.add_rows(rows, self.read_at)
 
     def _due_writers(self, always: set[int]) -> list[int]:
         """The ranks whose host frames are read now: of many ranks those of every other host, and those of `always`."""
@@ -137,21 +149,23 @@ class Feed:
         if not self._is_large:
             return writers
         named = {*self.run.latest.writer[[*always]].tolist()} & known
-        return sorted({*writers[self._ticks % RANK_TURNS :: RANK_TURNS], *named})
+        place = {writer: self._place.setdefault(writer, len(self._place)) for writer in writers}
+        return [writer for writer in writers if writer in named or (place[writer] - self._ticks) % RANK_TURNS == 0]
 
-    def _wanted(self, rows: HostRows, writers: Sequence[int], always: set[int]) -> list[int]:
+    def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], always: set[int]) -> list[int]:
         """The ranks whose whole frames are read now.
 
         Rank 0 is among them: it may host the store, and then its end is that of the store.
 
         Args:
-            rows: what new host frames say.
+            waiting: what new host frames say that belongs to whole frames which are not known.
             writers: the ranks whose host frames have been read just now.
             always: ranks that are read at every tick.
         """
         writer = self.run.latest.writer
         due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
-        due[rows.ranks[self.run.missing_whole(rows)]] = True
+        for rows in waiting:
+            due[rows.ranks[self.run.missing_whole(rows)]] = True
         due[0] = True
         wanted: list[int] = np.flatnonzero(due).tolist()
         if len(wanted) <= RANKS_AT_ONCE:
@@ -172,10 +186,6 @@ class Feed:
         for frame in frames:  # their steps are in the run's rings now: do not keep them twice
             force_setattr(frame, "steps", _TAKEN)
 
-    def _take_rows(self, rows: HostRows) -> None:
-        """Take in what host frames say of the ranks whose whole frames are known."""
-        self.run.add_rows(rows, self.read_at)
-
     def _take_nodes(self, store: CheckedStore, *, told_ages: bool) -> None:
         """Read the hosts whose turn it is."""
         run = self.run
@@ -189,8 +199,8 @@ class Feed:
     def _histories(self, store: CheckedStore) -> Iterator[HistoryFrame]:
         """What all ranks remember, read in parts: together it may be a hundred megabytes."""
         ranks = self.run.info.world_size
-        for start in range(0, ranks, _HISTORIES_AT_ONCE):
-            part = range(start, min(ranks, start + _HISTORIES_AT_ONCE))
+        for start in range(0, ranks, _LARGE_AT_ONCE):
+            part = range(start, min(ranks, start + _LARGE_AT_ONCE))
             yield from self._new(store, history_key, part, HistoryFrame)
 
     def _ages(self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int]) -> dict[int, float]:

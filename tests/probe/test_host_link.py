@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def row(rank: int, seq: int, pid: int = 7, run: str = "run") -> RankRow:
-    figures = struct.pack(f"<{len(FIGURES)}d", *range(len(FIGURES)))
+    figures = struct.pack(f"<{len(FIGURES)}d", *[0.0] * len(FIGURES))
     return RankRow(run, rank, pid, seq, figures, "forward", 1, b"\0" * 16, b"\0" * 8, b"")
 
 
@@ -74,6 +73,8 @@ def test_what_is_no_row_of_the_run_is_not_written() -> None:
         assert desk.collect("run") == []
         wrong.hand(HOST, replace(row(1, 3), values=b"\0" * 12))
         assert desk.collect("run") == []
+        wrong.hand(HOST, replace(row(1, 4), figures=row(1, 4).figures[:-8] + struct.pack("<d", 2.0)))
+        assert desk.collect("run") == [], "1 says that a pass has ended, 2 says nothing"
         stranger.close()
 
 
@@ -102,11 +103,18 @@ def test_without_a_desk_handing_over_does_nothing() -> None:
         assert desk.collect("run") == [row(1, 5)], "the next writer is found"
 
 
+def test_a_writer_that_is_not_there_is_looked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr("ddpmon.probe.host_link.usable_folder", lambda: looked.append(turn))
+    link = HostLink()
+    for turn in range(100):
+        link.hand(HOST, row(1, turn))
+    assert looked == [0, 1, 3, 7, 15, 31, 61, 91]
+
+
 def test_a_socket_that_a_killed_writer_left_is_replaced(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    left.bind(str(folder / f"{stem(HOST)}.sock"))
-    left.close()
+    with Folder(folder, make=True) as private:  # a long name of the test's folder is too long for a socket's address
+        private.listen(f"{stem(HOST)}.sock").close()
     link = HostLink()
     link.hand(HOST, row(1, 1))
     with HostDesk(HOST) as desk:

@@ -142,33 +142,40 @@ def with_figure(name: str, value: float) -> HostFrame:
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "left"),
     [
-        replace(good(), ranks=struct.pack("<3i", 0, 1, 1)),
-        replace(good(), ranks=struct.pack("<3i", 0, 1, RANKS)),
-        replace(good(), ranks=struct.pack("<3i", 0, 1, -1)),
-        replace(good(), phases=[]),
-        with_figure("seq", float("nan")),
-        with_figure("seq", -1.5),
-        with_figure("seq", 2.0**60),
-        with_figure("step", -2.0),
-        with_figure("state", 4.0),
-        with_figure("state", 0.5),
-        with_figure("phase", 1.0),
-        with_figure("phase_s", float("inf")),
-        with_figure("phase_s", float("nan")),
-        with_figure("cpu_pct", 1e16),
-        with_figure("rss_bytes", -1.0),
-        with_figure("loader_ended", 2.0),
+        (replace(good(), ranks=struct.pack("<3i", 0, 1, 1)), {0}),
+        (replace(good(), ranks=struct.pack("<3i", 0, 1, RANKS)), {0, 1}),
+        (replace(good(), ranks=struct.pack("<3i", 0, 1, -1)), {0, 1}),
+        (replace(good(), phases=[]), set()),
+        *[
+            (with_figure(name, value), {0, 2})
+            for name, value in [
+                ("seq", float("nan")),
+                ("seq", -1.5),
+                ("seq", 2.0**60),
+                ("sent_at", float("nan")),
+                ("step", -2.0),
+                ("state", 4.0),
+                ("state", 0.5),
+                ("phase", 1.0),
+                ("phase_s", float("inf")),
+                ("phase_s", float("nan")),
+                ("cpu_pct", 1e16),
+                ("rss_bytes", -1.0),
+                ("loader_ended", 2.0),
+            ]
+        ],
     ],
 )
-def test_a_host_frame_that_cannot_be_true_is_refused_alone(run: Run, frame: HostFrame) -> None:
+def test_rows_that_cannot_be_true_are_left_out_alone(run: Run, frame: HostFrame, left: set[int]) -> None:
     other = host_frame(3, 1, 1.0, [row(told(3, 2), 1)])
     rows, bad = gather([frame, other], lambda _: False, RANKS)
     assert bad == [0]
-    assert rows.ranks.tolist() == [3]
+    assert {*rows.ranks.tolist()} == left | {3}
     run.add_rows(rows, 2.0)
-    assert run.latest.seq.tolist() == [1, 1, 1, 2]
+    assert run.latest.seq.tolist() == [2 if rank in left | {3} else 1 for rank in range(RANKS)]
+    assert {rank for rank in range(RANKS) if run.rings.last[rank] == 2} == left | {3}
     assert gather([with_figure("cpu_pct", float("nan")), other], lambda _: False, RANKS)[1] == []
 
 

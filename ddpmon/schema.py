@@ -55,6 +55,8 @@ MAX_ROWS = 1024
 MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
 MAX_HOST_RANKS = 1024
+MAX_LAYOUTS = 64  # sets of columns in one host frame
+HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
 
 
 class FrameError(ValueError):
@@ -199,7 +201,7 @@ class HostFrame(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     ranks: bytes
     figures: bytes
     phases: Annotated[list[Text], Meta(max_length=MAX_HOST_RANKS)]
-    steps: Annotated[list[StepRows], Meta(max_length=64)] = []
+    steps: Annotated[list[StepRows], Meta(max_length=MAX_LAYOUTS)] = []
 
 
 class HistoryFrame(Struct, frozen=True, kw_only=True, gc=False):

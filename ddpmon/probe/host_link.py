@@ -1,4 +1,4 @@
-"""How ranks hand their figures to the one that writes for their host, and hear that these are in the store.
+"""How ranks hand their figures to the one that writes for their host, and hear that these were sent to the store.
 
 It is a socket of packets in the private folder. Nobody waits at it: what cannot be sent at once is not handed over, and
 a rank that gets no receipt publishes its own frames. The kernel ends a connection with its process.
@@ -21,15 +21,16 @@ from ddpmon.schema import MAX_HOST_RANKS
 from ddpmon.store.private import Folder, stem, usable_folder
 
 _SUFFIX = ".sock"
-_LARGEST = 1 << 17  # bytes of a packet
+_LARGEST = 1 << 17  # bytes of a packet; a longer one is cut off, and is no row. Chosen, not measured
 _MOST_TURNS = 30  # of a second each, between two looks for a writer. Chosen, not measured: whole frames serve till then
-_AT_ONCE = 8  # packets of a connection that are read in a turn
-_SILENT_S = 30.0  # after which a connection is closed: a forked child may keep it open
+_AT_ONCE = 8  # packets of a connection that are read in a turn, in which one comes. Chosen, not measured
+_SILENT_S = 30.0  # after which a connection is closed: a forked child may keep it open. Chosen, not measured
 
 
 class Receipt(Struct, frozen=True, array_like=True, gc=False):
-    """The writer's word that it has put a row: whose frame of which number, and when it will put the next ones.
+    """The writer's word that it has sent a row to the store, which may still lose it.
 
+    It says whose frame of which number that was, and when the writer will put the next ones.
     `next_at` is on the monotonic clock, which the processes of a host share.
     """
 
@@ -151,7 +152,7 @@ class HostDesk:
         return [max(of_rank, key=_seq) for of_rank in rows.values() if len({row.pid for row in of_rank}) == 1]
 
     def acknowledge(self, rows: Sequence[RankRow], writer: int, next_at: float) -> None:
-        """Tell the ranks of these rows that they are in the store. Never waits, never raises."""
+        """Tell the ranks of these rows that they were sent to the store. Never waits, never raises."""
         numbers = {id(row) for row in rows}
         for guest, (row, _) in [*self._guests.items()]:
             if row is not None and id(row) in numbers:

@@ -1,8 +1,8 @@
 """Which way a rank's frame goes: as a row in the host frame of one rank of its host, or whole under its own key.
 
 The rank that has the lease of the host writes for all. A rank publishes whole frames itself until a receipt says that
-its rows are in the store, and again with the first turn at which a receipt is missing. A whole frame goes out as well
-where figures do not say it all, and at least every 6.5 s for watchers that come.
+its rows were sent to the store, and again with the first turn at which a receipt is missing. A whole frame goes out as
+well where figures do not say it all, and at least every 6.5 s for watchers that come.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.record import StepRow
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import HOST_COLUMNS, MAX_FRAME_BYTES, MAX_HOST_RANKS, STEP_COLUMNS, RankFrame
+from ddpmon.schema import HANDED_S, HOST_COLUMNS, MAX_FRAME_BYTES, MAX_HOST_RANKS, MAX_LAYOUTS, STEP_COLUMNS, RankFrame
 
-HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
-_LEAD_S = 0.25  # how long before the writer's turn the others hand over: it must not miss them on a busy host
+# Chosen, not measured: how long before the writer's turn the others hand over, so that a busy host does not miss it.
+_LEAD_S = 0.25
 _ROOM = MAX_FRAME_BYTES - (64 << 10)  # bytes of a host frame
-_MISSED = 5  # receipts, before the writer is looked for again: a child of a dead one may keep its socket open
-_MOST_LAYOUTS = 64  # sets of columns in one host frame
+# Receipts, one a second, that may be missing until a writer is looked for again: a child of a dead one may keep its
+# socket open. Chosen, not measured.
+_MISSED = 5
 _WIDE = len(STEP_COLUMNS) - len(HOST_COLUMNS)
 
 
@@ -93,11 +94,18 @@ class HostShare:
             self._write(self._desk, [row, *_that_fit(row, others)], next_at)
 
     def forget(self) -> None:
-        """The store was lost: it may come back empty, so the next frame goes out whole."""
+        """The store was lost and may come back empty: the next frame goes out whole, and no receipt is awaited."""
         self._whole, self._handed = None, -1
 
     def wait_s(self, usual: float) -> float:
-        """Seconds until the next turn: those of the others end a little before the writer's, so that rows are fresh."""
+        """Seconds until the next turn: a rank hands over a little before its writer's turn, so that rows are fresh.
+
+        Args:
+            usual: the wait, in seconds, of the writer itself and of a rank that knows of none.
+
+        Returns:
+            `usual`, or with a writer 0.5 to 1.5 s.
+        """
         if self._desk is not None or not self._next_at:
             return usual
         delay = (self._next_at - _LEAD_S - monotonic()) % 1.0
@@ -190,7 +198,7 @@ def _that_fit(own: RankRow, rows: Sequence[RankRow]) -> list[RankRow]:
     for row in rows:
         layouts.add(row.columns)
         left -= _size(row)
-        if left >= 0 and len(layouts) <= _MOST_LAYOUTS and len(fitting) < MAX_HOST_RANKS - 1:
+        if left >= 0 and len(layouts) <= MAX_LAYOUTS and len(fitting) < MAX_HOST_RANKS - 1:
             fitting.append(row)
     return fitting
 

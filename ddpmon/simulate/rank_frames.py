@@ -13,13 +13,12 @@ from ddpmon.figures import State
 from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, StepColumns
+from ddpmon.schema import HANDED_S, HistoryFrame, NodeFrame, RankFrame, StepColumns
 from ddpmon.simulate.plan import RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
 STALLED_S = 10.0
-HANDED_S = 6.5  # of steps, as ranks hand over
 _NO_STEPS = StepColumns()
 _SENT = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
 COLUMNS = (*_SENT, "loss", "samples")

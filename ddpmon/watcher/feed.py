@@ -21,7 +21,8 @@ from ddpmon.store.signed import CheckedStore
 
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
-_TOLD_S = 0.9  # after which a rank that a host frame told of is read itself: they come once a second
+# After which a rank that a host frame told of is read itself: they come once a second. Chosen, not measured.
+_TOLD_S = 0.9
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)

@@ -105,6 +105,7 @@ def test_without_a_desk_handing_over_does_nothing() -> None:
 
 def test_a_writer_that_is_not_there_is_looked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
+    turn = 0
     monkeypatch.setattr("ddpmon.probe.host_link.usable_folder", lambda: looked.append(turn))
     link = HostLink()
     for turn in range(100):

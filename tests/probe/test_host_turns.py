@@ -126,7 +126,7 @@ def test_what_figures_cannot_say_goes_out_whole_and_the_row_says_so(ranks: list[
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_rank_with_a_count_that_no_row_holds_publishes_whole(ranks: list[Rank], place: int) -> None:
     settle(ranks)
-    news = [{"dropped_steps": 1 << 60} if rank.rank == place else {} for rank in ranks]
+    news: list[dict[str, Any]] = [{"dropped_steps": 1 << 60} if rank.rank == place else {} for rank in ranks]
     for _ in range(3):
         others = [rank.turn(**said)[0] for rank, said in zip(ranks[1:], news[1:], strict=True)]
         own, hosts = ranks[0].turn(**news[0])

@@ -18,6 +18,7 @@ from ddpmon.watcher.observer import Observer
 from tests.live import TINY, live_run, step_of, watch_until
 
 ONSET = 50
+ROOT = Path(__file__).parents[1]
 
 
 def verdict(snapshot: Snapshot, rank: int, phase: str) -> Finding | None:
@@ -154,12 +155,12 @@ def test_a_target_that_makes_no_sense_is_refused_in_words(target: str) -> None:
         Observer(target)
 
 
-def test_a_store_that_is_not_ours_is_said_to_hold_no_run(tmp_path: Path) -> None:
+def test_a_store_that_is_not_ours_is_said_to_hold_no_run() -> None:
     source = (
         "import sys, time; from tests.store.served import serve; s, p = serve('127.0.0.1', 29600);"
         "s.put('foreign', b'x'); print(p, flush=True); time.sleep(100)"
     )
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stdout is not None
         try:
             snapshot = Observer(f"tcp://127.0.0.1:{int(server.stdout.readline())}").tick()

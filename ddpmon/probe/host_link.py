@@ -102,7 +102,7 @@ class HostDesk:
         host: what the ranks of the host have in common.
 
     Raises:
-        OSError: no socket can be had in the private folder.
+        OSError: no socket can be opened in the private folder.
     """
 
     def __init__(self, host: str) -> None:
@@ -162,7 +162,7 @@ class HostDesk:
                     self._dismiss(guest)
 
     def close(self) -> None:
-        """Let everybody go, and remove the socket's file if it is still this one's. Never raises."""
+        """Close all connections, and remove the socket's file if it is still this one's. Never raises."""
         for guest in [*self._guests]:
             self._dismiss(guest)
         self._door.close()

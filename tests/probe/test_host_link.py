@@ -63,10 +63,10 @@ def test_of_two_processes_that_claim_one_rank_neither_is_written_for() -> None:
 
 def test_what_is_no_row_of_the_run_is_not_written() -> None:
     with HostDesk(HOST) as desk, Folder(Path(desk._path)) as private:
-        stranger = private.reach(f"{stem(HOST)}.sock")
+        other = private.reach(f"{stem(HOST)}.sock")
         wrong = HostLink()
         for packet in (b"", b"\xc1", b"nonsense", b"\x00" * 4096):
-            stranger.send(packet)
+            other.send(packet)
         wrong.hand(HOST, row(1, 1, run="another"))
         assert desk.collect("run") == []
         wrong.hand(HOST, replace(row(1, 2), figures=b"short"))
@@ -75,7 +75,7 @@ def test_what_is_no_row_of_the_run_is_not_written() -> None:
         assert desk.collect("run") == []
         wrong.hand(HOST, replace(row(1, 4), figures=row(1, 4).figures[:-8] + struct.pack("<d", 2.0)))
         assert desk.collect("run") == [], "1 says that a pass has ended, 2 says nothing"
-        stranger.close()
+        other.close()
 
 
 def test_a_desk_that_nobody_reads_is_full_and_holds_nobody_up() -> None:

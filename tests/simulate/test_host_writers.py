@@ -87,7 +87,7 @@ def test_verdicts_and_pictures_are_those_of_whole_frames(scenario: str, monkeypa
         for name in ("cpu_pct", "step_s", "cost_us"):
             np.testing.assert_allclose(found.ranks.figures[name], expected.ranks.figures[name], atol=0.2)
     if scenario == "mixed":
-        assert sum("/rank/" in key for key in memory.last_read) <= 9, "the others are told of by host frames"
+        assert sum("/rank/" in key for key in memory.last_read) <= 9, "the others are in host frames"
 
 
 @pytest.mark.parametrize("scenario", ["mixed", "churn"])

@@ -128,9 +128,9 @@ def test_who_sends_queries_without_end_does_not_keep_the_others_waiting(port: in
     ],
 )
 def test_who_does_not_greet_like_a_client_is_closed(port: int, said: bytes) -> None:
-    stranger = Client(port, greets=False)
-    stranger.say(said)
-    assert stranger.is_closed()
+    client = Client(port, greets=False)
+    client.say(said)
+    assert client.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_nonsense_closes_its_connection_and_no_other(
 def test_noise_closes_its_connection_and_no_other(port: int, client: Client) -> None:
     chance = random.Random(11)
     for _ in range(300):
-        stranger = Client(port, greets=chance.random() < 0.8)
+        client = Client(port, greets=chance.random() < 0.8)
         begun = chance.choice((b"", bytes((chance.randrange(14),))))
         with contextlib.suppress(ConnectionError):
-            stranger.say(begun + chance.randbytes(chance.choice((1, 9, 500))))
-        stranger.close()
+            client.say(begun + chance.randbytes(chance.choice((1, 9, 500))))
+        client.close()
     client.put("ddpmon/solid", b"rock")
     assert client.get("ddpmon/solid") == [b"rock"]
 

@@ -167,11 +167,11 @@ def test_nonsense_closes_its_connection_and_no_other(
 def test_noise_closes_its_connection_and_no_other(port: int, client: Client) -> None:
     chance = random.Random(11)
     for _ in range(300):
-        client = Client(port, greets=chance.random() < 0.8)
+        noisy = Client(port, greets=chance.random() < 0.8)
         begun = chance.choice((b"", bytes((chance.randrange(14),))))
         with contextlib.suppress(ConnectionError):
-            client.say(begun + chance.randbytes(chance.choice((1, 9, 500))))
-        client.close()
+            noisy.say(begun + chance.randbytes(chance.choice((1, 9, 500))))
+        noisy.close()
     client.put("ddpmon/solid", b"rock")
     assert client.get("ddpmon/solid") == [b"rock"]
 

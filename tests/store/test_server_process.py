@@ -37,7 +37,9 @@ listener = socket.create_server(("127.0.0.1", 0))
 os.set_inheritable(listener.fileno(), True)
 if "closed" in sys.argv:
     os.close(0); os.close(1)
-store = start("127.0.0.1", ranks=2, last_words_s=float(sys.argv[1]))
+with socket.create_server(("127.0.0.1", 0)) as free:  # a port that no other test's store takes when this one has ended
+    port = free.getsockname()[1]
+store = start("127.0.0.1", port, ranks=2, last_words_s=float(sys.argv[1]))
 if "waits" in sys.argv:
     try:
         os.waitpid(-1, os.WNOHANG)

@@ -19,7 +19,8 @@ class HungUp(ConnectionError):  # noqa: N818 (a state of the world and no mistak
 class Connection:
     """One connection, for one thread at a time.
 
-    It prints nothing and starts no thread. A forked child inherits the descriptor and must not use it; it does no harm
+    It prints nothing and starts no thread. It makes no view of its buffers: a program that lists its objects, as many do
+    that look for a leak, would keep the view, and a buffer that is viewed cannot be shortened. A forked child inherits the descriptor and must not use it; it does no harm
     there except that the other end notices the end later.
 
     Args:
@@ -62,8 +63,7 @@ class Connection:
         """
         while len(self._unread) < size:
             self._go_on(reading=True)
-        with memoryview(self._unread) as unread:
-            data = bytes(unread[:size])
+        data = bytes(self._unread[:size])
         del self._unread[:size]
         return data
 
@@ -119,8 +119,7 @@ class Connection:
 
     def _send_piece(self) -> bool:
         try:
-            with memoryview(self._unsent) as unsent:
-                taken = self._socket.send(unsent[:_PIECE])
+            taken = self._socket.send(self._unsent[:_PIECE])
         except BlockingIOError:
             return False
         del self._unsent[:taken]

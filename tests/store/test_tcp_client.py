@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import TypeVar
 
 import psutil
@@ -197,6 +199,26 @@ def test_it_leaves_no_descriptor_and_starts_no_thread(server: TorchServer) -> No
         client.close()
         client.close()
     assert (me.num_fds(), me.num_threads()) == before
+
+
+def test_a_program_that_lists_its_objects_breaks_no_connection(client: TcpClient) -> None:
+    """As those do that look for a leak: what such a list holds lives longer than a function that made it."""
+    ended, listed = Event(), list[list[object]]()
+
+    def list_objects() -> None:
+        while not ended.is_set():
+            listed[:] = [gc.get_objects()]
+
+    lister = Thread(target=list_objects)
+    lister.start()
+    try:
+        value = b"v" * 400_000
+        for _ in range(10):
+            client.put("heavy", value)
+            assert client.get_many(["heavy"]) == [value]
+    finally:
+        ended.set()
+        lister.join()
 
 
 def test_a_forked_child_that_closes_what_it_inherited_does_no_harm(client: TcpClient) -> None:

@@ -6,7 +6,7 @@ import gc
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +18,7 @@ from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 if TYPE_CHECKING:
     from ddpmon.diagnose.alert import Severity
 
+N = TypeVar("N", int, float)
 F = TypeVar("F", bound=Callable[..., Any])
 FAIL_ON = ("info", "warning", "critical")
 FAULTS = ("input", "forward", "backward", "host")
@@ -34,52 +35,32 @@ FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while som
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
 
-class Choice(click.ParamType):
-    """One of some words; a wrong one is named in one sentence."""
+def _one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of the words, which names a wrong one in one sentence."""
 
-    name = "choice"
+    def read(word: str) -> str:
+        if word not in words:
+            raise click.BadParameter(f"{word!r} is not one of {', '.join(words)}.")
+        return word
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The word."""
-        if value not in self.words:
-            self.fail(f"{value!r} is not one of {', '.join(self.words)}.", param, ctx)
-        return str(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """The words that begin so."""
-        return click.Choice(self.words).shell_complete(ctx, param, incomplete)
-
-    def get_metavar(self, *_: Any, **__: Any) -> str:
-        """How the help shows it."""
-        return f"<{'|'.join(self.words)}>"
+    return read
 
 
-class Number(click.ParamType):
-    """A number within bounds; a wrong one is named in one sentence that says what is expected."""
+def _number(kind: type[N], least: float, most: float) -> Callable[[str | N], N]:
+    """A parser of a number within bounds, which says in one sentence what is expected."""
+    noun = "a whole number" if kind is int else "a number"
+    bounds = f"from {least:g} to {most:g}" if most < math.inf else f"of {least:g} or more" if least > -math.inf else ""
 
-    name = "number"
-
-    def __init__(self, kind: type[int] | type[float], least: float = -math.inf, most: float = math.inf) -> None:
-        self.kind, self.least, self.most = kind, least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
+    def read(word: str | N) -> N:
         try:
-            number = self.kind(value)
+            value = kind(word)
+            if least <= value <= most:
+                return value
         except (ValueError, OverflowError):
-            number = math.nan
-        if not self.least <= number <= self.most:
-            self.fail(f"{value!r} is not {self}.", param, ctx)
-        return number
+            pass
+        raise click.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
 
-    def __str__(self) -> str:
-        noun, least, most = "a whole number" if self.kind is int else "a number", self.least, self.most
-        if most < math.inf:
-            return f"{noun} from {least:g} to {most:g}"
-        return f"{noun} of {least:g} or more" if least > -math.inf else noun
+    return read
 
 
 class Command(click.Command):
@@ -109,9 +90,21 @@ class Commands(click.Group):
         return list(self.commands)
 
 
-def _quantity(flag: str, unit: str, text: str, kind: Number, default: float | None = None) -> Callable[[F], F]:
-    """An option that takes a number; `text` tells of a default that is None."""
-    return click.option(flag, type=kind, metavar=unit, default=default, help=text)
+def _choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
+    return click.option(flag, type=_one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
+
+
+def _quantity(
+    flag: str,
+    kind: type[int] | type[float],
+    unit: str,
+    text: str,
+    default: float | None = None,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Callable[[F], F]:
+    """An option that takes a number within bounds; `text` tells of a default that is None."""
+    return click.option(flag, type=_number(kind, least, most), metavar=unit, default=default, help=text)
 
 
 def _switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
@@ -122,7 +115,7 @@ target_argument = click.argument("target", required=False)
 ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
 slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
 json_switch = _switch("--json", "Print one JSON object.", "as_json")
-fail_on_option = click.option("--fail-on", type=Choice(*FAIL_ON), help="Exit 1 on a finding of this severity or worse.")
+fail_on_option = _choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")
 
 
 def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
@@ -153,7 +146,7 @@ def app() -> None:
 
 @app.command()
 @target_argument
-@_quantity("--interval", "SECONDS", "Seconds between two updates.", Number(float, 0.25, 10), 1.0)
+@_quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
 @_switch("--ascii", "Use ASCII characters only.", "ascii_only")
 @ssh_option
 @slurm_option
@@ -189,7 +182,7 @@ def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool) -> None:
 @target_argument
 @json_switch
 @fail_on_option
-@click.option("--for", "seconds", type=Number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
+@click.option("--for", "seconds", type=_number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
 @ssh_option
 @slurm_option
 def status(
@@ -225,8 +218,8 @@ def diagnose(table: str, marks: bool, as_json: bool, fail_on: Severity | None) -
 
 
 @app.command()
-@_quantity("--nproc", "N", "Ranks that you plan to start on a host.", Number(int, 1, 4096))
-@_quantity("--port", "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", Number(int, 1, 65535))
+@_quantity("--nproc", int, "N", "Ranks that you plan to start on a host.", least=1, most=4096)
+@_quantity("--port", int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", least=1, most=65535)
 @json_switch
 def doctor(nproc: int | None, port: int | None, as_json: bool) -> None:
     """Check before a run what would hurt it: GPUs, CPUs, memory, ports, network, versions.
@@ -241,9 +234,9 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> None:
 
 
 @app.command()
-@_quantity("--nproc", "N", "Number of ranks.", Number(int, 2, 64), 4)
-@click.option("--fault", type=Choice(*FAULTS), default="input", help="Where the slow rank loses time, from step 60 on.")
-@_quantity("--steps", "N", "Number of steps. Default: 600 in a terminal, 180 without one.", Number(int, 120))
+@_quantity("--nproc", int, "N", "Number of ranks.", 4, least=2, most=64)
+@_choice("--fault", FAULTS, "Where the slow rank loses time, from step 60 on.", "input")
+@_quantity("--steps", int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", least=120)
 def demo(nproc: int, fault: str, steps: int | None) -> None:
     """Train a small model with one slow rank, and watch ddpmon find that rank.
 
@@ -255,15 +248,15 @@ def demo(nproc: int, fault: str, steps: int | None) -> None:
 
 
 @app.command()
-@_quantity("--ranks", "N", "Number of ranks.", Number(int), 64)
-@_quantity("--hosts", "N", "Number of hosts. Default: 8 ranks on each.", Number(int))
+@_quantity("--ranks", int, "N", "Number of ranks.", 64)
+@_quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
 @click.option("--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP)
 @click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
-@_quantity("--seconds", "SECONDS", "End after this time. Default: run until Ctrl-C.", Number(float))
-@_quantity("--step-ms", "MS", "Duration of a step in milliseconds.", Number(float), 500.0)
-@_quantity("--history-hours", "HOURS", "Pretend that the run has lasted this long.", Number(float), 0.0)
-@_quantity("--processes", "N", "Number of processes that publish. Default: 2.", Number(int))
-@_quantity("--seed", "N", "Seed of all random numbers.", Number(int), 0)
+@_quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
+@_quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
+@_quantity("--history-hours", float, "HOURS", "Pretend that the run has lasted this long.", 0.0)
+@_quantity("--processes", int, "N", "Number of processes that publish. Default: 2.")
+@_quantity("--seed", int, "N", "Seed of all random numbers.", 0)
 def simulate(store: str | None, history_hours: float, **how: Any) -> None:
     """Publish a simulated run, to try the dashboard at any size. The run is labelled as simulated."""
     from ddpmon.commands.simulate import simulate as command

@@ -7,10 +7,14 @@ Step records travel as columns: one int64 column of step numbers and one little-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+from sys import getsizeof
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
@@ -23,6 +27,7 @@ from ddpmon.parts import (
     Number,
     RankNumber,
     Settings,
+    Stack,
     Stall,
     StepNumber,
     Text,
@@ -55,6 +60,9 @@ MAX_ROWS = 1024
 MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
 MAX_HOST_RANKS = 1024
+# Of the stacks that one rank sends, in memory: a line takes about 400 bytes, so these are 160 lines. Without this bound
+# a rank could make a watcher keep 2 MB, and a store of 256 such ranks 80 MB.
+_MOST_STACKS_BYTES = 64 << 10
 MAX_LAYOUTS = 64  # sets of columns in one host frame
 HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
 
@@ -276,6 +284,17 @@ def decode(key: str, data: bytes, kind: type[F]) -> F:
     return frame  # type: ignore[return-value]  # the table above maps each kind to its own decoder
 
 
+def _bounded(stacks: Sequence[Stack]) -> list[Stack]:
+    """The first of these stacks, the training thread's among them, as far as they take `_MOST_STACKS_BYTES`."""
+    kept, left = list[Stack](), _MOST_STACKS_BYTES
+    for stack in stacks:
+        left -= sum(map(getsizeof, chain.from_iterable((f, f.file, f.function, f.source) for f in stack.frames)))
+        if left < 0:
+            break
+        kept.append(stack)
+    return kept
+
+
 def _check_version(key: str, data: bytes, kind: type[Frame]) -> None:
     """Say so where a frame cannot be read because it is of another schema version."""
     try:
@@ -293,6 +312,8 @@ def _check_columns(key: str, frame: object) -> None:
     if isinstance(frame, RankFrame):
         _check_steps(key, frame.steps)
         _check_buckets(key, frame.buckets)
+        if frame.stall is not None:
+            force_setattr(frame.stall, "stacks", _bounded(frame.stall.stacks))
     elif isinstance(frame, HostFrame):
         _check_host(key, frame)
     elif isinstance(frame, HistoryFrame):

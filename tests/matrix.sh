@@ -22,7 +22,7 @@ failed=0
 
 # Builds the environment $1 with the interpreter $2 and torch $3.
 build() {
-    "$2" -m venv "$1" && grep -v '^torch==' "$root/constraints.txt" > "$1/constraints.txt" &&
+    "$2" -m venv "$1" && grep -v '^torch==\|^setuptools==' "$root/constraints.txt" > "$1/constraints.txt" &&
         "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
             -c "$1/constraints.txt" "torch==$3" "$root[torch,dev]"
 }

@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon.figures import FIGURES
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
-from ddpmon.parts import Stall
+from ddpmon.parts import Stack, StackFrame, Stall
 from ddpmon.schema import (
     HOST_COLUMNS,
     MAX_FRAME_BYTES,
@@ -276,6 +276,21 @@ def test_what_earlier_builds_said_as_well_is_ignored(frame: Any, fields: dict[st
 def test_a_wrong_word_of_the_device_is_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     assert f"stall.{name}" in refused(changed(RANK, stall=STALL | wrong))
+
+
+def test_of_stacks_that_would_fill_a_watchers_memory_the_first_are_kept() -> None:
+    def kept(lines: int, width: int) -> int:
+        line = "\N{SNAKE}" + "x" * (width - 1)  # one such letter makes four bytes of each other one
+        frames = [StackFrame(file=line, line=1, function="f", source=line)] * lines
+        sent = msgspec.structs.replace(RANK, stall=Stall(9.0, [Stack(f"thread {n}", frames) for n in range(8)]))
+        stall = decode("key", encode(sent), RankFrame).stall
+        assert stall is not None
+        assert [stack.thread for stack in stall.stacks] == [f"thread {n}" for n in range(len(stall.stacks))]
+        return len(stall.stacks)
+
+    assert kept(lines=8, width=60) == 8
+    assert 0 < kept(lines=64, width=60) < 8
+    assert kept(lines=64, width=900) == 0
 
 
 @pytest.mark.parametrize("part", ["recent", "older"])

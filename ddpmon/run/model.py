@@ -364,7 +364,7 @@ class Run:
         sizes, kept = self._buckets.get(rank, (columns.sizes, {}))
         if sizes != columns.sizes:
             kept = {}
-        kept.update(zip(steps.tolist(), table, strict=True))
+        kept.update((step, row.copy()) for step, row in zip(steps.tolist(), table, strict=True))  # not the whole frame
         self._buckets[rank] = (columns.sizes, dict(sorted(kept.items())[-_BUCKET_STEPS:]))
 
     def _belongs(self, run_id: str, rank: int) -> bool:

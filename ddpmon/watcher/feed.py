@@ -24,7 +24,7 @@ HOSTS_AT_ONCE = 128
 # After which a rank that a host frame told of is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
-_KEYS_AT_ONCE = 512  # that one answer brings: of frames with bucket detail, 50 kB each, 25 MB
+_KEYS_AT_ONCE = 128  # that one answer brings: of frames with bucket detail, 50 kB each, 6 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
 _TAKEN = StepColumns()
@@ -178,14 +178,19 @@ class Feed:
 
     def _take_whole(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
         """Read the whole frames of these ranks."""
+        for start in range(0, len(ranks), _KEYS_AT_ONCE):
+            self._take_part(store, ranks[start : start + _KEYS_AT_ONCE], told_ages=told_ages)
+
+    def _take_part(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
         run = self.run
         frames = self._new(store, rank_key, ranks, RankFrame)
         ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
         if told_ages:
             ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
         run.add_ranks(frames, self.read_at, ages)
-        for frame in frames:  # their steps are in the run's rings now: do not keep them twice
+        for frame in frames:  # their steps and buckets are in the run by now: do not keep them twice
             force_setattr(frame, "steps", _TAKEN)
+            force_setattr(frame, "buckets", None)
 
     def _take_nodes(self, store: CheckedStore, *, told_ages: bool) -> None:
         """Read the hosts whose turn it is."""

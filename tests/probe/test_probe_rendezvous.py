@@ -127,6 +127,6 @@ def test_a_rendezvous_without_a_server_is_told_once_and_training_goes_on(tmp_pat
         text=True,
         check=True,
     )
-    assert done.stdout == "trained\n"
+    assert done.stdout.splitlines()[-1] == "trained"  # some releases of Gloo say a line before
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("ddpmon: ")]
     assert "needs a TCPStore, this run has a FileStore" in said

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 from ddpmon.parts import StackFrame, Stall
 from ddpmon.schema import RankFrame
 from tests.probe.probe_pair import until
@@ -17,6 +19,7 @@ from tests.ranks import Group, running
 
 TINY = ("--layers=1", "--heads=2", "--width=16", "--context=16", "--batch=2", "--steps=1000000")
 STUCK = 12
+RECORDS_GLOO = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)  # older ones record NCCL's collectives alone
 
 
 def wait_for_frames(folder: Path, name: str, ranks: int, told: Callable[[RankFrame], bool]) -> list[RankFrame]:
@@ -57,6 +60,8 @@ def hung(folder: Path, ranks: int, fault: str, last_step: int) -> list[RankFrame
 
 
 def the_others_wait_in(frames: list[RankFrame], operation: str) -> None:
+    if not RECORDS_GLOO:
+        return
     for frame in (frame for frame in frames if frame.rank != 1):
         (flight,) = stall_of(frame).flights
         assert flight.operation.startswith(operation)
@@ -80,9 +85,10 @@ def test_a_rank_that_hangs_shows_where_and_is_behind(
     assert within in [line.function.rpartition(".")[2] for line in own(culprit)]
     assert own(waiting)[-1].source.startswith("torch.autograd.backward(")
     the_others_wait_in(frames, "gloo:all_reduce [")
-    (behind,), (ahead,) = culprit.flights, waiting.flights
-    assert behind.group == ahead.group
-    assert behind.last_enqueued == behind.last_completed == ahead.last_enqueued - 1
+    if RECORDS_GLOO:
+        (behind,), (ahead,) = culprit.flights, waiting.flights
+        assert behind.group == ahead.group
+        assert behind.last_enqueued == behind.last_completed == ahead.last_enqueued - 1
 
 
 def test_a_rank_that_skips_a_collective_is_in_another(tmp_path: Path) -> None:
@@ -91,7 +97,7 @@ def test_a_rank_that_skips_a_collective_is_in_another(tmp_path: Path) -> None:
     for frame in (frames[0], frames[2]):
         assert own(stall_of(frame))[-1].source == "dist.barrier()"
     culprit = stall_of(frames[1])
-    assert culprit.flights[0].operation.startswith("gloo:all_reduce")
+    assert not RECORDS_GLOO or culprit.flights[0].operation.startswith("gloo:all_reduce")
     assert own(culprit)[-1].source.startswith("torch.autograd.backward(")
 
 
@@ -107,7 +113,7 @@ def test_a_rank_goes_on_and_its_stall_is_gone_whatever_its_files_do(tmp_path: Pa
         place = next(n for n, line in enumerate(lines) if line.file.endswith(PIPE))
         assert (lines[place].function, lines[place].line, lines[place].source) == ("unreadable", 2, "")
         assert lines[place + 1].function == "wait_for"
-        assert first.flights
+        assert bool(first.flights) == RECORDS_GLOO
         names = {stack.thread for stack in first.stacks}
         assert first.stacks[0].thread == "MainThread"
         assert not any(name.startswith("ddpmon") for name in names)

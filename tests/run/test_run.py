@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
+import tracemalloc
 
 import numpy as np
 import pytest
+from msgspec.structs import force_setattr
 
 from ddpmon.report.build import build_job, build_ranks
 from ddpmon.run.medians import others_medians, row_medians
@@ -163,6 +166,21 @@ def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
         run.add_rank(rank_frame(rank, 1, steps, buckets=detail), 0.0)
     job = build_job(run, build_ranks(run, run.ages(0.0), NOBODY), np.ones(2, bool), ())
     assert job.busbw_gb_s == pytest.approx(4000 / 6e-3 * 2 * 1 / 2 / 1e9)
+
+
+def test_bucket_detail_keeps_no_frame_in_memory() -> None:
+    run, ms = Run(run_info(2, bucket_detail=True)), bytes(4 * 1000 * 200)  # 800 kB, of which 64 steps are kept
+    tracemalloc.start()
+    try:
+        for seq in range(1, 41):
+            detail = BucketColumns(step=struct.pack("<q", seq) * 200, sizes=[1] * 1000, ms=bytes(bytearray(ms)))
+            frame = rank_frame(0, seq, columns([seq], {"duration": [50.0]}), buckets=detail)
+            run.add_rank(frame, float(seq))
+            force_setattr(frame, "buckets", None)  # as who reads them does
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4 << 20, "40 steps of 1,000 buckets take 160 kB, 40 frames 32 MB"
 
 
 def history(rank: int, older_steps: range, stride: int, recent: range) -> HistoryFrame:

@@ -75,7 +75,7 @@ class History:
         return (*sorted(lasting, key=_weight, reverse=True), *over)
 
     def _close(self, ended: Sequence[Alert], before: Sequence[_Episode]) -> None:
-        """End for good what has ended: if it began anew within the same tick, that is another episode."""
+        """End for good what has ended: if it began again within the same tick, that is another episode."""
         for alert in ended:
             for episode in before:
                 if not episode.closed and _identity(episode.alert) == _identity(alert):

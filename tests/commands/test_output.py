@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.ranks import ROOT
 from tests.table.tables import rows_of, slow, text_of
 
 NOT_WRITTEN, READER_GONE, BROKEN = 4, 141, 70
@@ -70,7 +72,7 @@ def test_a_command_with_neither_ends_with_the_same_code() -> None:
 
 
 def test_an_error_of_our_own_is_no_finding() -> None:
-    broken = "from ddpmon import cli\ndef app(args): raise ValueError('ours')\ncli.app = app\ncli.main()"
+    broken = "from ddpmon import cli\ndef app(**_): raise ValueError('ours')\ncli.app = app\ncli.main()"
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
     assert done.returncode == BROKEN
     assert done.stderr.endswith("ValueError: ours\n")
@@ -89,8 +91,35 @@ def test_a_shell_that_is_not_known_changes_no_file(
     assert list(home.iterdir()) == []
 
 
-def test_completion_is_installed_for_the_shell_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_is_installed_once_for_the_shell_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert ddpmon("", "--install-completion", "zsh")[0] == 0
-    assert (tmp_path / ".zshrc").exists()
+    (tmp_path / ".zshrc").write_text("mine")
+    for _ in range(2):
+        assert ddpmon("", "--install-completion", "zsh")[0] == 0
+    lines = (tmp_path / ".zshrc").read_text().split()
+    assert (lines[0], lines.count("compinit")) == ("mine", 1)
     assert not (tmp_path / ".bashrc").exists()
+
+
+def test_completion_that_cannot_be_installed_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".zfunc").write_text("a file where a folder is needed")
+    code, said, complaint = ddpmon("", "--install-completion", "zsh")
+    assert (code, said) == (NOT_WRITTEN, "")
+    assert f"{tmp_path}/.zfunc" in complaint
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "completed"), [("st", "status"), ("status --fail", "--fail-on"), ("--install", "--install-completion")]
+)
+def test_bash_completes_what_is_typed(tmp_path: Path, words: str, completed: str) -> None:
+    command, script = tmp_path / "ddpmon", tmp_path / "completion"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ddpmon.cli "$@"\n')
+    command.chmod(0o700)
+    script.write_text(ddpmon("", "--show-completion", "bash")[1])
+    typed = f"source {script}; COMP_WORDS=(ddpmon {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))"
+    shell = ["bash", "-c", f"{typed}; _ddpmon_completion {command}; echo ${{COMPREPLY[@]}}"]
+    assert subprocess.run(shell, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split() == [completed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -81,22 +81,58 @@ class Host:
         return self._ours.role(process) is not None
 
 
-def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[int, RankState]]) -> Host:
-    """The host with those of its ranks that are there, as of `heard_at`."""
-    host, oldest = Host(number, frame), heard_at - LOST_S
-    pids, on = host.pids, host.on
-    instances = Instances(frame.gpus) if any(gpu.board for gpu in frame.gpus) else None
-    for rank, state in states:
-        latest = state.latest
-        pid, name = latest.pid[rank], latest.gpu_uuid[rank]
-        pids[pid] = rank
-        if latest.heard_at[rank] >= oldest and latest.state[rank] in ("running", "stalled"):
-            host.states[rank] = state
-            if name is not None:
-                on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
-    if host.on:
-        host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
-    return host
+class Members:
+    """Which ranks are on which host; found again when ranks come, or come back."""
+
+    def __init__(self) -> None:
+        self._counted = (-1, -1, -1)
+        self._on: dict[int, list[tuple[int, int, str | None]]] = {}  # node -> rank, pid and GPU of each of its ranks
+        self.node_of: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def gather(self, run: Run) -> None:
+        """See whether they have changed."""
+        latest = run.latest
+        counted = (latest.processes_seen, len(run.states), len(run.nodes))
+        if counted == self._counted:
+            return
+        self._counted, self._on = counted, {}
+        self.node_of = np.full(len(run.ranks), -1)
+        for node in run.nodes:
+            ranks = run.ranks_on(node)
+            self._on[node] = [(rank, latest.pid[rank], latest.gpu_uuid[rank]) for rank in ranks]
+            self.node_of[[*ranks]] = node
+
+    def first(self, node: int) -> int | None:
+        """One of the ranks on a host, None where there is none."""
+        there = self._on.get(node)
+        return there[0][0] if there else None
+
+    def present(self, run: Run) -> list[bool]:
+        """[world] whether each rank runs, and was heard of not long before its host."""
+        heard_at = np.full(int(self.node_of.max(initial=-1)) + 2, np.inf)
+        for node, (_, at) in run.nodes.items():
+            if node < len(heard_at) - 1:
+                heard_at[node] = at
+        latest = run.latest
+        with np.errstate(invalid="ignore"):
+            fresh = latest.heard_at >= heard_at[self.node_of] - LOST_S
+        found: list[bool] = (fresh & (latest.running | latest.stalled)).tolist()
+        return found
+
+    def look(self, number: int, frame: NodeFrame, run: Run, present: Sequence[bool]) -> Host:
+        """The host with those of its ranks that are `present` [world]."""
+        host = Host(number, frame)
+        pids, on, states = host.pids, host.on, host.states
+        instances = Instances(frame.gpus) if any([gpu.board for gpu in frame.gpus]) else None
+        for rank, pid, name in self._on.get(number, ()):
+            pids[pid] = rank
+            if present[rank]:
+                states[rank] = run.states[rank]
+                if name is not None:
+                    on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
+        if on:
+            host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in on]
+        return host
 
 
 @dataclass

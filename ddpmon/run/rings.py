@@ -35,7 +35,8 @@ class Rings:
     """All ranks' recent steps, aligned by step number.
 
     Attributes:
-        step: [world, capacity] the step in each slot, -1 where there is none.
+        step: [world, capacity] the step in each slot, -1 where there is none. It is int32 until a run has more than
+            2^31 steps, 24 days of steps of 1 ms, and int64 from then on: at 4,096 ranks that is 4 MB.
         column: name -> [world, capacity] float32, NaN where unknown. Those of the host are there once a rank has sent
             them: its clock is then a device's.
         last: [world] the newest step on record, -1 where there is none.
@@ -50,7 +51,7 @@ class Rings:
     def __init__(self, world_size: int) -> None:
         self.capacity = capacity_for(world_size)
         shape = (world_size, self.capacity)
-        self.step: I64 = np.full(shape, -1, np.int64)
+        self.step: NDArray[np.int32] | I64 = np.full(shape, -1, np.int32)
         self.column: dict[str, F32] = {
             name: np.full(shape, np.nan, np.float32) for name in (*MEASURED, *LOGGED, *DERIVED)
         }
@@ -119,6 +120,8 @@ class Rings:
             values = {name: column[good] for name, column in values.items()}
         if steps.size:
             self._looked_up.clear()
+            if self.step.dtype != np.int64 and int(steps.max()) > np.iinfo(np.int32).max:
+                self.step = self.step.astype(np.int64)
             cells = who * self.capacity + steps % self.capacity
             self._write(cells, values)
             self.step.reshape(-1)[cells] = steps

@@ -1,4 +1,4 @@
-"""The newest steps that all ranks have finished, in figures of the whole job; renewed only when there is a newer one."""
+"""The newest steps that all ranks have finished, as figures of the job; renewed only when there is a newer one."""
 
 from __future__ import annotations
 

@@ -377,4 +377,3 @@ class Run:
             self.reject("a frame of another run")
             return False
         return True
-

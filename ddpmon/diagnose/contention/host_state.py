@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from ddpmon.run.process_roles import Instances, ProcessRoles
 from ddpmon.schema import NodeFrame
 
 _UNKNOWN = ProcessFigures()
+_board_of = attrgetter("board")
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class Members:
         """The host with those of its ranks that are `present` [world]."""
         host = Host(number, frame)
         pids, on, states = host.pids, host.on, host.states
-        instances = Instances(frame.gpus) if any([gpu.board for gpu in frame.gpus]) else None
+        instances = Instances(frame.gpus) if any(map(_board_of, frame.gpus)) else None
         for rank, pid, name in self._on.get(number, ()):
             pids[pid] = rank
             if present[rank]:

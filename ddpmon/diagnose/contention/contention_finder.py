@@ -11,7 +11,7 @@ from ddpmon.diagnose.contention.cpu import cpu_symptoms
 from ddpmon.diagnose.contention.foreign_processes import ForeignProcesses
 from ddpmon.diagnose.contention.gpu_health import boards
 from ddpmon.diagnose.contention.gpu_sharing import sharing
-from ddpmon.diagnose.contention.host_state import Host, Members, RunContext
+from ddpmon.diagnose.contention.host_state import Host, Members, RunContext, alive_at
 from ddpmon.diagnose.contention.memory import memory
 from ddpmon.diagnose.contention.network import Wires
 from ddpmon.diagnose.contention.process_history import Leak, Leaks, ProcessHistory, free_memory
@@ -54,13 +54,13 @@ class ContentionFinder:
         hosts = len(run.nodes)
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
-        present, steps = members.present(run), run.latest.step.tolist()
+        alive, steps = alive_at(run), run.latest.step.tolist()
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:
                 continue
             if self._seen.get(node) != frame.seq:
                 self._seen[node] = frame.seq
-                host = members.look(node, frame, run, present)
+                host = members.look(node, frame, heard_at, run, alive)
                 self._look(host, context, max([steps[rank] for rank in host.states], default=-1))
             elif self._is_stale(run, node, heard_at):
                 self.lives.forget(node)

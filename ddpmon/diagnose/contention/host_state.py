@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention.process_history import Leak, ProcessHistory
@@ -24,8 +24,7 @@ _UNKNOWN = ProcessFigures()
 _board_of = attrgetter("board")
 
 
-@dataclass(slots=True)
-class Host:
+class Host(Struct):
     """What is known of one host now.
 
     Attributes:
@@ -83,6 +82,13 @@ class Host:
         return self._ours.role(process) is not None
 
 
+def alive_at(run: Run) -> list[float]:
+    """[world] when each rank that runs was heard of last; NaN for one that does not run, or never was."""
+    latest = run.latest
+    found: list[float] = np.where(latest.running | latest.stalled, latest.heard_at, np.nan).tolist()
+    return found
+
+
 class Members:
     """Which ranks are on which host; found again when ranks come, or come back."""
 
@@ -109,26 +115,14 @@ class Members:
         there = self._on.get(node)
         return there[0][0] if there else None
 
-    def present(self, run: Run) -> list[bool]:
-        """[world] whether each rank runs, and was heard of not long before its host."""
-        heard_at = np.full(int(self.node_of.max(initial=-1)) + 2, np.inf)
-        for node, (_, at) in run.nodes.items():
-            if node < len(heard_at) - 1:
-                heard_at[node] = at
-        latest = run.latest
-        with np.errstate(invalid="ignore"):
-            fresh = latest.heard_at >= heard_at[self.node_of] - LOST_S
-        found: list[bool] = (fresh & (latest.running | latest.stalled)).tolist()
-        return found
-
-    def look(self, number: int, frame: NodeFrame, run: Run, present: Sequence[bool]) -> Host:
-        """The host with those of its ranks that are `present` [world]."""
-        host = Host(number, frame)
+    def look(self, number: int, frame: NodeFrame, heard_at: float, run: Run, alive: Sequence[float]) -> Host:
+        """The host with those of its ranks that are there, as of `heard_at`; `alive` is that of `alive_at`."""
+        host, oldest = Host(number, frame), heard_at - LOST_S
         pids, on, states = host.pids, host.on, host.states
         instances = Instances(frame.gpus) if any(map(_board_of, frame.gpus)) else None
         for rank, pid, name in self._on.get(number, ()):
             pids[pid] = rank
-            if present[rank]:
+            if alive[rank] >= oldest:
                 states[rank] = run.states[rank]
                 if name is not None:
                     on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
@@ -137,8 +131,7 @@ class Members:
         return host
 
 
-@dataclass
-class RunContext:
+class RunContext(Struct, dict=True):
     """The run at one look.
 
     Attributes:

@@ -62,11 +62,15 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the run is seen: ranks that exist, ranks heard from lately, age of the oldest word."""
+    """How much of the run is seen: ranks that exist, ranks heard from lately, age of the oldest word.
+
+    `unread_histories` is of how many ranks the past is still to be read; nothing is judged until then.
+    """
 
     expected: int
     reporting: int
     oldest_age_s: float | None
+    unread_histories: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,7 @@ class Snapshot:
     ranks: Ranks | None = None
     heat: Heat | None = None
     series: Series | None = None
-    nodes: tuple[NodeView, ...] = ()
+    nodes: Sequence[NodeView] = ()
     findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last
     pending: tuple[Pending, ...] = ()  # what is seen and not confirmed, what is confirmed soonest first
     notices: tuple[str, ...] = ()  # what was set aside and why

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from ddpmon.diagnose.alert import Severity, at_or_above
+from ddpmon.report.verdicts import is_reading
 from ddpmon.snapshot import Snapshot
 
 # Three readings of foreign processes confirm a contention. The first is there already, or the host has counted two by
@@ -39,6 +40,8 @@ class Looks(Struct, frozen=True):
         until, due = time.monotonic() + self.limit_s, dict[tuple[object, ...], float]()
         while True:
             snapshot = tick()
+            while is_reading(snapshot):
+                snapshot = tick()
             now = time.monotonic()
             due = {what: min(at, due.get(what, at)) for what, at in _due(snapshot, now).items()}
             if now >= until or self._is_enough(snapshot, all(at > until for at in due.values())):

@@ -102,7 +102,8 @@ def find_graphed(run: Run, ages: NDArray[np.float64]) -> Alert | None:
 
     What holds up a graph is unknown: it has neither marks nor collectives that the flight recorder knows.
     """
-    if all(stall is None or stall.graph_replay_s is None for stall in run.latest.stall):
+    stalls = run.latest.stall
+    if stalls.count(None) == len(stalls) or all(stall is None or stall.graph_replay_s is None for stall in stalls):
         return None
     states = [state for rank, state in enumerate(run.ranks) if state is not None and ages[rank] <= SILENT_S]
     frames = [state.frame for state in states if state.frame.state in ("running", "stalled")]

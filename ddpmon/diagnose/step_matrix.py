@@ -17,6 +17,7 @@ from ddpmon.run.medians import middles, row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
+_SLACK = 8  # a table of T columns is moved to the left after T / 8 new ones: a wider buffer takes more memory
 _CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
 # The names of the job's figures, which `StepMatrix.job` explains.
 JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
@@ -67,7 +68,7 @@ class NewSteps:
 
 
 class SlidingColumns:
-    """A [rows, T] table, T at most `room`, kept in one buffer of twice that width.
+    """A [rows, T] table, T at most `room`, kept in one buffer that is a little wider.
 
     Args:
         rows: how many.
@@ -76,7 +77,7 @@ class SlidingColumns:
     """
 
     def __init__(self, rows: int, room: int, dtype: Any = np.float32) -> None:
-        self._buffer: Array = np.empty((rows, 2 * room), dtype)
+        self._buffer: Array = np.empty((rows, room + max(1, room // _SLACK)), dtype)
         self._room = room
         self._end = 0
 

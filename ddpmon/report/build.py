@@ -12,7 +12,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, stops_job
-from ddpmon.run.medians import median, others_medians, row_medians
+from ddpmon.run.medians import median, others_medians
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
 from ddpmon.run.recent import STEPS as HEAT_STEPS
@@ -24,7 +24,6 @@ from ddpmon.snapshot import (
     Heat,
     Ints,
     JobView,
-    NodeView,
     RankDetail,
     Ranks,
     RunState,
@@ -62,33 +61,25 @@ def _run_state(run: Run, lost: Ints) -> RunState:
     return "stalled" if "stalled" in states else "running"
 
 
-def build_coverage(run: Run, ages: Floats, now: float) -> Coverage:
-    """Ranks that exist, ranks heard of lately, and the age of the oldest word."""
+def build_coverage(run: Run, ages: Floats, now: float, unread_histories: int = 0) -> Coverage:
+    """Ranks that exist, ranks heard of lately, the age of the oldest word, and ranks whose past is to be read."""
     known = ages[~np.isnan(ages)]
     oldest = float(known.max()) if known.size else None
-    return Coverage(run.info.world_size, int(run.reporting(now).sum()), oldest)
+    return Coverage(run.info.world_size, int(run.reporting(now).sum()), oldest, unread_histories)
 
 
 def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequence[Finding]) -> JobView:
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
-    who = np.flatnonzero(alive)
-    take = {n: run.rings.take(n, steps, who) for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
-    duration = row_medians(take["duration"].T)
-    exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
-    waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
-        exposed_least, take["wait"].min(axis=0, initial=np.inf)
-    )
-    logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
-    samples = median(np.nansum(logged, axis=0)) if logged.size else math.nan
-    step_ms = median(duration)
+    recent = run.finished.job(steps, alive, run.restarts)
+    step_ms, samples = recent.step_ms, recent.samples
     return JobView(
         step_ms=known(step_ms),
         throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(samples) else "samples/s",
-        loss=_newest(row_medians(take["loss"].T)),
-        sync_efficiency=known(median(row_medians(take["work"].T) / duration)),
-        lost_to_waiting_pct=known(100 * median(np.maximum(0, waiting) / duration)),
+        loss=known(recent.loss),
+        sync_efficiency=known(recent.efficiency),
+        lost_to_waiting_pct=known(100 * recent.waiting),
         waiting_for=_waited_for(findings),
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
@@ -113,23 +104,23 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 
 def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
-    latest = run.latest
+    latest, places = run.latest, run.latest.places
     figures = latest.figures.copy()
     state = [*latest.state]
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
     return Ranks(
-        host=tuple(latest.host),
+        host=places.host,
         state=tuple(state),
         phase=tuple(latest.phase),
         gpu=run.gpus(),
         process=latest.processes(figures),
         stall=tuple(latest.stall),
         failure=tuple(latest.failure),
-        node=np.array(latest.node),
-        local_rank=np.array(latest.local_rank),
-        pid=np.array(latest.pid),
+        node=places.node,
+        local_rank=places.local_rank,
+        pid=places.pid,
         step=latest.step,
         age_s=ages,
         loss=recent["loss"],
@@ -139,7 +130,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=_lateness(run),
+        lateness_ms=run.finished.lateness(run.finished_steps(RECENT), run.restarts),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],
@@ -147,21 +138,6 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         other_ms=recent["other"],
         figures={figure.name: figures[:, place] for place, figure in enumerate(FIGURES)},
     )
-
-
-def _newest(values: Floats) -> float | None:
-    """The newest known of some values."""
-    given = values[~np.isnan(values)]
-    return known(float(given[-1])) if given.size else None
-
-
-def _lateness(run: Run) -> Floats:
-    """`max_j w_j - w_r` for waits w: the late rank waits least. Median over the last 20 finished steps."""
-    steps = run.finished_steps(RECENT)
-    waits = run.rings.take("wait", steps).astype(np.float64)
-    if not steps.size:
-        return np.full(len(waits), np.nan)
-    return row_medians(np.fmax.reduce(waits, axis=0) - waits)
 
 
 def build_heat(run: Run) -> Heat:
@@ -177,25 +153,6 @@ def build_series(run: Run) -> Series:
     """The run over all its steps."""
     points = run.series.points
     return Series(*(points[:, column] for column in range(points.shape[1])))
-
-
-def build_nodes(run: Run, now: float) -> tuple[NodeView, ...]:
-    """Every host that has been heard of, with its ranks."""
-    views = []
-    for key, (frame, heard_at) in sorted(run.nodes.items()):
-        views.append(
-            NodeView(
-                node=key,
-                host=frame.host,
-                ranks=run.ranks_on(key),
-                age_s=now - heard_at,
-                figures=frame.figures,
-                gpus=tuple(frame.gpus),
-                cost_pct=frame.cost_pct,
-                notes=tuple(frame.notes),
-            )
-        )
-    return tuple(views)
 
 
 def build_detail(run: Run, rank: int) -> RankDetail | None:

@@ -104,6 +104,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
     spread = spread_pct(ranks)
     if run.world_size == 1:
         return "there is only one rank, so there is nothing to compare it with"
+    if unread := _unread(snapshot):
+        return f"no verdict yet: the past of {unread:,} of {run.world_size:,} ranks is still being read"
     if not is_judged(snapshot) or spread is None:
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
@@ -116,9 +118,19 @@ def calm_sentence(snapshot: Snapshot) -> str:
 
 
 def is_judged(snapshot: Snapshot) -> bool:
-    """Whether there have been enough steps for a verdict."""
+    """Whether there have been enough steps for a verdict, and all that the ranks remember of them has been read."""
     run = snapshot.run
-    return run is not None and run.step is not None and run.step >= ENOUGH_STEPS
+    return run is not None and run.step is not None and run.step >= ENOUGH_STEPS and not _unread(snapshot)
+
+
+def _unread(snapshot: Snapshot) -> int:
+    """The ranks whose past is still to be read."""
+    return 0 if snapshot.coverage is None else snapshot.coverage.unread_histories
+
+
+def is_reading(snapshot: Snapshot) -> bool:
+    """Whether the past of some ranks is being read: the next look should come at once."""
+    return snapshot.link.state == "live" and _unread(snapshot) > 0
 
 
 def is_even(snapshot: Snapshot) -> bool:

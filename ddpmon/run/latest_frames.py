@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import overload
 
 import numpy as np
@@ -21,6 +23,16 @@ Flags = NDArray[np.bool_]
 Words = NDArray[np.object_]
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """[world] each rank's host, the number of that, its place there, and its process; empty or -1 where unknown."""
+
+    host: tuple[str, ...]
+    node: Ints
+    local_rank: Ints
+    pid: Ints
+
+
 class LatestFrames:
     """One entry a rank in every column: arrays for what is compared, lists for what is shown.
 
@@ -34,6 +46,7 @@ class LatestFrames:
         writer: the rank whose host frames carry its figures, as that frame says, -1 for none.
         bad_loss: those of the ranks that have one.
         restarts: how often the rank has restarted, -1 before the first; the run counts it.
+        processes_seen: how often a rank was heard of first, or as another process: until it changes, so is `places`.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -53,6 +66,8 @@ class LatestFrames:
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
         self.bad_loss: dict[int, BadLoss] = {}
+        self.processes_seen = 0
+        self._places: tuple[int, Places] | None = None
         self._made: dict[int, RankFrame] = {}  # of figures, for rules that ask for the same frame in a tick
 
     def take(self, frames: Sequence[RankFrame], heard_at: Sequence[float]) -> None:
@@ -61,6 +76,8 @@ class LatestFrames:
         for frame in frames:
             rank = frame.rank
             self._made.pop(rank, None)
+            if (known := self.whole[rank]) is None or _who(known) != _who(frame):
+                self.processes_seen += 1
             self.whole[rank] = frame
             self.host[rank], self.state[rank], self.phase[rank] = frame.host, frame.state, frame.phase
             self.node[rank], self.local_rank[rank], self.pid[rank] = frame.node, frame.local_rank, frame.pid
@@ -95,6 +112,14 @@ class LatestFrames:
         """[world] a figure of the ranks' newest frames by its name in `FIGURES`, NaN where unknown."""
         found: Floats = self.figures[:, PLACE[name]]
         return found
+
+    @property
+    def places(self) -> Places:
+        """Where the ranks run, frozen."""
+        if self._places is None or self._places[0] != self.processes_seen:
+            numbers = (np.array(each) for each in (self.node, self.local_rank, self.pid))
+            self._places = self.processes_seen, Places(tuple(self.host), *numbers)
+        return self._places[1]
 
     def frame(self, rank: int) -> RankFrame:
         """The newest frame of a rank that has been heard of; of one that came as figures without its steps."""
@@ -165,6 +190,11 @@ class LatestFrames:
         return found
 
     @property
+    def running(self) -> Flags:
+        """[world] the ranks that say that they run."""
+        return self._are("running")
+
+    @property
     def stalled(self) -> Flags:
         """[world] the ranks that say that they stand still."""
         return self._are("stalled")
@@ -223,4 +253,5 @@ class Processes(Sequence[ProcessFigures | None]):
         return process_of(self._known[rank], self._figures[rank].tolist())
 
 
+_who = attrgetter("host", "node", "local_rank", "pid", "gpu_uuid")
 _STATES: Words = np.array(STATES, object)

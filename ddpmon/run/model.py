@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.run.duplicate_ranks import DuplicateRanks
+from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
@@ -65,7 +66,7 @@ class Run:
 
     Attributes:
         rank_count: how many ranks there are: the world size, or fewer where a table leaves numbers out.
-        rings: the last steps of every rank; recent and work_map are what is drawn of them.
+        rings: the last steps of every rank; recent, finished and work_map are what is drawn of them.
         series: the job over all its steps; begun again once the ranks have restarted. marks: likewise.
         ranks: [world] each rank's state, None before its first frame. states: the same of those heard of, by rank.
         latest: what their newest frames say, as columns. resources: what they used over time.
@@ -80,7 +81,7 @@ class Run:
         self.rank_count = info.world_size
         self.rings = Rings(info.world_size)
         self.recent = Recent(self.rings)
-        self.work_map = WorkMap(self.rings)
+        self.work_map, self.finished = WorkMap(self.rings), Finished(self.rings)
         self.series = RunSeries()
         self.marks = Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
@@ -92,6 +93,7 @@ class Run:
         self.refused = 0
         self.duplicates = DuplicateRanks()
         self.restarts = self._life = 0
+        self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus = Gpus(LOST_S)
         self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
@@ -146,9 +148,8 @@ class Run:
         """Take down what these ranks use now; their last frames had the numbers in `before`."""
         ranks = ranks[self.resources.due(ranks, before, self.latest.seq[ranks])]
         if ranks.size:
-            figures, column = [_gpu_figures(self.gpu_of(rank)) for rank in ranks.tolist()], self.latest.column
-            own = np.stack([column(name)[ranks] for name in RESOURCES[:4]], axis=1)
-            self.resources.add(ranks, np.concatenate([own, np.array(figures, np.float64)], axis=1))
+            own = np.stack([self.latest.column(name)[ranks] for name in RESOURCES[:4]], axis=1)
+            self.resources.add(ranks, np.concatenate([own, self._gpus.numbers(ranks, self.latest)], axis=1))
 
     def missing_whole(self, rows: HostRows) -> NDArray[np.bool_]:
         """[n] whether the whole frame that these figures belong to is not known: it must be read first."""
@@ -194,22 +195,27 @@ class Run:
         if self.latest.restarts[rank] > self._life:
             self._life, self.marks = int(self.latest.restarts[rank]), Marks()
 
-    def add_history(self, frames: Iterable[HistoryFrame]) -> None:
-        """Take in what the ranks remember; called once, when this watcher attaches.
+    def add_history(self, frames: Iterable[HistoryFrame], *, are_last: bool = True) -> None:
+        """Take in what ranks remember of the time before this watcher, before anything is settled.
 
         Of each frame only what is drawn is kept for longer than it takes to read it.
+
+        Args:
+            frames: of ranks that have not given theirs before.
+            are_last: whether no further ones will come; the series begins then.
         """
-        older: list[StepColumns] = []
         part: list[tuple[int, StepColumns]] = []
         for frame in frames:
-            if self._belongs(frame.run_id, frame.rank):
-                older.append(seeds(frame.older))
+            if self._belongs(frame.run_id, frame.rank) and self.latest.restarts[frame.rank] <= 0:
+                self._older.append(seeds(frame.older))
                 part.append((frame.rank, frame.recent))
             if len(part) >= _HISTORIES_AT_ONCE:
                 self.rings.add(part)
                 part = []
         self.rings.add(part)
-        self.series.seed(older)
+        if are_last:
+            self.series.seed(self._older)
+            self._older = []
 
     def add_node(self, frame: NodeFrame, now: float) -> None:
         """Take a host's frame in."""
@@ -247,8 +253,7 @@ class Run:
 
     def gpu_of(self, rank: int) -> GpuFigures | None:
         """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""
-        latest = self.latest
-        return self._gpus.of(latest.gpu_uuid[rank], latest.pid[rank], float(latest.heard_at[rank]))
+        return self._gpus.of(rank, self.latest)
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:
         """[world] every rank's GPU."""
@@ -372,8 +377,3 @@ class Run:
             self.reject("a frame of another run")
             return False
         return True
-
-
-def _gpu_figures(gpu: GpuFigures | None) -> tuple[float | None, ...]:
-    """The part of `RESOURCES` that is a GPU's; None is NaN in an array."""
-    return (None,) * 3 if gpu is None else (gpu.utilization_pct, gpu.power_w, gpu.sm_clock_mhz)

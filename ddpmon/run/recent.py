@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,7 @@ MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
 LATEST = ("loss", "allreduce")
 F64 = NDArray[np.float64]
 STEPS = 512
+_TOGETHER = 8  # last steps of which ranks are handled together: ranks of one reading have finished the same or the next
 
 
 class Recent:
@@ -33,11 +36,23 @@ class Recent:
         return {name: figures.copy() for name, figures in self._figures.items()}
 
     def _renew(self, rows: I64) -> None:
-        cells, known = self._newest(rows)
+        ends = self._rings.last[rows]
+        for end in np.unique(ends)[::-1][:_TOGETHER].tolist():
+            alike = rows[ends == end]
+            steps = np.arange(end - RECENT + 1, end + 1)
+            if end >= RECENT and self._rings.present(steps, alike).all():
+                self._take(alike, lambda name, who=alike, at=steps: self._rings.take(name, at, who))  # type: ignore[misc]
+                rows, ends = rows[ends != end], ends[ends != end]
+        if rows.size:
+            cells, known = self._newest(rows)
+            self._take(rows, lambda name: self._values(name, cells, known))
+
+    def _take(self, rows: I64, values: Callable[[str], F32]) -> None:
+        """Work out the figures of these ranks from each column's [rows, 20] newest values."""
         for name in MEDIANS:
-            self._figures[name][rows] = row_medians(self._values(name, cells, known))
+            self._figures[name][rows] = row_medians(values(name))
         for name in LATEST:
-            self._figures[name][rows] = _last_known(self._values(name, cells, known))
+            self._figures[name][rows] = _last_known(values(name))
         unseen = rows[np.isnan(self._figures["allreduce"][rows])]  # on a GPU it is sampled once in a hundred steps
         if unseen.size:
             self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)

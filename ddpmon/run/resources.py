@@ -19,7 +19,9 @@ class Resources:
     def __init__(self, world_size: int) -> None:
         self._every = -(-world_size // _RANKS_EVERY_SECOND)
         self._most = min(_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // world_size))
-        self._points: Floats = np.empty((world_size, self._most, len(RESOURCES)))
+        # Steps are counted exactly; the other figures are drawn with three digits, of which a float32 has seven.
+        self._steps: Ints = np.zeros((world_size, self._most), np.int64)
+        self._figures = np.zeros((world_size, self._most, len(RESOURCES) - 1), np.float32)
         self._count: Ints = np.zeros(world_size, np.int64)
 
     def due(self, ranks: Ints, before: Ints, now: Ints) -> NDArray[np.bool_]:
@@ -30,12 +32,12 @@ class Resources:
 
     def add(self, ranks: Ints, points: Floats) -> None:
         """Take down one point [n, len(RESOURCES)] of each of these ranks."""
-        self._points[ranks, self._count[ranks] % self._most] = points
+        cells = ranks, self._count[ranks] % self._most
+        self._steps[cells], self._figures[cells] = points[:, 0], points[:, 1:]
         self._count[ranks] += 1
 
     def of(self, rank: int) -> Floats:
         """[M, len(RESOURCES)] the points of a rank, oldest first."""
         count = int(self._count[rank])
-        if count <= self._most:
-            return self._points[rank, :count].copy()
-        return np.roll(self._points[rank], -(count % self._most), axis=0)
+        points: Floats = np.column_stack([self._steps[rank], self._figures[rank]])
+        return points[:count] if count <= self._most else np.roll(points, -(count % self._most), axis=0)

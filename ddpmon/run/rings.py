@@ -35,7 +35,8 @@ class Rings:
     """All ranks' recent steps, aligned by step number.
 
     Attributes:
-        step: [world, capacity] the step in each slot, -1 where there is none.
+        step: [world, capacity] the step in each slot, -1 where there is none. It is int32 until a run has more than
+            2^31 steps, 24 days of steps of 1 ms, and int64 from then on: at 4,096 ranks that is 4 MB.
         column: name -> [world, capacity] float32, NaN where unknown. Those of the host are there once a rank has sent
             them: its clock is then a device's.
         last: [world] the newest step on record, -1 where there is none.
@@ -50,7 +51,7 @@ class Rings:
     def __init__(self, world_size: int) -> None:
         self.capacity = capacity_for(world_size)
         shape = (world_size, self.capacity)
-        self.step: I64 = np.full(shape, -1, np.int64)
+        self.step: NDArray[np.int32] | I64 = np.full(shape, -1, np.int32)
         self.column: dict[str, F32] = {
             name: np.full(shape, np.nan, np.float32) for name in (*MEASURED, *LOGGED, *DERIVED)
         }
@@ -58,6 +59,7 @@ class Rings:
         self.set_aside = 0
         self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
         self.changed_from = 0
+        self._looked_up: dict[tuple[bytes, bytes], tuple[NDArray[np.bool_], bool]] = {}  # until a step is written
 
     @property
     def of_device(self) -> bool:
@@ -66,6 +68,7 @@ class Rings:
 
     def clear(self, rank: int) -> None:
         """Forget a rank that has restarted."""
+        self._looked_up.clear()
         self.step[rank] = -1
         self.last[rank] = -1
         self.touched[rank] = True
@@ -116,6 +119,9 @@ class Rings:
             steps, who = steps[good], who[good]
             values = {name: column[good] for name, column in values.items()}
         if steps.size:
+            self._looked_up.clear()
+            if self.step.dtype != np.int64 and int(steps.max()) > np.iinfo(np.int32).max:
+                self.step = self.step.astype(np.int64)
             cells = who * self.capacity + steps % self.capacity
             self._write(cells, values)
             self.step.reshape(-1)[cells] = steps
@@ -158,17 +164,28 @@ class Rings:
 
     def takes(self, names: Sequence[str], steps: I64, who: I64 | None = None) -> F32:
         """[len(names), ranks, len(steps)] of several columns."""
-        cut = self._cut(steps, who)
-        present = cut(self.step) == steps
+        cut, (present, are_all) = self._cut(steps, who), self._held(steps, who)
+        if are_all:
+            return np.array([cut(self.column[name]) for name in names], np.float32)
         found = np.full((len(names), *present.shape), np.nan, np.float32)
         for name, table in zip(names, found, strict=True):
             np.copyto(table, cut(self.column[name]), where=present)
         return found
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
-        """[ranks, len(steps)] whether the rank has a record of the step."""
-        found: NDArray[np.bool_] = self._cut(steps, who)(self.step) == steps
-        return found
+        """[ranks, len(steps)] whether the rank has a record of the step; not to be written."""
+        return self._held(steps, who)[0]
+
+    def _held(self, steps: I64, who: I64 | None) -> tuple[NDArray[np.bool_], bool]:
+        """What `present` says, and whether all are; it is looked up once, since many rules ask for the same steps."""
+        ranks = b"" if who is None or len(who) == len(self.last) else who.tobytes()
+        key = steps.tobytes(), ranks
+        known = self._looked_up.get(key)
+        if known is None:
+            present: NDArray[np.bool_] = self._cut(steps, who)(self.step) == steps
+            present.flags.writeable = False
+            known = self._looked_up[key] = present, bool(present.all())
+        return known
 
     def _cut(self, steps: I64, who: I64 | None) -> Callable[[NDArray[T]], NDArray[T]]:
         """What cuts [ranks, len(steps)] out of a table; steps that follow on each other are cut out whole."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from ddpmon.report.verdicts import is_reading
 from ddpmon.snapshot import Snapshot
 
 
@@ -76,6 +77,8 @@ class Reader(threading.Thread):
     def _read(self) -> None:
         due, self._tick_due = self._tick_due, False
         snapshot = self._source.tick() if due else self._source.rebuild()
+        if is_reading(snapshot):
+            self.wake()
         if not self._stopping:
             self._hand(self._deliver, snapshot)
 

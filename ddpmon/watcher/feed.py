@@ -1,7 +1,8 @@
 """What a watcher reads of one run: which keys a tick asks for, and how their frames come into the `Run`.
 
 A tick reads the host frames first, and whole frames only of ranks that no new host frame tells of, or of which figures
-do not say it all. Of many of these, it reads a part in turn, so that it stays cheap.
+do not say it all. Of many of these, it reads a part in turn, so that it stays cheap. What the ranks remember is read
+once: before anything else, or of many ranks behind the newest frames, over some ticks.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _TOLD_S = 0.9
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _KEYS_AT_ONCE = 128  # that one answer brings: of frames with bucket detail, 50 kB each, 6 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
+_TOGETHER_BYTES = 8 << 20  # of host frames that are taken in as one table: chosen; 512 hosts send 4 MB a second
+_HISTORIES_FIRST = 256  # ranks, whose histories take a quarter of a second: of more, the first picture does not wait
+_HISTORIES_S = 0.5  # of a tick, so that pictures go on coming once a second. Chosen, not measured.
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
 _TAKEN = StepColumns()
 _BEGINNING = 384  # bytes; longer than a run's id, and what else comes before `sent_at`
@@ -70,6 +74,8 @@ class Feed:
         run: all that has been read.
         read_at: when it was read last, on the monotonic clock in seconds.
         is_complete: whether every rank has been read since this was true last; of many ranks at every other tick.
+            It is false until all histories have been read: a verdict would not know the past.
+        unread_histories: the ranks of which no history has been read yet.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -81,18 +87,10 @@ class Feed:
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
-        self._place: dict[int, int] = {}  # of each writer in the order in which they were seen first: it tells the turn
         self._ended = self._ticks = 0
         self._is_large = info.world_size > RANKS_AT_ONCE
+        self.unread_histories = info.world_size
         self.is_complete = False
-
-    def read_histories(self, store: CheckedStore) -> None:
-        """Read what all ranks remember of the steps before this watcher came.
-
-        Raises:
-            StoreUnavailable: the store does not answer, or it has ended.
-        """
-        self.run.add_history(self._histories(store))
 
     def read(self, store: CheckedStore, always: set[int], *, told_ages: bool) -> None:
         """Read the newest frames of the ranks and hosts whose turn it is.
@@ -106,6 +104,8 @@ class Feed:
             StoreUnavailable: the store does not answer, or it has ended.
         """
         run = self.run
+        if self._ticks or run.info.world_size <= _HISTORIES_FIRST:
+            self._read_histories(store)
         self._ticks += 1
         writers = self._due_writers(always)
         self.read_at = time.monotonic()
@@ -122,7 +122,10 @@ class Feed:
         self._ended = int(run.latest.ended.sum())
         self._take_nodes(store, told_ages=told_ages)
         run.refused = store.checks.refused.total()
-        run.settle(self.read_at)
+        if self.unread_histories:
+            self.is_complete = False
+        else:
+            run.settle(self.read_at)
 
     def _host_rows(self, store: CheckedStore, writers: Iterable[int]) -> Iterator[HostRows]:
         """Take in what the new host frames of these ranks say; those that cannot be true are counted.
@@ -130,9 +133,8 @@ class Feed:
         Yields:
             Those with figures that belong to whole frames which must be read first; the others are in the run by then.
         """
-        run, keys = self.run, [*writers]
-        for start in range(0, len(keys), _LARGE_AT_ONCE):
-            frames = self._new(store, host_key, keys[start : start + _LARGE_AT_ONCE], HostFrame)
+        run = self.run
+        for frames in self._host_frames(store, [*writers]):
             rows, bad = gather(frames, lambda writer: writer not in self._writers, run.info.world_size)
             for place in bad:
                 key = host_key(run.info.run_id, frames[place].rank)
@@ -143,15 +145,29 @@ class Feed:
             else:
                 run.add_rows(rows, self.read_at)
 
+    def _host_frames(self, store: CheckedStore, writers: Sequence[int]) -> Iterator[list[HostFrame]]:
+        """The new host frames of these ranks: as many together as take no more memory than one answer may."""
+        frames: list[HostFrame] = []
+        size = 0
+        for start in range(0, len(writers), _LARGE_AT_ONCE):
+            part = self._new(store, host_key, writers[start : start + _LARGE_AT_ONCE], HostFrame)
+            frames += part
+            size += sum(len(frame.figures) + sum(len(rows.values) for rows in frame.steps) for frame in part)
+            if size >= _TOGETHER_BYTES:
+                yield frames
+                frames, size = [], 0
+        if frames:
+            yield frames
+
     def _due_writers(self, always: set[int]) -> list[int]:
-        """The ranks whose host frames are read now: of many ranks those of every other host, and those of `always`."""
+        """The ranks whose host frames are read now: of many ranks all at every other tick, and else those of `always`.
+
+        All at once, so that what is drawn of all of them is worked out at every other tick, too.
+        """
         known = _writers(self.run)
-        writers = sorted(known)
-        if not self._is_large:
-            return writers
-        named = {*self.run.latest.writer[[*always]].tolist()} & known
-        place = {writer: self._place.setdefault(writer, len(self._place)) for writer in writers}
-        return [writer for writer in writers if writer in named or (place[writer] - self._ticks) % RANK_TURNS == 0]
+        if self._is_large and self._ticks % RANK_TURNS:
+            known &= {*self.run.latest.writer[[*always]].tolist()}
+        return sorted(known)
 
     def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], always: set[int]) -> list[int]:
         """The ranks whose whole frames are read now.
@@ -202,12 +218,21 @@ class Feed:
         for node in nodes:
             run.add_node(node, self.read_at - ages.get(node.node, 0.0))
 
-    def _histories(self, store: CheckedStore) -> Iterator[HistoryFrame]:
-        """What all ranks remember, read in parts: together it may be a hundred megabytes."""
-        ranks = self.run.info.world_size
-        for start in range(0, ranks, _LARGE_AT_ONCE):
-            part = range(start, min(ranks, start + _LARGE_AT_ONCE))
-            yield from self._new(store, history_key, part, HistoryFrame)
+    def _read_histories(self, store: CheckedStore) -> None:
+        """Read what ranks remember of the time before this watcher, as many as one tick has time for.
+
+        They are read in parts, for together they may be a hundred megabytes.
+        """
+        until, world = time.monotonic() + _HISTORIES_S, self.run.info.world_size
+        while self.unread_histories:
+            first = world - self.unread_histories
+            end = min(world, first + _HISTORIES_FIRST)
+            parts = (range(start, min(end, start + _LARGE_AT_ONCE)) for start in range(first, end, _LARGE_AT_ONCE))
+            frames = [frame for part in parts for frame in self._new(store, history_key, part, HistoryFrame)]
+            self.unread_histories = world - end
+            self.run.add_history(frames, are_last=not self.unread_histories)
+            if world > _HISTORIES_FIRST and time.monotonic() >= until:
+                return
 
     def _ages(self, store: CheckedStore, key_of: Callable[[str, int], str], numbers: Sequence[int]) -> dict[int, float]:
         """How old the frames of these ranks or hosts are, as far as the store can tell."""

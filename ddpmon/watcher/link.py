@@ -164,7 +164,6 @@ class StoreLink:
             self._news_until = time.monotonic() + _NEWS_S
         self.feed = Feed(info)
         self._checks.begin()
-        self.feed.read_histories(store)
 
     def _look_for_a_successor(self, run: Run) -> None:
         """The run is over: where no particular one was asked for, go on to one that has started since."""

@@ -12,6 +12,7 @@ import numpy as np
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build
+from ddpmon.report.hosts import build_nodes
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
@@ -104,12 +105,12 @@ class Observer:
             taken_at=time.time(),
             taken_monotonic=now,
             run=build.build_run(run, told, lost, link.source, ended=link.ended),
-            coverage=build.build_coverage(run, ages, now),
+            coverage=build.build_coverage(run, ages, now, feed.unread_histories),
             job=build.build_job(run, ranks, alive, self._findings),
             ranks=ranks,
             heat=build.build_heat(run),
             series=build.build_series(run),
-            nodes=build.build_nodes(run, now),
+            nodes=build_nodes(run, now),
             findings=self._findings,
             pending=self._judge.pending,
             notices=(*link.notices(), *_notices(run)),

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
-from ddpmon.report.build import build_nodes, build_ranks
+from ddpmon.report.build import build_ranks
 from ddpmon.report.host_gpus import gpu_states
 from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.hosts import build_nodes
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.tui.draw.host_detail import host_lines

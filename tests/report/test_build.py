@@ -7,7 +7,8 @@ import numpy as np
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
-from ddpmon.report.build import build_detail, build_heat, build_job, build_nodes, build_ranks, build_run
+from ddpmon.report.build import build_detail, build_heat, build_job, build_ranks, build_run
+from ddpmon.report.hosts import build_nodes
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, rank_frame, run_info

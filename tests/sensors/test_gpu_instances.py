@@ -11,8 +11,9 @@ import pytest
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, ProcessFigures
-from ddpmon.report.build import build_nodes, build_ranks
+from ddpmon.report.build import build_ranks
 from ddpmon.report.host_gpus import gpu_states
+from ddpmon.report.hosts import build_nodes
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from tests.fake_nvml.scenario import SimulatedDevice, SimulatedProcess

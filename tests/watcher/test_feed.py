@@ -35,7 +35,6 @@ def test_host_frames_and_histories_may_all_be_as_long_as_frames_can_be(store: Tc
         store.put(host_key(RUN_ID, rank), b"\xc1" * MAX_FRAME_BYTES)
         store.put(history_key(RUN_ID, rank), b"\xc1" * MAX_FRAME_BYTES)
     feed, checked = Feed(run_info(RANKS)), CheckedStore(store, Checks(None))
-    feed.read_histories(checked)
     feed.read(checked, set(), told_ages=False)
     feed.read(checked, set(), told_ages=False)
     assert feed.run.latest.known.all()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.contention.contention_lives import Contention, ContentionLives
@@ -14,19 +11,18 @@ from ddpmon.diagnose.contention.cpu import cpu_symptoms
 from ddpmon.diagnose.contention.foreign_processes import ForeignProcesses
 from ddpmon.diagnose.contention.gpu_health import boards
 from ddpmon.diagnose.contention.gpu_sharing import sharing
-from ddpmon.diagnose.contention.host_state import Host, RunContext, look
+from ddpmon.diagnose.contention.host_state import Host, Members, RunContext, alive_at
 from ddpmon.diagnose.contention.memory import memory
 from ddpmon.diagnose.contention.network import Wires
 from ddpmon.diagnose.contention.process_history import Leak, Leaks, ProcessHistory, free_memory
 from ddpmon.diagnose.contention.storage import Storage
 from ddpmon.diagnose.contention.symptom import Symptom
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.run.model import LOST_S, RankState, Run
+from ddpmon.run.model import LOST_S, Run
 
 # Both keep a tick of the judge within its budget (docs/design.md "Budgets"); they are chosen, not measured.
 _EVERY_TICK = 64  # hosts; of more, each has its turn every other tick
 _AT_ONCE = 256  # hosts a tick at most; of more than 512, each has its turn every third tick, every fourth, ...
-Members = dict[int, list[tuple[int, RankState]]]
 
 
 class ContentionFinder:
@@ -44,32 +40,34 @@ class ContentionFinder:
         self._foreign, self._storage, self._wires = ForeignProcesses(), Storage(), Wires()
         self._turn = 0
         self._seen: dict[int, int] = {}
-        self._counted: tuple[int, int, int] = (-1, -1, -1)
-        self._members: Members = {}
-        self._node_of: NDArray[np.int64] = np.empty(0, np.int64)
+        self._members = Members()
 
     def update(self, run: Run, found: Sequence[Alert]) -> list[Contention]:
         """The contention now; `found` is what is said of the ranks' work."""
-        self._gather(run)
+        members = self._members
+        members.gather(run)
         room = {node: free_memory(frame) for node, (frame, _) in run.nodes.items()}
-        if self.figures.update(run, room, self._node_of):
+        if self.figures.update(run, room, members.node_of):
             self._leaking = self._leaks.update(self.figures)
         context = _context(run, self.figures, self._leaking, found)
         self._foreign.learn(context)
         hosts = len(run.nodes)
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
+        alive, steps = alive_at(run), run.latest.step.tolist()
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:
                 continue
             if self._seen.get(node) != frame.seq:
                 self._seen[node] = frame.seq
-                self._look(look(node, frame, heard_at, self._members.get(node, ())), context)
-            elif self._is_stale(node, heard_at):
+                host = members.look(node, frame, heard_at, run, alive)
+                self._look(host, context, max([steps[rank] for rank in host.states], default=-1))
+            elif self._is_stale(run, node, heard_at):
                 self.lives.forget(node)
         return list(self.lives)
 
-    def _look(self, host: Host, context: RunContext) -> None:
+    def _look(self, host: Host, context: RunContext, step: int) -> None:
+        """Look at a host, whose ranks have come to `step`."""
         symptoms: list[Symptom] = []
         if host.on:
             symptoms += sharing(host, context)
@@ -80,25 +78,12 @@ class ContentionFinder:
         symptoms += memory(host, context)
         symptoms += self._storage.look(host, context)
         symptoms += self._wires.look(host, context)
-        step = int(context.run.latest.column("step")[[*host.states]].max(initial=-1.0))
         self.lives.look(host, symptoms, step)
 
-    def _is_stale(self, node: int, heard_at: float) -> bool:
+    def _is_stale(self, run: Run, node: int, heard_at: float) -> bool:
         """Whether its ranks go on while nobody tells of the host."""
-        return any(state.heard_at - heard_at > LOST_S for _, state in self._members.get(node, ())[:1])
-
-    def _gather(self, run: Run) -> None:
-        """Who is on which host; it changes when ranks come, or come back."""
-        known = len(run.states)
-        counted = (run.restarts, known, len(run.nodes))
-        if counted == self._counted:
-            return
-        self._counted, self._members = counted, {}
-        self._node_of = np.full(len(run.ranks), -1)
-        for node in run.nodes:
-            ranks = run.ranks_on(node)
-            self._members[node] = [(rank, run.states[rank]) for rank in ranks]
-            self._node_of[[*ranks]] = node
+        rank = self._members.first(node)
+        return rank is not None and bool(run.latest.heard_at[rank] - heard_at > LOST_S)
 
 
 def _context(run: Run, figures: ProcessHistory, leaks: dict[int, Leak], found: Sequence[Alert]) -> RunContext:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct, field
@@ -20,6 +21,7 @@ from ddpmon.run.process_roles import Instances, ProcessRoles
 from ddpmon.schema import NodeFrame
 
 _UNKNOWN = ProcessFigures()
+_board_of = attrgetter("board")
 
 
 class Host(Struct):
@@ -80,22 +82,53 @@ class Host(Struct):
         return self._ours.role(process) is not None
 
 
-def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[int, RankState]]) -> Host:
-    """The host with those of its ranks that are there, as of `heard_at`."""
-    host, oldest = Host(number, frame), heard_at - LOST_S
-    pids, on = host.pids, host.on
-    instances = Instances(frame.gpus) if any(gpu.board for gpu in frame.gpus) else None
-    for rank, state in states:
-        latest = state.latest
-        pid, name = latest.pid[rank], latest.gpu_uuid[rank]
-        pids[pid] = rank
-        if latest.heard_at[rank] >= oldest and latest.state[rank] in ("running", "stalled"):
-            host.states[rank] = state
-            if name is not None:
-                on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
-    if host.on:
-        host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in host.on]
-    return host
+def alive_at(run: Run) -> list[float]:
+    """[world] when each rank that runs was heard of last; NaN for one that does not run, or never was."""
+    latest = run.latest
+    found: list[float] = np.where(latest.running | latest.stalled, latest.heard_at, np.nan).tolist()
+    return found
+
+
+class Members:
+    """Which ranks are on which host; found again when ranks come, or come back."""
+
+    def __init__(self) -> None:
+        self._counted = (-1, -1, -1)
+        self._on: dict[int, list[tuple[int, int, str | None]]] = {}  # node -> rank, pid and GPU of each of its ranks
+        self.node_of: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def gather(self, run: Run) -> None:
+        """See whether they have changed."""
+        latest = run.latest
+        counted = (latest.processes_seen, len(run.states), len(run.nodes))
+        if counted == self._counted:
+            return
+        self._counted, self._on = counted, {}
+        self.node_of = np.full(len(run.ranks), -1)
+        for node in run.nodes:
+            ranks = run.ranks_on(node)
+            self._on[node] = [(rank, latest.pid[rank], latest.gpu_uuid[rank]) for rank in ranks]
+            self.node_of[[*ranks]] = node
+
+    def first(self, node: int) -> int | None:
+        """One of the ranks on a host, None where there is none."""
+        there = self._on.get(node)
+        return there[0][0] if there else None
+
+    def look(self, number: int, frame: NodeFrame, heard_at: float, run: Run, alive: Sequence[float]) -> Host:
+        """The host with those of its ranks that are there, as of `heard_at`; `alive` is that of `alive_at`."""
+        host, oldest = Host(number, frame), heard_at - LOST_S
+        pids, on, states = host.pids, host.on, host.states
+        instances = Instances(frame.gpus) if any(map(_board_of, frame.gpus)) else None
+        for rank, pid, name in self._on.get(number, ()):
+            pids[pid] = rank
+            if alive[rank] >= oldest:
+                states[rank] = run.states[rank]
+                if name is not None:
+                    on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
+        if on:
+            host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in on]
+        return host
 
 
 class RunContext(Struct, dict=True):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
-from ddpmon.machine import GpuFigures
-from ddpmon.snapshot import Floats, Ranks
+from ddpmon.snapshot import Floats, Ints, Ranks
 
-Values = Callable[[Ranks], Floats]
-_NO_GPU = GpuFigures(index=-1, uuid="")
+Values = Callable[[Ranks, Ints], Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class Column:
         heading: name and unit.
         width: cells, without the gap before it.
         worth: columns of higher worth are kept when room is short.
-        values: one value a rank, NaN where unknown.
+        values: one value for each of some ranks, NaN where unknown.
         family: columns of one family share their decimals.
     """
 
@@ -37,29 +34,39 @@ class Column:
     family: str = ""
 
 
-def _gpu(field: str, factor: float = 1.0) -> Values:
-    def values(ranks: Ranks) -> Floats:
-        read = map(attrgetter(field), [_NO_GPU if gpu is None else gpu for gpu in ranks.gpu])
-        return np.array(list(read), np.float64) * factor  # None is NaN
+def _gpu(field: str) -> Values:
+    def values(ranks: Ranks, rows: Ints) -> Floats:
+        gpus = [ranks.gpu[rank] for rank in rows.tolist()]
+        return np.array([None if gpu is None else getattr(gpu, field) for gpu in gpus], np.float64)  # None is NaN
 
     return values
 
 
+def _step(ranks: Ranks, rows: Ints) -> Floats:
+    steps = ranks.step[rows]
+    return np.where(steps < 0, np.nan, steps)
+
+
+def _own(name: str, factor: float = 1.0) -> Values:
+    """A column of the ranks by its name."""
+    return lambda ranks, rows: ranks.column(name)[rows] / factor
+
+
 COLUMNS = (
-    Column("rank", "rank", 5, 100, lambda ranks: np.arange(len(ranks), dtype=np.float64)),
-    Column("step", "step", 7, 50, lambda ranks: np.where(ranks.step < 0, np.nan, ranks.step)),
-    Column("loss", "loss", 6, 70, lambda ranks: ranks.loss, "loss"),
-    Column("work", "work", 5, 99, lambda ranks: ranks.work_ms, "ms"),
-    Column("wait", "wait", 5, 98, lambda ranks: ranks.wait_ms, "ms"),
-    Column("barrier", "barrier", 7, 40, lambda ranks: ranks.barrier_ms, "ms"),
-    Column("late", "late", 5, 55, lambda ranks: ranks.lateness_ms, "ms"),
-    Column("allreduce", "reduce", 6, 20, lambda ranks: ranks.allreduce_ms, "ms"),
+    Column("rank", "rank", 5, 100, lambda _ranks, rows: rows.astype(np.float64)),
+    Column("step", "step", 7, 50, _step),
+    Column("loss", "loss", 6, 70, _own("loss"), "loss"),
+    Column("work", "work", 5, 99, _own("work_ms"), "ms"),
+    Column("wait", "wait", 5, 98, _own("wait_ms"), "ms"),
+    Column("barrier", "barrier", 7, 40, _own("barrier_ms"), "ms"),
+    Column("late", "late", 5, 55, _own("lateness_ms"), "ms"),
+    Column("allreduce", "reduce", 6, 20, _own("allreduce_ms"), "ms"),
     Column("gpu", "gpu%", 4, 60, _gpu("utilization_pct"), "pct"),
     Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
     Column("power", "W", 4, 32, _gpu("power_w"), "power"),
-    Column("cpu", "cpu%", 5, 45, lambda ranks: ranks.figures["cpu_pct"], "cpu"),
-    Column("rss", "GB", 5, 30, lambda ranks: ranks.figures["rss_bytes"] / 1e9, "rss"),
-    Column("age", "age s", 5, 65, lambda ranks: ranks.age_s, "age"),
+    Column("cpu", "cpu%", 5, 45, _own("cpu_pct"), "cpu"),
+    Column("rss", "GB", 5, 30, _own("rss_bytes", 1e9), "rss"),
+    Column("age", "age s", 5, 65, _own("age_s"), "age"),
 )
 BY_KEY = {column.key: column for column in COLUMNS}
 AFTER_BAR = ("gpu", "clock", "power", "cpu", "rss", "age")

@@ -36,7 +36,9 @@ def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool) -> Ints:
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
     """Broken ranks, then named ones in the findings' order, then by lateness; equals in rank order."""
-    state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
+    state = np.full(len(ranks), 9)
+    if not TROUBLE.keys().isdisjoint(ranks.state):
+        state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
     named = np.full(len(ranks), 1 << 30)
     for place, rank in enumerate(marked_ranks(snapshot.findings)):
         if 0 <= rank < len(ranks):
@@ -59,7 +61,7 @@ def _by_column(ranks: Ranks, sort: str) -> Ints:
         return number.astype(np.int64)
     if sort == "node":
         return np.lexsort((number, np.array(ranks.host), ranks.node)).astype(np.int64)
-    return np.lexsort((number, -np.nan_to_num(BY_KEY[sort].values(ranks), nan=-np.inf))).astype(np.int64)
+    return np.lexsort((number, -np.nan_to_num(BY_KEY[sort].values(ranks, number), nan=-np.inf))).astype(np.int64)
 
 
 def matching(snapshot: Snapshot, wanted: str) -> NDArray[np.bool_]:

@@ -54,9 +54,9 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
         return fit_all([title("ranks", "", width, look)], width, height)
     room = max(height - HEAD, 0)
     lines = [title("ranks", _subtitle(view, room, len(snapshot.ranks), look), width, look)]
-    page = _Page(snapshot, look, width)
-    lines.append(page.headings(view, width))
     rows = view.order[view.top : view.top + room]
+    page = _Page(snapshot, look, width, rows)
+    lines.append(page.headings(view, width))
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
         lines.append(
@@ -76,27 +76,30 @@ def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
 
 
 class _Page:
-    """What all rows of one drawing share."""
+    """What the rows in sight share, and the values that they show."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int) -> None:
+    def __init__(self, snapshot: Snapshot, look: Look, width: int, rows: Ints) -> None:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
         self.look = look
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot))
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.marked = marked_ranks(snapshot.findings)
-        self.values = {c.key: c.values(self.ranks) for c in (*self.sheet.before, *self.sheet.after)}
+        self.place = {rank: place for place, rank in enumerate(rows.tolist())}
+        self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals()
         self.states = _states(look)
-        self.phases = np.stack([getattr(self.ranks, f"{name}_ms") for name in PHASES], axis=1)
+        self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
     def _decimals(self) -> dict[str, int]:
-        columns = (*self.sheet.before, *self.sheet.after)
+        """Those of each column: the same for all ranks, so that they stand still while one scrolls."""
+        columns, everybody = (*self.sheet.before, *self.sheet.after), np.arange(len(self.ranks))
+        free = [column for column in columns if column.key not in DECIMALS]
         families = {
-            family: decimals_for(np.concatenate([self.values[c.key] for c in columns if c.family == family]))
-            for family in {column.family for column in columns}
+            family: decimals_for(np.concatenate([c.values(self.ranks, everybody) for c in free if c.family == family]))
+            for family in {column.family for column in free}
         }
-        return {c.key: DECIMALS.get(c.key, families[c.family]) for c in columns} | {"age": 1}
+        return {c.key: DECIMALS[c.key] if c.key in DECIMALS else families[c.family] for c in columns} | {"age": 1}
 
     def headings(self, view: TableView, width: int) -> Line:
         line = [Segment("    ", self.look.dim)]
@@ -143,7 +146,7 @@ class _Page:
         return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
 
     def _cell(self, column: Column, rank: int, style: Style) -> Segment:
-        value = float(self.values[column.key][rank])
+        value = float(self.values[column.key][self.place[rank]])
         text = cell(value, self.decimals[column.key], column.width, self.look.unknown)
         text = text if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
         return Segment(text, style if known(value) else self.look.dim)
@@ -167,7 +170,7 @@ class _Page:
         work = float(ranks.work_ms[rank])
         if state in GONE or not known(work):
             return [self._instead(rank, state, width)]
-        phases = self.phases[rank].tolist()
+        phases = self.phases[self.place[rank]].tolist()
         if not any(map(known, phases)):
             phases = [0.0, 0.0, 0.0, 0.0, work]
         hot = PHASES.index(finding.phase) if finding and finding.phase in PHASES else None

@@ -1,0 +1,97 @@
+"""The newest steps that all ranks have finished, as figures of the job; renewed only when there is a newer one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import median, row_medians
+from ddpmon.run.rings import I64, Rings
+
+_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples")
+F64 = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The job over its last 20 finished steps (docs/design.md "Formulas"), NaN where unknown.
+
+    Attributes:
+        step_ms: median duration. samples: of all ranks together, a step.
+        loss: median of the newest step that has any.
+        efficiency: median work over duration. waiting: the share of a step that is lost to waiting.
+    """
+
+    step_ms: float
+    samples: float
+    loss: float
+    efficiency: float
+    waiting: float
+
+
+class Finished:
+    """Remembers what was worked out last, as long as the steps, the ranks and their processes are the same.
+
+    What a rank has on record of a step does not change until the rank restarts.
+
+    Args:
+        rings: the steps of all ranks.
+    """
+
+    def __init__(self, rings: Rings) -> None:
+        self._rings = rings
+        self._known: dict[str, tuple[tuple[bytes, bytes, int], object]] = {}
+
+    def job(self, steps: I64, alive: Flags, restarts: int) -> JobFigures:
+        """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
+        return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
+
+    def lateness(self, steps: I64, restarts: int) -> F64:
+        """[world] `max_j w_j - w_r` for waits w: the late rank waits least. Median over these steps."""
+        last = self._rings.last
+        behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
+        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes(), restarts
+        return self._once("lateness", key, lambda: self._lateness(steps))
+
+    def _once(self, name: str, key: tuple[bytes, bytes, int], work_out: Callable[[], T]) -> T:
+        known = self._known.get(name)
+        if known is None or known[0] != key:
+            known = self._known[name] = key, work_out()
+        return known[1]  # type: ignore[return-value]  # each name has one type
+
+    def _job(self, steps: I64, alive: Flags) -> JobFigures:
+        tables = self._rings.takes(_OF_JOB, steps, np.flatnonzero(alive))
+        take = dict(zip(_OF_JOB, tables, strict=True))
+        duration = row_medians(take["duration"].T)
+        exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
+        waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
+            exposed_least, take["wait"].min(axis=0, initial=np.inf)
+        )
+        logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
+        return JobFigures(
+            step_ms=median(duration),
+            samples=median(np.nansum(logged, axis=0)) if logged.size else math.nan,
+            loss=_newest(row_medians(take["loss"].T)),
+            efficiency=median(row_medians(take["work"].T) / duration),
+            waiting=median(np.maximum(0, waiting) / duration),
+        )
+
+    def _lateness(self, steps: I64) -> F64:
+        waits = self._rings.take("wait", steps).astype(np.float64)
+        if not steps.size:
+            return np.full(len(waits), np.nan)
+        found: F64 = row_medians(np.fmax.reduce(waits, axis=0) - waits)
+        return found
+
+
+def _newest(values: F64) -> float:
+    """The newest known of some values."""
+    given = values[~np.isnan(values)]
+    return float(given[-1]) if given.size else math.nan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover, has_rank_0
+from ddpmon.store.tcp_connection import knock
 
 SCHEMA_VERSION = 1
 AT_ONCE = 16
@@ -196,7 +196,7 @@ def _is_gone(run: Listed, store: str) -> bool:
     """Whether nothing is left of it: nobody listens at its store's address, or by now another run's store does."""
     target = parse_target(store)
     try:
-        socket.create_connection((target.host, target.port), timeout=KNOCK_S).close()
+        knock(target.host, target.port, KNOCK_S)
         return target.redis is None and run.id not in {found.id for found in runs_of(target.url)}
     except ConnectionRefusedError:
         return True

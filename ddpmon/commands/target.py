@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, lacks_scheme, parse_target
+from ddpmon.store.tcp_connection import knock
 
 _KNOCK_S = 3.0
 
@@ -171,7 +171,7 @@ def _reachable(target: Target, run: Listed) -> bool:
     if _is_loopback(target.host) and run.id not in {each.id for each in runs_here()}:
         return False
     try:
-        socket.create_connection((target.host, target.port), timeout=_KNOCK_S).close()
+        knock(target.host, target.port, _KNOCK_S)
     except OSError:
         return False
     return True

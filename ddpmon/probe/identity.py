@@ -16,6 +16,10 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import wire_text
+from ddpmon.store.lookup import addresses
+
+# The training has looked this name up itself by now, however long that took; three DNS servers of 5 s, twice, are 30 s.
+_LOOKUP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,11 @@ def store_address() -> str:
 def _side_towards(target: str) -> str | None:
     """This host's address on the way to `target`; sends nothing, it only asks the kernel for the route."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
+        family, _, _, _, address = addresses(target, 9, _LOOKUP_S)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except (OSError, UnicodeError):  # the latter where a name is too long for one
+    except OSError:
         return None
 
 

@@ -53,6 +53,7 @@ class TcpClient:
         self._url = tcp_url(host, port)
         self._until = 0.0
         self._known: set[str] = set()  # keys that the server of this connection has
+        self._expected: str | None = None  # how keys begin that it is said to have
         self._met = False  # a store has answered here
         self._connection: Connection | None = None
         with self._operation():
@@ -84,9 +85,17 @@ class TcpClient:
             except ConnectionError:  # so a server ends a read of a key that has been deleted since it was seen
                 return self._read(self._connect(), keys)
 
+    def expect(self, prefix: str) -> None:
+        """Take it that the server has every key that begins so, for as long as this connection lasts.
+
+        Where it has not, it ends the connection at the first read, and on the next one it is asked as usual.
+        """
+        self._expected = prefix
+
     def close(self) -> None:
         """Drop the connection. Never raises."""
         self._known.clear()
+        self._expected = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -191,8 +200,8 @@ class TcpClient:
 
     def _read(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
         """The values of `keys`, on this connection."""
-        self._learn(connection, [key for key in keys if key not in self._known])
-        present = [key for key in keys if key in self._known]
+        self._learn(connection, [key for key in keys if not self._has(key)])
+        present = [key for key in keys if self._has(key)]
         found: dict[str, bytes] = {}
         left = MOST_ANSWER_BYTES
         for start in range(0, len(present), _CHUNK):
@@ -206,6 +215,10 @@ class TcpClient:
                     raise StoreUnavailable(f"the store at {self._url} {much}")
                 found[key] = _value(connection, size)
         return [found.get(key) or None for key in keys]
+
+    def _has(self, key: str) -> bool:
+        """Whether the server is known, or said, to have this key."""
+        return key in self._known or (self._expected is not None and key.startswith(self._expected))
 
     def _learn(self, connection: Connection, unknown: Sequence[str]) -> None:
         """Find out which keys exist by now, since a read of a missing one would end the connection.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
-from ddpmon.store.base import StoreUnavailable
+from ddpmon.store.base import StoreUnavailable, run_prefix
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.private import squatted
@@ -164,6 +164,7 @@ class StoreLink:
             self._news_until = time.monotonic() + _NEWS_S
         self.feed = Feed(info)
         self._checks.begin()
+        store.expect(run_prefix(info.run_id))  # rank 0 makes all of a run's keys before it describes the run
         self.feed.read_histories(store)
 
     def _look_for_a_successor(self, run: Run) -> None:

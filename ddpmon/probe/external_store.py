@@ -67,10 +67,14 @@ class Joining:
         try:
             return signed(RedisStore(self.external.address, ttl_s=self.external.ttl_s), self.signer)
         except StoreUnavailable as error:
-            if not self._complained and speaks_for_its_host(self.rank):
-                say(f"{error}; training goes on, and the store is tried again")
-            self._complained = True
+            self.complain(error)
             raise
+
+    def complain(self, error: StoreUnavailable) -> None:
+        """Say what is wrong with the store, the first time and once a host."""
+        if not self._complained and speaks_for_its_host(self.rank):
+            say(f"{error}; training goes on, and the store is tried again")
+        self._complained = True
 
 
 @dataclass(slots=True)
@@ -91,14 +95,14 @@ class Naming:
         if not self.run:
             self.run = run_id(self.announcer.name)
             self._info = encode(self.describe(self.run))
-            self.handover.tell(f"{address.url} - {self.run}")
+            self.handover.tell(f"{address.url_of(None)} - {self.run}")
         store = self.join()
         try:
             self.renew(store)
         except StoreUnavailable:
             store.close()
             raise
-        password = " (the password is taken from DDPMON_STORE)" if address.password else ""
+        password = " (DDPMON_STORE holds the login)" if address.password else ""
         self.announcer.announce(self.run, address.url_of(self.run), password)
         return store
 
@@ -133,7 +137,8 @@ def uplink_of(
         way = Naming(join, handover, announcer, describe)
     else:
         way = Hosting(handover, announcer, describe, missed_ports)
-    return Uplink(way, handover, announcer, me.world_size, missed_ports)
+    complain = None if join is None else join.complain
+    return Uplink(way, handover, announcer, me.world_size, missed_ports, complain)
 
 
 def speaks_for_its_host(rank: int) -> bool:

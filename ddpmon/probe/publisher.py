@@ -77,9 +77,9 @@ class Publisher(threading.Thread):
                 return self._back_off()
             due = monotonic() >= self._next_history or self._draft.outgrown
             self._publish(None, history=due)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self.dropped_frames += 1
-            self._uplink.drop()
+            self._uplink.drop(error)
             self._share.forget()
             self._next_history = 0.0  # the store may come back empty
             return self._back_off()

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses_rendezvous
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
-from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
+from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
 from ddpmon.store.server_process import StoreProcess, end_left_over, start
@@ -102,6 +102,7 @@ class Uplink:
     Attributes:
         world_size: of the run.
         missed_ports: port -> what rank 0 wanted it for, of those that it did not get.
+        complain: says once that the store refuses what it is asked for; None where it is one of ddpmon's own.
     """
 
     way: Way
@@ -109,6 +110,7 @@ class Uplink:
     announcer: Announcer
     world_size: int
     missed_ports: dict[int, str]
+    complain: Callable[[StoreUnavailable], None] | None = None
     _store: Store | None = None
 
     @property
@@ -160,8 +162,10 @@ class Uplink:
             raise StoreUnavailable("not connected")
         self._store.put(key, value)
 
-    def drop(self) -> None:
-        """Let go of a connection that has failed."""
+    def drop(self, why: StoreUnavailable | None = None) -> None:
+        """Let go of a connection that has failed; that the store refuses something is said."""
+        if isinstance(why, StoreRefuses) and self.complain is not None:
+            self.complain(why)
         if self._store is not None:
             self._store.close()
             self._store = None

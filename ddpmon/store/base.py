@@ -19,6 +19,10 @@ class StoreSilent(StoreUnavailable):
     """The store is there and does not answer: stopped, or cut off."""
 
 
+class StoreRefuses(StoreUnavailable):
+    """The store answers, and refuses what it was asked for: a login, a right, for want of room."""
+
+
 class TargetError(ValueError):
     """A TARGET that cannot be understood: an unknown scheme, a bad host or port."""
 

@@ -52,7 +52,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisServ
 
 @pytest.fixture
 def runs(
-    server: tuple[RedisServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: tuple[RedisServer, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Iterator[str]:
     """Two runs that rank 0 of each has published with the ranks' account; the lines that they said."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -73,7 +76,8 @@ def runs(
         yield capsys.readouterr().err
 
 
-def test_watchers_on_rank_0s_host_use_their_own_login(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("runs")
+def test_watchers_on_rank_0s_host_use_their_own_login(capsys: pytest.CaptureFixture[str]) -> None:
     assert ls(None, None, as_json=True, brief=False) == 0
     listed = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["name"], run["trouble"]) for run in listed] == [("r2", ""), ("r1", "")]

@@ -30,7 +30,9 @@ def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
-        raise StoreUnavailable(f"nothing could be read within {LIMIT_S:.0f} s: the store is silent, or the link to it is very slow") from None
+        raise StoreUnavailable(
+            f"nothing could be read within {LIMIT_S:.0f} s: the store is silent, or the link to it is very slow"
+        ) from None
     if isinstance(answer, TargetError):
         raise answer
     if isinstance(answer, BaseException):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ddpmon.probe.identity import Identity, run_id, uses_rendezvous
+from ddpmon.probe.listening import parse_listen
 from ddpmon.probe.registration import Announcer, say
 from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
 from ddpmon.schema import RunInfo, encode
@@ -127,6 +128,9 @@ def uplink_of(
         handover: how ranks tell each other where to publish.
         describe: makes the RunInfo for a run id, on rank 0.
         external: the external store that DDPMON_STORE names; a rank 0 that hosts a store is followed all the same.
+
+    Raises:
+        TargetError: DDPMON_LISTEN makes no sense.
     """
     announcer, missed_ports = Announcer(name, me.world_size), dict[int, str]()
     join = None if external is None else Joining(external, me.rank)
@@ -136,6 +140,8 @@ def uplink_of(
     elif join is not None:
         way = Naming(join, handover, announcer, describe)
     else:
+        if text := os.environ.get("DDPMON_LISTEN", ""):
+            parse_listen(text)  # now, since nothing is hosted where it makes no sense
         way = Hosting(handover, announcer, describe, missed_ports)
     complain = None if join is None else join.complain
     return Uplink(way, handover, announcer, me.world_size, missed_ports, complain)

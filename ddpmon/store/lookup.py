@@ -76,6 +76,6 @@ def addresses(host: str, port: int, limit_s: float = LOOKUP_S) -> list[Place]:
         return _lookups.find(host, port).result(limit_s)
     except FutureTimeout:
         raise StoreSilent(
-            f"this host's name lookup is slow (DNS): {host} was not found within {limit_s:g} s; check /etc/resolv.conf, "
+            f"this host's name lookup is slow (DNS): {host} was not found in {limit_s:g} s; check /etc/resolv.conf, "
             "or give a numeric address"
         ) from None

@@ -35,8 +35,8 @@ class TcpClient:
     """A client of a TCPStore, for one thread at a time.
 
     No operation takes longer than `timeout_s`, whatever the server does; the lookup of a name takes `LOOKUP_S` at most
-    besides. After an operation has failed the connection is closed, and the next operation connects again: a server that was merely
-    stopped is taken up where it stood.
+    besides. After an operation has failed the connection is closed, and the next operation connects again: a server
+    that was merely stopped is taken up where it stood.
 
     Args:
         host: the server's address.

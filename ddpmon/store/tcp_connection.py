@@ -22,12 +22,12 @@ class HungUp(ConnectionError):  # noqa: N818 (a state of the world and no mistak
 class Connection:
     """One connection, for one thread at a time.
 
-    It prints nothing and starts no thread. It makes no view of its buffers: a program that lists its objects, as many do
-    that look for a leak, would keep the view, and a buffer that is viewed cannot be shortened. A forked child inherits
-    the descriptor and must not use it; it does no harm there except that the other end notices the end later.
+    It prints nothing and starts no thread. It makes no view of its buffers: a program that lists its objects, as many
+    do that look for a leak, would keep the view, and a buffer that is viewed cannot be shortened. A forked child
+    inherits the descriptor and must not use it; it does no harm there except that the other end notices the end later.
 
     Args:
-        places: the addresses of the server, as `lookup.addresses` has them; the first one where somebody listens is used.
+        places: the addresses of the server, as `lookup.addresses` has them: the first where somebody listens is used.
         until: when the present operation has to be over, on the monotonic clock in seconds.
 
     Attributes:

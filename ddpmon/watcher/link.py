@@ -10,7 +10,7 @@ from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreUnavailable, run_prefix
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
-from ddpmon.store.discovery import discover
+from ddpmon.store.discovery import discover, told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.watcher import run_end
@@ -141,7 +141,11 @@ class StoreLink:
             StoreUnavailable: the run that was followed is no longer announced.
         """
         if self.feed is None:
-            why = squatted() or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
+            why = (
+                squatted()
+                or told_of_containers()
+                or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
+            )
             self.state = Link("waiting", f"there is no run on this host now; {why}")
         elif self.ended is None:  # when its store fell silent, it was still announced
             raise StoreUnavailable("the run is no longer announced on this host")

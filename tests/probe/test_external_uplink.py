@@ -226,7 +226,11 @@ def test_a_server_that_is_not_there_yet_is_said_once_and_tried_again(
 @pytest.mark.parametrize(
     ("options", "login", "words"),
     [
-        (("user default off", "user w on >hunter2 %R~ddpmon/* +getrange +zrange +pttl +select"), "w:hunter2@", "NOPERM"),
+        (
+            ("user default off", "user w on >hunter2 %R~ddpmon/* +getrange +zrange +pttl +select"),
+            "w:hunter2@",
+            "NOPERM",
+        ),
         (("cluster-enabled yes",), "", "is a Redis Cluster, and ddpmon needs a single server: CLUSTERDOWN"),
         (("maxmemory 1kb",), "", "is full: OOM command not allowed"),
     ],

@@ -34,9 +34,11 @@ def test_where_dns_does_not_answer_a_run_is_read_and_a_name_is_told_as_slow(tmp_
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["runs"] == ["made-run"]
-    assert seen["questions"] == 0, "the address of a store on this host is not looked up, neither forwards nor backwards"
+    assert seen["questions"] == 0, (
+        "the address of a store on this host is not looked up, neither forwards nor backwards"
+    )
     for told in seen["told"]:
-        assert told.startswith("this host's name lookup is slow (DNS): trainer.example was not found within 6 s")
+        assert told.startswith("this host's name lookup is slow (DNS): trainer.example was not found in 6 s")
 
 
 def test_a_numeric_address_and_a_name_of_this_host_are_found() -> None:

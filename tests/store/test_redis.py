@@ -216,7 +216,7 @@ def test_users_may_do_what_they_are_allowed_and_passwords_stay_secret(tmp_path: 
                 assert watcher.ages([run_key("mine")])[0] is not None
         with closing(opened(guarded.url("watchers:watch-pass@"))) as intruder:
             intruder.put(run_key("mine"), b"overwritten")
-            with pytest.raises(StoreUnavailable, match="NOPERM .*has no permissions to run the 'set' command"):
+            with pytest.raises(StoreUnavailable, match=r"NOPERM .*has no permissions to run the 'set' command"):
                 intruder.get_many([run_key("mine")])
         assert "refuses the login" in refused(guarded.url("ranks:wrong-pass@"))
         assert "refuses the login" in refused(guarded.url("nobody:rank-pass@"))

@@ -110,27 +110,21 @@ def contained(enter: list[str], listen: str) -> Iterator[str]:
 
 
 @needs_containers
-def test_a_run_in_a_container_is_watched_from_outside_as_its_line_says(capsys: pytest.CaptureFixture[str]) -> None:
-    with network(2) as net:
-        with contained(net.enter(0), "0.0.0.0:29480") as said:
-            address = f"tcp://{net.address(0)}:29480"
-            assert said == (
-                "ddpmon: to watch this run: ddpmon watch (inside this container; outside of it: ddpmon watch "
-                f"{address}, or the host's port that you have published for 29480)\n"
-            )
-            look = [*net.enter(1), sys.executable, "-m", "ddpmon.cli", "status", "--json", "--for", "0", address]
-            done = subprocess.run(look, cwd=ROOT, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert json.loads(done.stdout)["coverage"]["reporting"] == 1
-            assert discover() == []
-            assert told_of_containers() == (
-                f"run contained is in a container that shares a folder with this host: ddpmon watch {address}"
-            )
-        with contained(net.enter(0), "") as said:
-            assert said.startswith("ddpmon: to watch this run: ddpmon watch (inside this container; outside of it: ")
-            assert "else start it with DDPMON_LISTEN=0.0.0.0:29480 and publish that port" in said
-            assert told_of_containers().endswith("run ddpmon inside it, or set DDPMON_LISTEN for the run")
-    capsys.readouterr()
+def test_a_run_in_a_container_is_watched_from_outside_as_its_line_says() -> None:
+    with network(2) as net, contained(net.enter(0), "0.0.0.0:29480") as said:
+        address = f"tcp://{net.address(0)}:29480"
+        assert said == (
+            "ddpmon: to watch this run: ddpmon watch (inside this container; outside of it: ddpmon watch "
+            f"{address}, or the host's port that you have published for 29480)\n"
+        )
+        look = [*net.enter(1), sys.executable, "-m", "ddpmon.cli", "status", "--json", "--for", "0", address]
+        done = subprocess.run(look, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["coverage"]["reporting"] == 1
+        assert discover() == []
+        assert told_of_containers() == (
+            f"run contained is in a container that shares a folder with this host: ddpmon watch {address}"
+        )
 
 
 @needs_containers
@@ -139,6 +133,7 @@ def test_a_container_with_the_network_of_its_host_is_read_by_its_address() -> No
         (url,) = re.findall(
             r"outside of it: ddpmon watch (tcp://127\.0\.0\.1:\d+) if it shares the host's network", said
         )
+        assert "else start it with DDPMON_LISTEN=0.0.0.0:29480 and publish that port" in said
         assert told_of_containers().endswith(f": ddpmon watch {url}")
         with closing(connect(parse_target(url))) as store:
             assert len(list_runs(store)) == 1

@@ -16,6 +16,8 @@ from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
     MAX_RANKS,
+    MOST_ATTEMPTS,
+    Attempt,
     BadLoss,
     Count,
     Failure,
@@ -99,7 +101,10 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """What rank 0 says of the run, once."""
+    """What rank 0 says of the run, once.
+
+    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -116,6 +121,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     host: Text
     pid: Count
     versions: dict[Text, Text]
+    restart: Count = 0
+    max_restarts: Count | None = None
+    launch: Text = ""
+    attempts: Annotated[list[Attempt], Meta(max_length=MOST_ATTEMPTS)] = []
 
 
 class Mark(Struct, frozen=True):

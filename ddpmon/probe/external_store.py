@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ddpmon.probe.identity import Identity, run_id, uses_rendezvous
 from ddpmon.probe.listening import parse_listen
 from ddpmon.probe.registration import Announcer, say
+from ddpmon.probe.run_life import read_life
 from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
 from ddpmon.schema import RunInfo, encode
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
@@ -95,7 +96,7 @@ class Naming:
         address = self.join.external.address
         if not self.run:
             self.run = run_id(self.announcer.name)
-            self._info = encode(self.describe(self.run))
+            self._info = encode(read_life(self.announcer.name).told_by(self.describe(self.run)))
             self.handover.tell(f"{address.url_of(None)} - {self.run}")
         store = self.join()
         try:

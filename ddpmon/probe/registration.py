@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ddpmon.probe.run_life import launch_id
 from ddpmon.probe.ways import from_elsewhere
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
@@ -124,6 +125,7 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
+            launch=launch_id(),
         )
         self._file = announce(self._announcement)
         there = f"ddpmon watch {shlex.quote(url)}"

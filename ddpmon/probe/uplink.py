@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
 from ddpmon.probe.listening import Listening, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
+from ddpmon.probe.run_life import RunLife, last_words_s, may_restart, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
@@ -189,12 +190,16 @@ class Uplink:
         others = range(1, self.world_size, -(-self.world_size // _ASKED))
         return store.get_many([rank_key(self.run, rank) for rank in others])
 
-    def close(self) -> None:
-        """Withdraw the run's file, close the store, and end its process."""
-        self.announcer.withdraw()
+    def close(self, *, has_failed: bool = False) -> None:
+        """Withdraw the run's file, close the store, and end its process.
+
+        All that is left to a successor where the run `has_failed` and its launcher may restart it.
+        """
         self.handover.training = None
-        if self.way.server is not None:
-            self.way.server.end()
+        if not (has_failed and may_restart()):
+            self.announcer.withdraw()
+            if self.way.server is not None:
+                self.way.server.end()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -211,6 +216,7 @@ class Hosting:
     signer: Signer | None = field(default_factory=signer_of_environment)
     run: str = ""
     server: StoreProcess | None = None
+    _life: RunLife = field(default_factory=RunLife)
     _listening: Listening | None = None
     _address: tuple[str, int] | None = None
     _info: RunInfo | None = None
@@ -241,7 +247,7 @@ class Hosting:
         """Describe and announce the run, and tell the other ranks."""
         if self._info is None:
             self.run = run_id(self.announcer.name)
-            self._info = self.describe(self.run)
+            self._info = self._life.told_by(self.describe(self.run))
         lay_out(store, self._info)
         self._is_laid_out = True
         others = host if self._listening is None else self._listening.others
@@ -251,6 +257,7 @@ class Hosting:
 
     def _begin(self) -> tuple[str, int]:
         """The address of the run's store: a server of ours, or the training's."""
+        self._life = read_life(self.announcer.name)  # before the store of the attempt before is ended
         if uses_rendezvous():
             return rendezvous_server(self.handover.training)
         try:
@@ -285,7 +292,7 @@ class Hosting:
             StoreUnavailable: it cannot be started.
         """
         assert self._listening is not None
-        server = start(self._listening.host, port, ranks=self.announcer.world_size)
+        server = start(self._listening.host, port, ranks=self.announcer.world_size, last_words_s=last_words_s())
         if is_fixed and server.port != port:
             server.end()
             asked = ", which DDPMON_LISTEN asks for," if self._listening.port is not None else ""

@@ -38,6 +38,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
             killed by a minute.
         pid_started, store_started: when those processes started, in clock ticks since boot, so that a reused pid does
             not mislead; `announce` fills them in.
+        launch: what the launcher calls all attempts of this run together; "" without one.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
         network: the network namespace in which a loopback address means something; `announce` fills it in.
     """
@@ -54,6 +55,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
     store_started: float = 0.0
     machine: Text = ""
     network: Text = ""
+    launch: Text = ""
 
 
 _decoder = msgspec.json.Decoder(Announcement)
@@ -92,6 +94,16 @@ def discover() -> list[Announcement]:
             if folder.is_stale(name):
                 folder.remove(name)
     return sorted(found, key=lambda run: (has_rank_0(run), run.started_at), reverse=True)
+
+
+def left_over(launch: str, name: str) -> Announcement | None:
+    """The newest run of this name and launch here whose rank 0 has ended uncleanly; None for none. Never raises."""
+    found: list[Announcement] = []
+    for folder in existing_folders():
+        runs = (_read(folder, file) for file in (*folder.names(".json"), *folder.names(".dead")))
+        found += [run for run in runs if run is not None and (run.launch, run.name) == (launch, name)]
+    ended = [run for run in found if run.machine == machine() and not has_rank_0(run)]
+    return max(ended, key=lambda run: run.started_at, default=None)
 
 
 def refresh(path: Path) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreUnavailable, run_prefix
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
@@ -164,7 +165,7 @@ class StoreLink:
         if known == info.run_id:
             return
         if known is not None:
-            self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
+            self._news = _news(info, known)
             self._news_until = time.monotonic() + _NEWS_S
         self.feed = Feed(info)
         self._checks.begin()
@@ -178,3 +179,10 @@ class StoreLink:
             newest += list_runs(self.store)[-1:]
         if any(run_id != run.info.run_id for run_id in newest):
             self.close()
+
+
+def _news(info: RunInfo, before: str) -> str:
+    """Which run has taken the place of the one before: its next attempt, or another one."""
+    if before in (attempt.run_id for attempt in info.attempts):
+        return f"the launcher has restarted {clean(info.name)}: the notices say how the attempt before it ended"
+    return f"another run has started here: {clean(info.name)}; the previous one has ended"

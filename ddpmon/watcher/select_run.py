@@ -37,7 +37,19 @@ def select_run(store: CheckedStore, target: Target, kept: str | None) -> tuple[R
             return _of_run(decode(run_key(run_id), data, RunInfo), run_id), passed_over
         if doubt:
             doubts[doubt] += 1
-    raise StoreUnavailable(_why_none(target, ids or _listed(store, target), wanted, doubts))
+    ids = ids or _listed(store, target)
+    if known is not None and not doubts and (successor := _successor(store, ids[-1], known)) is not None:
+        return successor, 0
+    raise StoreUnavailable(_why_none(target, ids, wanted, doubts))
+
+
+def _successor(store: CheckedStore, newest: str, wanted: str) -> RunInfo | None:
+    """The newest run, if it is a later attempt of the one that is wanted."""
+    data, _ = store.look_at(run_key(newest))
+    if data is None:
+        return None
+    info = _of_run(decode(run_key(newest), data, RunInfo), newest)
+    return info if wanted in (attempt.run_id for attempt in info.attempts) else None
 
 
 def _listed(store: CheckedStore, target: Target) -> list[str]:

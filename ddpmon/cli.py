@@ -21,7 +21,7 @@ C = TypeVar("C", bound=Enum)
 N = TypeVar("N", int, float)
 TARGET_HELP = (
     "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or the address "
-    "of its store, tcp://HOST:PORT or redis://HOST. Default: the only run."
+    "of its store, tcp://HOST:PORT or redis://HOST. Default: the only run on this host, else the newest in that store."
 )
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
 STORE_HELP = (

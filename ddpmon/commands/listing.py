@@ -12,6 +12,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
+from ddpmon import __version__
+from ddpmon.commands.console import printable
 from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
@@ -75,6 +77,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     """What `ddpmon ls --json` prints on its one line."""
 
     schema_version: int = SCHEMA_VERSION
+    release: Text = ""
     runs: Annotated[list[Listed], Meta(max_length=RUNS_SHOWN)]
 
 
@@ -94,7 +97,11 @@ def read_listing(line: bytes) -> Listing:
     except RecursionError:
         raise ValueError("too deep") from None
     if listing.schema_version != SCHEMA_VERSION:
-        raise ValueError(f"schema version {listing.schema_version}, this ddpmon reads {SCHEMA_VERSION}")
+        there = f"ddpmon {printable(listing.release)}" if listing.release else "another release"
+        raise ValueError(
+            f"it is {there} and lists runs in version {listing.schema_version}; this is ddpmon {__version__} and reads "
+            f"version {SCHEMA_VERSION}: install the same release on both"
+        )
     return listing
 
 

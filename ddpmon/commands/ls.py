@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ddpmon import __version__
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
 from ddpmon.commands.remote import runs_over_ssh
@@ -114,4 +115,4 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
 
 def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
-    return json_line({"schema_version": SCHEMA_VERSION, "runs": rows})
+    return json_line({"schema_version": SCHEMA_VERSION, "release": __version__, "runs": rows})

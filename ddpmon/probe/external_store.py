@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ddpmon.probe.identity import Identity, run_id, uses_rendezvous
+from ddpmon.probe.identity import Identity, run_id
 from ddpmon.probe.listening import parse_listen
 from ddpmon.probe.registration import Announcer, say
 from ddpmon.probe.run_life import read_life
 from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
 from ddpmon.schema import RunInfo, encode
-from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, run_key
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
-from ddpmon.store.redis_url import RedisAddress, redacted
+from ddpmon.store.redis_url import RedisAddress
 from ddpmon.store.server_process import StoreProcess
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 
@@ -35,14 +35,9 @@ def external_store() -> ExternalStore | None:
         TargetError: it makes no sense, or DDPMON_TTL_S does not; the message holds no password.
         StoreUnavailable: redis-py is not installed.
     """
-    text = os.environ.get("DDPMON_STORE", "")
-    if not text or uses_rendezvous():
-        return None
     target = external_store_of_environment()
     if target is None or target.redis is None:
-        raise TargetError(
-            f"DDPMON_STORE={redacted(text)[:80]!r} is not a store that ranks can publish to; expected redis://host"
-        )
+        return None
     load_redis()
     return ExternalStore(target.redis, ttl_of_environment())
 

@@ -17,6 +17,7 @@ from ddpmon.store.tcp_client import TcpClient
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
 _FORM = "TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
+_EXTERNAL = "it is redis://HOST, rediss://HOST or rendezvous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,14 @@ def external_store_of_environment() -> Target | None:
     """The external store that DDPMON_STORE names; None where it names none.
 
     Raises:
-        TargetError: it begins like one and makes no sense; the message holds no password.
+        TargetError: it makes no sense; the message holds no password.
     """
     text = os.environ.get("DDPMON_STORE", "")
-    if not text.startswith(SCHEMES):
+    if text in ("", "rendezvous"):
         return None
+    if not text.startswith(SCHEMES):
+        shown = redacted(text)[:80]
+        raise TargetError(f"DDPMON_STORE={shown!r} is not a store that ranks can publish to: {_EXTERNAL}")
     try:
         return parse_target(text)
     except TargetError as error:

@@ -91,9 +91,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         assert external_store_of_environment() is None
     for value in ("tcp://h:1", "redis:/localhost", "http://u:hunter2@x", "Rendezvous"):
         monkeypatch.setenv("DDPMON_STORE", value)
-        with pytest.raises(
-            TargetError, match=r"is not a store that ranks can publish to: it is redis://HOST"
-        ) as caught:
+        with pytest.raises(TargetError, match="is not a store that ranks can publish to: it is redis") as caught:
             external_store_of_environment()
         assert "hunter2" not in str(caught.value)
     monkeypatch.setenv("DDPMON_STORE", "redis://u:hunter2@h/db")

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ddpmon import __version__
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
 from ddpmon.commands.remote import runs_over_ssh
 from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.discovery import told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 
@@ -36,6 +38,8 @@ def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
         print(_as_json(runs, commands))
     elif runs:
         print("\n".join(table(runs, commands)))
+        if target is None and ssh is None and (more := told_of_containers()):
+            print(f"note: {printable(more)}")
     if not runs:
         complain(f"no run {f'on {ssh}' if ssh else f'in {redacted(target)}' if target else _nowhere()}")
     return OK if runs else NO_RUN
@@ -55,7 +59,7 @@ def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
 
 
 def _nowhere() -> str:
-    return f"on this host{f'; {why}' if (why := squatted()) else ''}"
+    return f"on this host{f'; {why}' if (why := squatted() or told_of_containers()) else ''}"
 
 
 def _elsewhere(known: Sequence[Listed]) -> list[Listed]:
@@ -111,4 +115,4 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
 
 def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
-    return json_line({"schema_version": SCHEMA_VERSION, "runs": rows})
+    return json_line({"schema_version": SCHEMA_VERSION, "release": __version__, "runs": rows})

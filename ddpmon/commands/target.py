@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from ddpmon.commands.slurm import Job, find_job, runs_of_job
 from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, lacks_scheme, parse_target
+from ddpmon.store.tcp_connection import knock
 
 _KNOCK_S = 3.0
 
@@ -67,7 +67,9 @@ def here(target: str | None) -> str | None:
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
-    found = _only(_fitting([*runs, *more], target), "this host")
+    fitting = _fitting([*runs, *more], target)
+    are_here = {run.id for run in fitting} <= {run.id for run in runs}
+    found = _only(fitting, "this host" if are_here else "this host and in the store of DDPMON_STORE")
     if found is None:
         raise _unknown(target, trouble)
     return found.target
@@ -171,7 +173,7 @@ def _reachable(target: Target, run: Listed) -> bool:
     if _is_loopback(target.host) and run.id not in {each.id for each in runs_here()}:
         return False
     try:
-        socket.create_connection((target.host, target.port), timeout=_KNOCK_S).close()
+        knock(target.host, target.port, _KNOCK_S)
     except OSError:
         return False
     return True

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ddpmon.probe.run_life import launch_id
+from ddpmon.probe.ways import from_elsewhere
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
-from ddpmon.store.discovery import Announcement, announce, anybody_finds, withdraw
+from ddpmon.store.discovery import Announcement, announce, anybody_finds, refresh, withdraw
 from ddpmon.store.signed import Checks, token_of_environment
 
 _RUNS_KEPT = 64  # ids that one store lists
@@ -123,11 +125,12 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
+            launch=launch_id(),
         )
         self._file = announce(self._announcement)
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
-        elsewhere = f" (from another host: {there})" if how != there and not _is_local(url) else ""
+        elsewhere = from_elsewhere(url, is_hosted=store_pid > 0, is_said=how == there)
         say(f"to watch this run: {how}{elsewhere}{hint}")
 
     def _rename_store(self, store_pid: int) -> None:
@@ -136,20 +139,15 @@ class Announcer:
             self._file = announce(self._announcement)
 
     def renew(self) -> None:
-        """Write the file again if it is missing: the disk was full, or the folder was cleared."""
-        with suppress(OSError):  # a networked folder may fail for a while: nobody finds the run then, and frames go on
-            if self._announcement is not None and (self._file is None or not self._file.exists()):
-                self._file = announce(self._announcement)
+        """Say that the run lives; write the file again if it is missing: the disk was full, or the folder cleared."""
+        if self._announcement is not None and (self._file is None or not refresh(self._file)):
+            self._file = announce(self._announcement)
 
     def withdraw(self) -> None:
         """Remove the file."""
         if self._file is not None:
             withdraw(self._file)
             self._file = None
-
-
-def _is_local(url: str) -> bool:
-    return url.startswith(("tcp://127.", "tcp://localhost:"))
 
 
 def say(text: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age
+from ddpmon.report.run_life import may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
@@ -17,14 +18,15 @@ from ddpmon.store.discovery import discover, left_behind
 def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
     """The state and the sentence of a run whose own store has ended; `reason` says why it cannot be read."""
     failed, mute = _failed(run), _mute(run)
+    again = f"; {next_one}" if (next_one := may_restart(run.info)) else ""
     if not run.states:
         return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
     if failed:
-        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last state"
+        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last state{again}"
     if left_behind(run.info.run_id):
         host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)})"
         which = "the output of the launcher shows which rank ended first"
-        return "lost", f"the run was killed or crashed: {host} disappeared without a message; {which}"
+        return "lost", f"the run was killed or crashed: {host} disappeared without a message; {which}{again}"
     if not mute or run.info.host == socket.gethostname():
         return "finished", "the run has ended; this is its last state"
     return "lost", f"{reason}; the run has ended or its host is disconnected; ddpmon keeps trying"

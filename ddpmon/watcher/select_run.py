@@ -26,12 +26,9 @@ def select_run(store: CheckedStore, target: Target, kept: str | None) -> tuple[R
         StoreUnavailable: there is no such run; the message says what there is.
         FrameError: its description cannot be read, or is of another run.
     """
-    ids = list_runs(store)
-    if not ids:
-        raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
-    if target.run_id is None and kept is not None:
-        ids = [kept]
-    wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
+    known = target.run_id or kept
+    ids = [] if known is not None else _listed(store, target)
+    wanted = [known] if known is not None else ids[: -_MOST_TRIED - 1 : -1]
     counted, doubts = store.checks.refused.copy(), Counter[str]()
     for passed_over, run_id in enumerate(wanted):
         data, doubt = store.look_at(run_key(run_id))
@@ -40,7 +37,30 @@ def select_run(store: CheckedStore, target: Target, kept: str | None) -> tuple[R
             return _of_run(decode(run_key(run_id), data, RunInfo), run_id), passed_over
         if doubt:
             doubts[doubt] += 1
+    ids = ids or _listed(store, target)
+    if known is not None and not doubts and (successor := _successor(store, ids[-1], known)) is not None:
+        return successor, 0
     raise StoreUnavailable(_why_none(target, ids, wanted, doubts))
+
+
+def _successor(store: CheckedStore, newest: str, wanted: str) -> RunInfo | None:
+    """The newest run, if it is a later attempt of the one that is wanted."""
+    data, _ = store.look_at(run_key(newest))
+    if data is None:
+        return None
+    info = _of_run(decode(run_key(newest), data, RunInfo), newest)
+    return info if wanted in (attempt.run_id for attempt in info.attempts) else None
+
+
+def _listed(store: CheckedStore, target: Target) -> list[str]:
+    """The runs that the store lists.
+
+    Raises:
+        StoreUnavailable: there is none.
+    """
+    if ids := list_runs(store):
+        return ids
+    raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
 
 
 def _why_none(target: Target, ids: Sequence[str], wanted: Sequence[str], doubts: Counter[str]) -> str:

@@ -268,6 +268,8 @@ class OwnPacePolicy(Struct, frozen=True):
         clean_share: part of an interval that a wait may overlap: at most the smallest excess that is reported.
         tiny_ms: the least that this part is taken of. A shorter interval is a few launches, whose share means nothing.
         enough_samples: clean samples from which their median is the host's time. Chosen: of two, each moves the median.
+        noise_every_steps: steps from one look at the scatter of the samples to the next. Chosen to save time.
+        sample_errors: standard errors by which the median of few samples may be off. Two: 95 %.
         few_samples_ratio: times the longest of fewer samples that the host needs at most. Chosen, not measured.
         newest_samples: values whose median shows at once that a host, or a device, has become slower. Chosen.
         slowed_ratio: times its newest samples that a phase may take now before that is no noise. 10 %, as for a
@@ -283,6 +285,8 @@ class OwnPacePolicy(Struct, frozen=True):
     clean_share: float = 0.02
     tiny_ms: float = 0.02
     enough_samples: int = 3
+    noise_every_steps: int = 5
+    sample_errors: float = 2.0
     few_samples_ratio: float = 1.1
     newest_samples: int = 5
     slowed_ratio: float = 1.10

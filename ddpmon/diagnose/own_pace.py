@@ -25,7 +25,7 @@ Quantity = int | slice
 # The names of the columns: the least and the most of own pace, as a whole and in each phase.
 LEAST = ("least", *(f"least_{phase}" for phase in PHASES))
 MOST = ("most", *(f"most_{phase}" for phase in PHASES))
-_COLUMNS = (*LEAST, *MOST, "close")
+_COLUMNS = (*LEAST, *MOST, "close", "noise")
 _CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
 _PAUSED = np.isin(PHASES, ("input", "other"))  # where an evaluation or a checkpoint lies
 _P = len(PHASES)
@@ -91,6 +91,17 @@ class Samples:
         """[ranks], NaN without values."""
         return np.asarray(np.fmin.reduce(self._values[who, quantity], axis=1), np.float32)
 
+    def noise(self, who: I64) -> float:
+        """The typical standard deviation of a rank's values, as part of their medians; 0 where too few are known.
+
+        1.4826 times the median of the deviations from the median, which single long values do not move.
+        """
+        median = np.where(self.count(who) >= OWN_PACE.enough_samples, self.median(who), np.nan)
+        off = np.abs(self._values[who] - median[..., None]).reshape(-1, self.size)
+        deviation = 1.4826 * np.asarray(row_medians(off)).reshape(median.shape)
+        of_rank = np.nansum(deviation, axis=1) / np.fmax(np.nansum(median, axis=1), OWN_PACE.tiny_ms)
+        return float(np.median(of_rank[~np.isnan(median).all(axis=1)] if not np.isnan(median).all() else 0.0))
+
     def longest(self, who: I64) -> F32:
         """[ranks, quantities], NaN without values."""
         return np.asarray(np.fmax.reduce(self._values[who], axis=2), np.float32)
@@ -111,13 +122,15 @@ class OwnPaces:
         self._step: I64 = np.full(shape, -1, np.int64)
         self._table: dict[str, F32] = {name: np.full(shape, np.nan, np.float32) for name in _COLUMNS}
         self._seen, self._clean, self._late = (Samples(world_size, count) for count in (_SEEN, _P, _P))
+        self._noise = 0.0
         self._usual: F32 = np.full(world_size, np.nan, np.float32)
         self._beside: F32 = np.full((world_size, _P, _P), np.nan, np.float32)
 
     def take(self, name: str, steps: I64, who: I64) -> F32:
         """[ranks, len(steps)] of a bound on the whole step (least, most) or on a phase (least_forward), NaN if unknown.
 
-        `close` is 1 where the host is not so far ahead that its device finds all kernels launched, else 0.
+        `close` is 1 where the host is not so far ahead that its device finds all kernels launched, else 0. `noise` is
+        the scatter of what hosts need, as part of it, where own pace is a median of that, which shows none; else 0.
         """
         slots = steps % self._step.shape[1]
         found = self._table[name][who[:, None], slots]
@@ -142,6 +155,8 @@ class OwnPaces:
         """Take one step in. `device`, `host` and `held` are [ranks, phases]."""
         self._fed[who] = step
         typical = self._observe(who, step, one, host, held)
+        if step % OWN_PACE.noise_every_steps == 0:
+            self._noise = self._late.noise(who)
         least, most = self._of_host(who, typical)
         near, far = self._seen.mean(who, slice(2)).T
         ahead = ~(near >= OWN_PACE.mostly_share)  # what is unknown may be ahead
@@ -156,6 +171,7 @@ class OwnPaces:
         for name, values in zip(MOST, (np.maximum(whole, longest), *high.T), strict=True):
             self._table[name][who, slot] = values
         self._table["close"][who, slot] = known & (far < OWN_PACE.mostly_share)
+        self._table["noise"][who, slot] = np.where(as_long, self._noise, 0.0)
 
     def _observe(self, who: I64, step: int, one: dict[str, F32], host: F32, held: F32) -> F32:
         """Keep what one step shows of each rank; returns [ranks, quantities] the medians of the last twenty."""
@@ -208,11 +224,22 @@ class OwnPaces:
             clean = np.where(late, clean, self._clean.median(who))
             sampled = late | (self._clean.count(who) >= OWN_PACE.enough_samples)
         within = np.minimum(np.maximum(clean, low), high)
+        error = self._error(clean, np.where(late, self._late.count(who), self._clean.count(who)))
         few = np.fmax(self._late.longest(who), self._clean.longest(who)) * OWN_PACE.few_samples_ratio
         at_most = np.fmax(np.fmin(high, few), low)
         newest = self._late.newest(who, OWN_PACE.newest_samples)
         rising = np.where(late, np.minimum(np.fmax(newest, self._at_its_pace(who, newest)), high), -np.inf)
-        return np.where(sampled, within, low), np.where(sampled, np.maximum(within, rising), at_most)
+        surely = np.maximum(within - error, low)
+        perhaps = np.minimum(within + error, np.maximum(within, high))
+        return np.where(sampled, surely, low), np.where(sampled, np.maximum(perhaps, rising), at_most)
+
+    def _error(self, clean: F32, count: I64) -> F32:
+        """[ranks, phases] how far the median of `count` clean samples may be off, beyond what that of twenty may be.
+
+        The rules allow for the latter: 1.25 / sqrt(20) of the noise is the standard error of a median of twenty.
+        """
+        fewer = np.sqrt(np.maximum(0.0, 1 / np.maximum(count, 1) - 1 / Samples.size))
+        return np.asarray(OWN_PACE.sample_errors * 1.25 * self._noise * fewer * clean, np.float32)
 
     def _at_its_pace(self, who: I64, newest: F32) -> F32:
         """[ranks, phases] what a phase that is seldom seen without a wait may take now, NaN where that is no more.

@@ -20,7 +20,7 @@ from ddpmon.run.rings import F32, I64
 _SLACK = 8  # a table of T columns is moved to the left after T / 8 new ones: a wider buffer takes more memory
 _CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
 # The names of the job's figures, which `StepMatrix.job` explains.
-JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples")
+JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples", "noise")
 Array = NDArray[Any]
 
 
@@ -177,7 +177,7 @@ class StepMatrix:
 
         Of the ranks' `work` the lower median (typical), mean, longest (top), and the longest of the others (second),
         these at their most; the median duration; the least exposed (transfer); the range of waits (spread); the sum of
-        samples.
+        samples; the noise of the hosts' time where a rank's own pace is a median of that, which shows none (noise).
         """
         view: NDArray[np.float64] = self._job.view[JOB.index(name)]
         return view
@@ -228,7 +228,7 @@ class StepMatrix:
             steps, take = steps[known], {name: table[:, known] for name, table in take.items()}
         work = most = take["work"]
         if self.own is not None:
-            work, most = (self.own.take(name, steps, self.ranks) for name in ("least", "most"))
+            work, most, take["noise"] = (self.own.take(name, steps, self.ranks) for name in ("least", "most", "noise"))
             take["work"] = work
             self._most.append(most)
         none = np.full_like(work, np.nan)
@@ -267,6 +267,7 @@ def _figures(take: dict[str, F32], most: F32) -> Array:
         "transfer": take["exposed"].min(axis=0),
         "spread": wait.max(axis=0) - wait.min(axis=0),
         "samples": np.nansum(take["samples"], axis=0),
+        "noise": take["noise"].max(axis=0) if "noise" in take else np.zeros(work.shape[1]),
     }
     if most is not take["work"]:
         figures |= _within_bounds(work, most.astype(np.float64))

@@ -51,7 +51,7 @@ class Stragglers:
         steps = matrix.steps
         if len(matrix.ranks) < 2 or len(steps) < SUSTAINED.window_steps:
             return []
-        self._ranks.update(steps, matrix.ratios, matrix.ranks)
+        self._ranks.update(steps, matrix.ratios, matrix.ranks, matrix.job("noise"))
         by_rank = {life.key: life for life in self._ranks.lives}
         over_before = {rank for alert in self._ranks.lives.resolved for rank in alert.ranks}
         self._come_and_go = {key for key in intermittent & over_before & by_rank.keys() if _is_young(by_rank[key])}
@@ -76,7 +76,7 @@ class Stragglers:
         if len(matrix.hosts) < 2:
             return []
         keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in matrix.host_keys]
-        self._hosts.update(matrix.steps, matrix.host_ratios, np.array(keys, np.int64))
+        self._hosts.update(matrix.steps, matrix.host_ratios, np.array(keys, np.int64), matrix.job("noise"))
         for life in self._hosts.lives:  # one of its ranks may go on being late alone, and the host's median with it
             if life.alert is not None and life.high and not _all_late(matrix, keys.index(life.key), still=True):
                 self._hosts.lives.resolve(life.key, int(matrix.steps[-1 - SUSTAINED.window_steps // 2]))

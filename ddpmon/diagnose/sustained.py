@@ -43,8 +43,10 @@ def work_ratios(work: F32, most: F32) -> F32:
     return ratios
 
 
-def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdicts:
+def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_], unseen: NDArray[np.float64]) -> Verdicts:
     """Rule A (steady straggler) on every window of 20 steps in `ratios` [n, T + 19]; `watched` is [n].
+
+    `unseen` [T + 19] is noise of work, as part of it, that the ratios do not show since they come from medians.
 
     The threshold widens with the noise of the statistic itself: 1.25 / sqrt(20) is the standard error of a median in
     units of the noise (docs/detection.md "Steady stragglers"). Up to a CV of 8 % the floor of 10 % holds. Noise is
@@ -54,7 +56,8 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_]) -> Verdict
     row = np.flatnonzero(often.any(axis=1) | watched)
     typical_noise = middles(_noise(ratios[:: max(1, len(ratios) // SUSTAINED.noise_ranks)])[1].T)
     middle, noise = _noise(ratios[row])
-    error = np.maximum(noise, typical_noise) * 1.25 / math.sqrt(SUSTAINED.window_steps)
+    hidden = middles(np.lib.stride_tricks.sliding_window_view(unseen, SUSTAINED.window_steps))
+    error = np.maximum(noise, np.maximum(typical_noise, hidden)) * 1.25 / math.sqrt(SUSTAINED.window_steps)
     threshold = np.maximum(math.log(SUSTAINED.floor_ratio), SUSTAINED.noise_errors * error)
     return Verdicts(
         row=row,
@@ -111,19 +114,20 @@ class SteadyRule:
         self.lives = lives
         self._judged = -1
 
-    def update(self, steps: I64, ratios: F32, keys: I64) -> None:
+    def update(self, steps: I64, ratios: F32, keys: I64, unseen: NDArray[np.float64]) -> None:
         """Judge the windows that end in steps not judged before.
 
         Args:
             steps: [T] ascending.
             ratios: [n, T] work over the median of the others.
+            unseen: [T] noise of work that the ratios do not show.
             keys: [n] what each row is called, from call to call.
         """
         self.lives.keep(set(keys.tolist()))
         first = max(SUSTAINED.window_steps - 1, int(np.searchsorted(steps, self._judged, side="right")))
         for start in range(first, len(steps), _CHUNK):
             part = slice(start - SUSTAINED.window_steps + 1, min(len(steps), start + _CHUNK))
-            verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.lives.keys))
+            verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.lives.keys), unseen[part])
             calm = steps[start - SUSTAINED.window_steps // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):

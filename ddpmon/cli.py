@@ -29,6 +29,7 @@ STORE_HELP = (
     "Default: the runs on this host and in the store of DDPMON_STORE."
 )
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
+RUN_HELP = "What starts the training, such as torchrun --nproc-per-node 4 train.py."
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
 
@@ -130,6 +131,21 @@ def _common(
     ] = False,
 ) -> None:
     del version
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help=RUN_HELP, show_default=False)],
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call the run.")] = None,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Show the dashboard; output goes to a file.")] = False,
+) -> None:
+    """Start a training without a line of code, and watch it.
+
+    It sets the environment and becomes the command. Its Python processes find their DDP or FSDP model themselves.
+    """
+    from ddpmon.commands.run import run as start
+
+    leave(start(command, name, watch=watch_it))
 
 
 @app.command()

@@ -116,6 +116,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     host: Text
     pid: Count
     versions: dict[Text, Text]
+    parallel: Text = "ddp"  # ddp, fsdp2, fsdp1, replicate
 
 
 class Mark(Struct, frozen=True):

@@ -92,7 +92,9 @@ class EventLog:
         paused: how many phases of the user's the thread is in.
         due: whether a forward has ended whose backward has not begun.
         in_backward: whether a backward has been noticed whose gradients are not all computed.
-        syncing: whether a forward since the last backward was one that synchronises.
+        syncing: whether a forward since the last backward was one that synchronises; of a sharded model, whether this
+            backward has reduced gradients.
+        sharded: whether the model is such a one.
         sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
@@ -124,6 +126,7 @@ class EventLog:
         "paused",
         "replayed_ns",
         "sampling",
+        "sharded",
         "syncing",
         "thread",
     )
@@ -136,7 +139,7 @@ class EventLog:
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
         self.paused = self.replayed_ns = 0
-        self.due = self.in_backward = False
+        self.due = self.in_backward = self.sharded = False
         self.sampling = True
         self.collections = Collections()
         self.thread = get_ident()

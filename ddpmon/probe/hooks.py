@@ -15,17 +15,19 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ddpmon.probe.backward_detector import BackwardDetector
 from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.parallel import is_sharded
 
 Undo = Callable[[], None]
 
 
-def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: DistributedDataParallel) -> list[Undo]:
-    """Time the forward of `module` (the DDP module, or its compiled wrapper) and the backwards that follow."""
+def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any) -> list[Undo]:
+    """Time the forward of `module` (the parallel model, or its compiled wrapper) and the backwards that follow."""
     trigger = BackwardDetector(recorder, module, ddp)
-    if module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
+    if not is_sharded(ddp) and module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
         return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
-    handles = [module.register_forward_pre_hook(hooks.before), module.register_forward_hook(hooks.after)]
+    # Before the hook in which a sharded model gathers its parameters, and after the one that frees them.
+    handles = [module.register_forward_pre_hook(hooks.before, prepend=True), module.register_forward_hook(hooks.after)]
     return [trigger.stop, *(handle.remove for handle in handles)]
 
 
@@ -73,12 +75,12 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
 
 
 class ForwardHooks:
-    """The two hooks of a forward, for a compiled model. A pickled module takes ones along that do nothing."""
+    """The two hooks of a forward, for a compiled or a sharded model. A pickled module takes ones along that do nothing."""
 
     def __init__(
         self,
         recorder: EventLog | None = None,
-        ddp: DistributedDataParallel | None = None,
+        ddp: Any = None,
         trigger: BackwardDetector | None = None,
     ) -> None:
         self._recorder = recorder
@@ -91,7 +93,8 @@ class ForwardHooks:
         recorder, ddp = self._recorder, self._ddp
         if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
             self._under_way = True
-            recorder.forward_begins(ddp.require_backward_grad_sync)
+            # A sharded model tells in backward, by its first reduction.
+            recorder.forward_begins(getattr(ddp, "require_backward_grad_sync", False))
 
     def after(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         """It ends."""

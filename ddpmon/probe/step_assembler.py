@@ -17,7 +17,7 @@ MAX_PENDING = 4096  # steps kept while their marks cannot be read
 _MAX_TAKEN = 4 * MAX_SPANS  # marks of a step that go back to the clock; more are left to Python
 _MARK_AT = {
     **dict.fromkeys(("forward", "forwarded", "computed", "ready", "synced"), 1),
-    **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered"), 1),
+    **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered", "reduce", "reduced"), 1),
     "load": 2,
 }
 _NESTING_PHASES = ("input", "forward", "backward", "optimizer")
@@ -61,6 +61,7 @@ class StepAssembler:
         self._closure = False  # whether the outermost has run one: it has no mark from a forward to its gradients
         self._barriers: list[tuple[Any, str]] = []
         self._loads: list[str] = []
+        self._reduction: tuple[Any, Any, str | None] | None = None  # of a sharded model, the last of this backward
         self._forward: Any = None
         self._backward_from: Any = None  # the last forward's end, or the last backward's
         self._spent: list[Any] = []  # marks of the record recycled last, which the one after it may refer to
@@ -69,7 +70,8 @@ class StepAssembler:
             kind: getattr(self, f"_on_{kind}")
             for kind in (
                 *("forward", "forwarded", "computed", "ready", "synced", "optimizer", "optimized", "load", "loaded"),
-                *("log", "pause", "resume", "barrier", "barriered", "bucket", "allreduce", "collected", "seal"),
+                *("log", "pause", "resume", "barrier", "barriered", "reduce", "reduced", "bucket", "allreduce"),
+                *("collected", "seal"),
             )
         }
 
@@ -114,6 +116,7 @@ class StepAssembler:
     def _lose(self) -> None:
         """Not all of the open step is known; what was begun may have ended unseen."""
         self._lost = True
+        self._reduction = None
         for unfinished in (self._outer, self._optimizers, self._barriers, self._loads):
             unfinished.clear()
 
@@ -158,12 +161,15 @@ class StepAssembler:
         self.phase, self._since = "other", mark
 
     def _on_ready(self, event: Event) -> None:
-        self._backward_ends(event[1])
-        self._open.ready = event[1]
+        ready = event[1] if self._reduction is None else self._reduction[0]
+        self._backward_ends(ready)
+        self._open.ready = ready
         self.phase = "exposed"
 
     def _on_synced(self, event: Event) -> None:
         _, mark, step = event
+        if self._reduction is not None:
+            mark, self._reduction = self._reduction[1], None
         if self._pending is not None:
             self._seal(self._pending)
         record = self._open
@@ -296,6 +302,22 @@ class StepAssembler:
             inside = within if within in _NESTING_PHASES and not self._outer else None
             self._span("barrier", start, mark, inside, stands_for)
         self.phase, self._since = within, mark
+
+    def _on_reduce(self, event: Event) -> None:
+        """A reduction of a sharded model begins. If another has gone before it, that was not the step's last one."""
+        if self._reduction is not None:
+            start, end, inside = self._reduction
+            self._reduction = None
+            self._span("barrier", start, end, inside)
+        self._barriers.append((event[1], self.phase))
+        self.phase, self._since = "exposed", event[1]
+
+    def _on_reduced(self, event: Event) -> None:
+        if not self._barriers:
+            return
+        start, within = self._barriers.pop()
+        self._reduction = (start, event[1], within if within in _NESTING_PHASES and not self._outer else None)
+        self.phase, self._since = within, event[1]
 
     def _on_bucket(self, event: Event) -> None:
         self._open.buckets = _kept(self._open.buckets, event[1])

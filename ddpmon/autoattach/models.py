@@ -8,8 +8,6 @@ GAN, the one with most parameters is watched. Everything here runs on the traini
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,12 +15,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.autoattach.sources import callers, read_sources
 from ddpmon.probe import monitor
 from ddpmon.probe.parallel import bare, is_sharded, name_of, sizes
 from ddpmon.probe.registration import say
 
 _PATIENCE = 8  # forwards of a trained model while another that was built has had none: that one is not trained
-_CALLERS = 16  # frames above a forward in which torch.compile's wrapper of the model may be
 
 
 class _Search:
@@ -139,20 +137,14 @@ _before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 def _attach(model: torch.nn.Module, others: int) -> None:
     several = f"watching {name_of(model)} ({_size(model):,} parameters), the largest of {others + 1} models that are"
-    monitor.attach_automatically(_compiled(model) or model, f"{several} trained or were built" if others else "")
+    remark = f"{several} trained or were built" if others else ""
+    monitor.attach_automatically(_compiled(model) or model, remark, read_sources)
 
 
 def _compiled(model: torch.nn.Module) -> torch.nn.Module | None:
     """torch.compile's wrapper of `model`, where that is what the training calls: it is in a frame above this one."""
-    frame: Any = sys._getframe()
-    for _ in range(_CALLERS):
-        frame = frame.f_back
-        if frame is None:
-            break
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, torch.nn.Module) and caller._modules.get("_orig_mod") is model:
-            return caller
-    return None
+    modules = (caller for caller in callers() if isinstance(caller, torch.nn.Module))
+    return next((module for module in modules if module._modules.get("_orig_mod") is model), None)
 
 
 def _size(model: torch.nn.Module) -> int:

@@ -84,7 +84,7 @@ def _report(model: "Any") -> None:
     except Exception as error:
         if not hasattr(sys, "_ddpmon_said") and os.environ.get("RANK", "0") == "0" and sys.stderr is not None:
             setattr(sys, "_ddpmon_said", True)  # noqa: B010
-            sys.stderr.write("ddpmon: nothing is watched: %s cannot import ddpmon: %s\n" % (sys.executable, error))
+            sys.stderr.write(f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n")
         return
     built(model)
 

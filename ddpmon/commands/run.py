@@ -74,7 +74,9 @@ def what_prevents(command: Sequence[str], found: str) -> str | None:
     if program == "srun" and any(_exports_not(word, after) for word, after in zip(command, [*command[1:], ""])):  # noqa: B905
         return _misplaced("srun --export", "does not pass the environment on")
     if (letter := ignoring(_shebang(found))) is not None:
-        return f"the first line of {found} has Python's -{letter}, which ignores the environment: nothing will be watched"
+        return (
+            f"the first line of {found} has Python's -{letter}, which ignores the environment: nothing will be watched"
+        )
     return None
 
 

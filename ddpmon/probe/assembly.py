@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +40,18 @@ from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import RunInfo
 
 Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where losses and samples are read in a script that does not log them, in words, and what ends that."""
+
+    loss: str = ""
+    samples: str = ""
+    undo: Sequence[Undo] = ()
+
+
+Reads = Callable[[EventLog], Sources]
 
 _attachments = itertools.count()
 
@@ -87,7 +99,7 @@ def _within(code: CodeType) -> Iterator[CodeType]:
 
 @dataclass(slots=True)
 class Assembly:
-    """The parts of an attached probe. Its `hooks` are on one parallel model, `ddp`; what is in `undo` is on the process."""
+    """The parts of an attached probe. `hooks` are on one parallel model, `ddp`; `undo` is of what is on the process."""
 
     me: Identity
     ddp: Any
@@ -109,9 +121,7 @@ class Assembly:
         """Whether `ddp` holds the very module that is watched: its wrapper so far has been given up then."""
         return bare(ddp) is bare(self.ddp) and identify(ddp) == self.me
 
-    def go_on_with(
-        self, model: torch.nn.Module, ddp: Any, optimizer: torch.optim.Optimizer | None
-    ) -> None:
+    def go_on_with(self, model: torch.nn.Module, ddp: Any, optimizer: torch.optim.Optimizer | None) -> None:
         """Take the hooks over to `ddp` (inside `model`, if compiled); steps are counted on.
 
         Raises:
@@ -139,6 +149,7 @@ def assemble(
     buckets: bool,
     folders: Mapping[str, str],
     remark: str = "",
+    reads: Reads | None = None,
     on_error: Callable[[Exception], None],
 ) -> Assembly:
     """Hook `ddp` (inside `model`, if compiled) and start the threads.
@@ -157,12 +168,14 @@ def assemble(
     undo: list[Undo] = []
     recorder = EventLog(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
+        sources = Sources() if reads is None else reads(recorder)
+        undo += sources.undo
         reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
         undo += hook_loader(recorder)
         undo += hook_collectives(recorder)
         undo += hook_graphs(recorder)
         undo.append(hook_collector(recorder.collections))
-        uplink = _uplink(me, name, ddp, bucket_detail=timed, remark=remark)
+        uplink = _uplink(me, name, _describer(me, name, ddp, timed, sources), ddp, remark)
         machine = HostSampler(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
         draft = FrameBuilder(me, recorder, reducer_log, machine, lambda: uplink.run)
@@ -218,17 +231,16 @@ def _time_buckets(recorder: EventLog, ddp: Any) -> tuple[BucketTimer | None, lis
         return None, [f"no bucket detail: {error}"[:256]]
 
 
-def _uplink(me: Identity, name: str, ddp: Any, *, bucket_detail: bool, remark: str) -> Uplink:
+def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: Any, remark: str) -> Uplink:
     ranks = dist.get_process_group_ranks(group_of(ddp))
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
-    describe = _describer(me, name, ddp, bucket_detail)
     return uplink_of(me, name, Handover(training, key), describe, external_store(), remark)
 
 
-def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool) -> Callable[[str], RunInfo]:
+def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: Sources) -> Callable[[str], RunInfo]:
     counted, kind = [*sizes(ddp)], kind_of(ddp)
     versions = {"ddpmon": ddpmon.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     started = time.time()
@@ -250,6 +262,8 @@ def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool) -> Callab
             pid=me.pid,
             versions=versions,
             parallel=kind or DDP,
+            loss_from=sources.loss,
+            samples_from=sources.samples,
         )
 
     return describe

@@ -51,7 +51,6 @@ class BackwardDetector:
         "_recorder",
         "_regular",
         "_sink",
-        "_task",
         "steady",
         "witness",
     )
@@ -65,7 +64,6 @@ class BackwardDetector:
         self.steady = False
         self._handle: Any = None
         self._regular = 0
-        self._task = -1
 
     def forward_ends(self, output: Any) -> None:
         """A forward has ended in `output`: its backward, when it comes, will be noticed."""
@@ -129,11 +127,11 @@ class BackwardDetector:
         began = perf_counter_ns() if recorder.sampling else 0
         try:
             task = _graph_task()
-            if task == self._task + 1:
+            if task == recorder.task + 1:
                 self._regular += 1
             else:
                 self._regular, self.steady = 0, False
-            self._task = task
+            recorder.task = task
             recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
@@ -189,7 +187,13 @@ def sink(ddp: Any) -> Any:
 
 def witness(model: torch.nn.Module, ddp: Any) -> torch.nn.Parameter | None:
     """A parameter whose gradient every synchronising backward accumulates; None where there may be no such one."""
-    if is_sharded(ddp) or model is not ddp or ddp.find_unused_parameters or ddp.static_graph or getattr(ddp, "mixed_precision", None):
+    if (
+        is_sharded(ddp)
+        or model is not ddp
+        or ddp.find_unused_parameters
+        or ddp.static_graph
+        or getattr(ddp, "mixed_precision", None)
+    ):
         return None
     if getattr(ddp, "_delay_all_reduce_params", None) or any(_is_compiled(module) for module in ddp.modules()):
         return None

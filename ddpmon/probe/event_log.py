@@ -99,6 +99,8 @@ class EventLog:
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
         replayed_ns: when a CUDA graph was replayed last, on the host's clock; 0 if none was.
+        task: the number of the autograd engine's graph task in which a backward was noticed last, -1 before the first.
+        on_input: called with what a forward gets, args and kwargs, if somebody wants to know.
         on_sync: called at a sync point, until it returns that it is done; the publisher sets it again.
         on_error: called with an exception of ours, which goes no further.
     """
@@ -122,12 +124,14 @@ class EventLog:
         "log",
         "losses",
         "on_error",
+        "on_input",
         "on_sync",
         "paused",
         "replayed_ns",
         "sampling",
         "sharded",
         "syncing",
+        "task",
         "thread",
     )
 
@@ -136,6 +140,8 @@ class EventLog:
         self.losses = losses
         self.on_sync: Callable[[], bool] | None = None
         self.on_error = on_error
+        self.on_input: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
+        self.task = -1
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
         self.paused = self.replayed_ns = 0
@@ -259,8 +265,8 @@ class EventLog:
         self._per_step_ns = sorted(self._samples)[len(self._samples) // 2]
         self._sample_ns, self.sampling = 0, self.last_step < SAMPLED_FIRST
 
-    def logged(self, loss: Any, samples: Any) -> None:
-        """The trainer says a micro-batch's loss and samples."""
+    def logged(self, loss: Any, samples: Any = None, tokens: Any = None, *, adds_up: bool = False) -> None:
+        """The trainer says a micro-batch's loss, samples and tokens; `adds_up`: the loss is a part of the step's."""
         began = perf_counter_ns() if self.sampling else 0
         try:
             if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
@@ -269,8 +275,10 @@ class EventLog:
                 loss = self.losses.take(loss)
             if samples is not None and type(samples) is not int:
                 samples = self.losses.take(samples)
+            if tokens is not None and type(tokens) is not int:
+                tokens = self.losses.take(tokens)
             put = self._put
-            put(("log", loss, samples))
+            put(("log", loss, samples, tokens, adds_up))
         except Exception as error:
             self.on_error(error)
         if began:

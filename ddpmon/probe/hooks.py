@@ -23,11 +23,19 @@ Undo = Callable[[], None]
 def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any) -> list[Undo]:
     """Time the forward of `module` (the parallel model, or its compiled wrapper) and the backwards that follow."""
     trigger = BackwardDetector(recorder, module, ddp)
-    if not is_sharded(ddp) and module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
+    if (
+        not is_sharded(ddp)
+        and module is ddp
+        and "forward" not in vars(ddp)
+        and getattr(ddp, "_compiled_call_impl", None) is None
+    ):
         return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
     # Before the hook in which a sharded model gathers its parameters, and after the one that frees them.
-    handles = [module.register_forward_pre_hook(hooks.before, prepend=True), module.register_forward_hook(hooks.after)]
+    handles = [
+        module.register_forward_pre_hook(hooks.before, prepend=True, with_kwargs=True),
+        module.register_forward_hook(hooks.after),
+    ]
     return [trigger.stop, *(handle.remove for handle in handles)]
 
 
@@ -35,6 +43,7 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward
+    inner = original if recorder.on_input is None else _told(recorder, original)
     watched: Any = ddp
     is_grad_enabled, mark, put = torch.is_grad_enabled, recorder.clock.mark, recorder.log.append
 
@@ -51,7 +60,7 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
                 recorder.syncing |= watched.require_backward_grad_sync
             except Exception as error:
                 recorder.on_error(error)
-        output = original(module, *args, **kwargs)
+        output = inner(module, *args, **kwargs)
         if watched is None:
             return output
         if recorder.sampling or recorder.due or not trigger.steady or not trigger.witness.requires_grad:
@@ -74,8 +83,20 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
     return undo
 
 
+def _told(recorder: EventLog, forward: Any) -> Any:
+    """A forward that tells what it gets."""
+
+    @functools.wraps(forward)
+    def telling(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.on_input is not None:
+            recorder.charge(recorder.on_input, args, kwargs)
+        return forward(module, *args, **kwargs)
+
+    return telling
+
+
 class ForwardHooks:
-    """The two hooks of a forward, for a compiled or a sharded model. A pickled module takes ones along that do nothing."""
+    """The two hooks of a forward, for a compiled or sharded model. A pickled module takes some that do nothing."""
 
     def __init__(
         self,
@@ -88,13 +109,15 @@ class ForwardHooks:
         self._trigger = trigger
         self._under_way = False
 
-    def before(self, _module: torch.nn.Module, _args: Any) -> None:
+    def before(self, _module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """Forward begins."""
         recorder, ddp = self._recorder, self._ddp
         if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
             self._under_way = True
             # A sharded model tells in backward, by its first reduction.
             recorder.forward_begins(getattr(ddp, "require_backward_grad_sync", False))
+            if recorder.on_input is not None:
+                recorder.charge(recorder.on_input, args, kwargs)
 
     def after(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         """It ends."""

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ddpmon.parts import wire_text
-from ddpmon.probe.assembly import Assembly, assemble
+from ddpmon.probe.assembly import Assembly, Reads, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.parallel import kind_of, name_of
@@ -60,13 +60,40 @@ class Monitor:
         """The probe's own time on the training thread so far, in nanoseconds."""
         return 0 if self._assembly is None else self._assembly.recorder.cost_ns
 
-    def log(self, loss: Any = None, samples: float | None = None) -> None:
-        """Add a micro-batch's loss (a number or a one-element tensor) and this rank's sample count to the step.
+    def log(
+        self,
+        loss: Any = None,
+        samples: float | None = None,
+        *,
+        tokens: float | None = None,
+        step: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Add a micro-batch's loss (a number or a one-element tensor) and this rank's counts to the step.
 
         A CUDA loss is copied asynchronously and read later; nothing is synchronised.
+
+        Args:
+            loss: of this micro-batch; the step's is the mean of them.
+            samples: how many this rank has trained on.
+            tokens: how many this rank has trained on.
+            step: how many steps the job has finished by its own count, such as after a resume.
+            total: how many steps the job will make; with `step` this gives an ETA.
         """
+        if self._assembly is None:
+            return
+        recorder = self._assembly.recorder
+        if loss is not None or samples is not None or tokens is not None:
+            recorder.logged(loss, samples, tokens)
+        if step is not None:
+            recorder.put("progress", step, total)
+
+    def log_part(self, loss: Any, step: int, total: int | None) -> None:
+        """Add a part of the step's loss, where a framework has divided it among micro-batches, and its progress."""
         if self._assembly is not None:
-            self._assembly.recorder.logged(loss, samples)
+            recorder = self._assembly.recorder
+            recorder.logged(loss, adds_up=True)
+            recorder.put("progress", step, total)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -183,9 +210,15 @@ def active() -> Monitor | None:
     return _process.active
 
 
-def attach_automatically(model: Any, remark: str) -> Monitor:
-    """Attach as `ddpmon run` does; `remark` ends the line that rank 0 prints. Never raises."""
-    found = _attach(model, remark=remark)
+def attach_automatically(model: Any, remark: str, reads: Reads) -> Monitor:
+    """Attach as `ddpmon run` does. Never raises.
+
+    Args:
+        model: as in `attach`.
+        remark: ends the line that rank 0 prints.
+        reads: makes what reads losses and samples.
+    """
+    found = _attach(model, remark=remark, reads=reads)
     found.automatic = found.enabled
     return found
 
@@ -197,6 +230,7 @@ def _attach(
     buckets: bool | None = None,
     folders: Mapping[str, str | os.PathLike[str]] | None = None,
     remark: str = "",
+    reads: Reads | None = None,
 ) -> Monitor:
     ddp = getattr(model, "_orig_mod", model)
     if (reason := _refusal(model, ddp)) is not None:
@@ -216,6 +250,7 @@ def _attach(
             buckets=buckets,
             folders={wire_text(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
             remark=remark,
+            reads=reads,
             on_error=monitor_error,
         )
         _process.active = monitor

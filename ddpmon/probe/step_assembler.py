@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ddpmon.probe.clock import CapturedMark
 from ddpmon.probe.event_log import Event, EventLog
 from ddpmon.probe.loss import number
+from ddpmon.probe.progress import Progress
 from ddpmon.probe.record import StepRecord, Taken
 
 MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
@@ -37,6 +38,7 @@ class StepAssembler:
         captured_ns: when the last step was captured into a CUDA graph, on the host's clock; None if steps have finished
             since, or none was.
         marked_ns: when the last mark of a device's clock was taken, on the host's clock; at first when this was made.
+        progress: how far the job is by its own count.
         unmarked_step: the last step with collectives that were not marked, -1 before the first.
     """
 
@@ -52,6 +54,7 @@ class StepAssembler:
         self.marked_ns = perf_counter_ns()
         self.unmarked_step = -1
         self.dropped = 0
+        self.progress = Progress()
         self.loader: tuple[int, int, bool] | None = None
         self._open = StepRecord(0, None)
         self._pending: StepRecord | None = None  # its loss may be logged until the next forward
@@ -71,7 +74,7 @@ class StepAssembler:
             for kind in (
                 *("forward", "forwarded", "computed", "ready", "synced", "optimizer", "optimized", "load", "loaded"),
                 *("log", "pause", "resume", "barrier", "barriered", "reduce", "reduced", "bucket", "allreduce"),
-                *("collected", "seal"),
+                *("collected", "seal", "progress"),
             )
         }
 
@@ -266,15 +269,25 @@ class StepAssembler:
 
     def _on_log(self, event: Event) -> None:
         """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""
-        _, loss, samples = event
+        _, loss, samples, tokens, adds_up = event
         record = self._pending or self._open
         if loss is not None and len(record.losses) < MAX_SPANS:
             record.losses.append(loss)
-        if isinstance(samples, int | float):
-            samples = number(samples)
-            record.samples = samples if record.samples != record.samples else record.samples + samples
-        elif samples is not None:
-            record.counts = _kept(record.counts, samples)
+            record.adds_up = adds_up
+        record.samples = self._counted(record, "samples", samples, record.samples)
+        record.tokens = self._counted(record, "tokens", tokens, record.tokens)
+
+    def _counted(self, record: StepRecord, name: str, more: Any, known: float) -> float:
+        """What is known of a count, and `more`, which may still be on the device: then it is kept for later."""
+        if isinstance(more, int | float):
+            more = number(more)
+            return more if known != known else known + more
+        if more is not None:
+            record.counts = _kept(record.counts, (name, more))
+        return known
+
+    def _on_progress(self, event: Event) -> None:
+        self.progress.take(event[1], event[2])
 
     def _on_pause(self, event: Event) -> None:
         _, at, name = event

@@ -32,6 +32,8 @@ from ddpmon.snapshot import (
     Series,
 )
 
+_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
+
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has ended."""
@@ -48,6 +50,9 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
         source=source,
         step_age_s=known(float(np.fmin.reduce(ages + run.latest.step_s))),
+        parallel=info.parallel,
+        loss_from=info.loss_from,
+        samples_from=info.samples_from,
     )
 
 
@@ -73,15 +78,15 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     who = np.flatnonzero(alive)
-    take = {n: run.rings.take(n, steps, who) for n in ("duration", "work", "wait", "exposed", "loss", "samples")}
+    take = {name: run.rings.take(name, steps, who) for name in _OF_JOB}
     duration = row_medians(take["duration"].T)
     exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
     waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
         exposed_least, take["wait"].min(axis=0, initial=np.inf)
     )
-    logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
-    samples = median(np.nansum(logged, axis=0)) if logged.size else math.nan
+    samples, tokens = _per_step(take["samples"]), _per_step(take["tokens"])
     step_ms = median(duration)
+    own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
         step_ms=known(step_ms),
         throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
@@ -95,7 +100,23 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
+        tokens_per_s=known(tokens / step_ms * 1e3) if step_ms > 0 else None,
+        job_step=None if own["job_step"] is None else int(own["job_step"]),
+        job_total=None if own["job_total"] is None else int(own["job_total"]),
+        eta_s=own["eta_s"],
     )
+
+
+def _per_step(logged: NDArray[np.float32]) -> float:
+    """What all ranks together have logged in a step, median over those [ranks, steps] in which any has; else NaN."""
+    logged = logged[:, ~np.isnan(logged).all(axis=0)]
+    return median(np.nansum(logged, axis=0)) if logged.size else math.nan
+
+
+def _first_known(values: Floats) -> float | None:
+    """The value of the first rank that knows it."""
+    given = values[~np.isnan(values)]
+    return float(given[0]) if given.size else None
 
 
 def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:

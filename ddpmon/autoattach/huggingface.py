@@ -1,0 +1,54 @@
+"""Losses, steps and phases of Hugging Face's Trainer and Accelerate, by wrapping methods of their classes.
+
+The training runs in these methods already when a model is attached to; the next call meets the wrapper. A version whose
+methods have other names is measured without what they would tell.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ddpmon.autoattach.wrapping import Undo, mark_phases, wrapped
+from ddpmon.probe.event_log import EventLog
+
+LOSS_FROM = "what Trainer.training_step returns"
+_PHASES = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
+
+
+def trainer_class() -> Any:
+    """The Trainer of transformers; None where it has not been imported."""
+    return getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+
+
+def watch_trainer(recorder: EventLog) -> list[Undo]:
+    """Read losses and steps of the Trainer, and mark evaluations and checkpoints; returns what undoes it."""
+    trainer, undo = trainer_class(), []
+
+    def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        loss = original(*args, **kwargs)
+        recorder.charge(recorder.logged, loss, adds_up=True)  # the Trainer has divided it among micro-batches
+        return loss
+
+    def around_step_end(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        state = args[2] if len(args) > 2 else kwargs.get("state")
+        recorder.charge(_tell_progress, recorder, state)
+        return original(*args, **kwargs)
+
+    undo.append(wrapped(trainer, "training_step", around_step))
+    with suppress(Exception):  # a Trainer without it does not say its steps
+        handler = sys.modules["transformers.trainer_callback"].CallbackHandler
+        undo.append(wrapped(handler, "on_step_end", around_step_end))
+    return undo + mark_phases(trainer, _PHASES)
+
+
+def _tell_progress(recorder: EventLog, state: Any) -> None:
+    recorder.put("progress", state.global_step, state.max_steps)
+
+
+def watch_accelerate() -> list[Undo]:
+    """Mark Accelerate's checkpoints; returns what undoes it."""
+    accelerate = sys.modules.get("accelerate.accelerator")
+    return [] if accelerate is None else mark_phases(accelerate.Accelerator, {"save_state": "checkpoint"})

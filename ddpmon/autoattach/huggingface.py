@@ -13,6 +13,7 @@ from typing import Any
 
 from ddpmon.autoattach.wrapping import Undo, mark_phases, wrapped
 from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.record import ALWAYS_PARTS
 
 LOSS_FROM = "what Trainer.training_step returns"
 _PHASES = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
@@ -29,7 +30,7 @@ def watch_trainer(recorder: EventLog) -> list[Undo]:
 
     def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         loss = original(*args, **kwargs)
-        recorder.charge(recorder.logged, loss, adds_up=True)  # the Trainer has divided it among micro-batches
+        recorder.charge(recorder.logged, loss, parts=ALWAYS_PARTS)  # the Trainer has divided it among micro-batches
         return loss
 
     def around_step_end(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,7 +1,8 @@
 """The loss of a loop that does not log it: what it calls `backward` on. On the training thread; never raises.
 
 The root of a backward is the loss if it has one element and the watched model's gradients were computed from it. Where
-a GradScaler has scaled it, or Accelerate has divided it, the loss is what these were given.
+a GradScaler has scaled it, or Accelerate has divided it, the loss is what these were given. A script that divides it by
+the number of its micro-batches itself has parts, which add up to the loss of the step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ddpmon.autoattach.wrapping import Undo, wrapped
 from ddpmon.probe.event_log import EventLog
 
 LOSS_FROM = "what backward was called on"
+_MOST_PARTS = 1 << 20  # micro-batches of a step
 
 
 class Roots:
@@ -43,11 +45,23 @@ class Roots:
             root = self.scaled[1]
         return root.detach() if root.numel() == 1 else None
 
-    def tell(self, tensors: Any) -> None:
+    def tell(self, tensors: Any, parts: int) -> None:
         """A backward from `tensors` has computed gradients of the watched model."""
         loss = self.loss_of(tensors)
         if loss is not None:
-            self._recorder.logged(loss)
+            self._recorder.logged(loss, parts=parts)
+
+    def _note_divisor(self, tensors: Any) -> int:
+        """By which number the loss was divided in its last operation; 0 if by none. The backward will free that."""
+        root = tensors[0] if isinstance(tensors, Sequence) and len(tensors) == 1 else tensors
+        node = None if self.argument is not None else getattr(root, "grad_fn", None)
+        if node is not None and self.scaled is not None and self.scaled[0]() is root:
+            node = node.next_functions[0][0]
+        if type(node).__name__ != "DivBackward0":
+            return 0
+        by: Any = node._saved_other  # type: ignore[union-attr]
+        number = by.item() if by.is_cpu and by.numel() == 1 else 0.0  # one on a device is no number of Python's
+        return int(number) if 1 < number < _MOST_PARTS and number == int(number) else 0
 
     def watch(self) -> list[Undo]:
         """Wrap what starts a backward, and what changes a loss before; returns what undoes it."""
@@ -62,10 +76,11 @@ class Roots:
 
     def _around_backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
-        task = recorder.task
+        task, tensors = recorder.task, args[0] if args else kwargs.get("tensors")
+        parts = recorder.charge(self._note_divisor, tensors) or 0
         result = original(*args, **kwargs)
         if recorder.task != task:  # and not another model's backward
-            recorder.charge(self.tell, args[0] if args else kwargs.get("tensors"))
+            recorder.charge(self.tell, tensors, parts)
         return result
 
     def _around_scale(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,17 +7,17 @@ GAN, the one with most parameters is watched. Everything here runs on the traini
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.autoattach.sources import callers, read_sources
+from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe import monitor
-from ddpmon.probe.parallel import bare, is_sharded, name_of, sizes
+from ddpmon.probe.assembly import leave_untraced
+from ddpmon.probe.hooks import Given
+from ddpmon.probe.parallel import bare, inside, name_of, sizes
 from ddpmon.probe.registration import say
 
 _PATIENCE = 8  # forwards of a trained model while another that was built has had none: that one is not trained
@@ -34,34 +34,39 @@ class _Search:
     def __init__(self) -> None:
         self.forwards: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
         self.steps = -1
-        self._undo: list[Callable[[], None]] = []
+        self._hooks: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
 
     def add(self, model: torch.nn.Module) -> None:
-        """Look at every forward of a new model from now on."""
-        if not self.forwards:
-            self._undo.append(_hook_ddp())
+        """Look at every forward of a new model from now on; torch.compile's wrapper takes the place of its model."""
+        wrapped = inside(model)
+        if wrapped is not model:
+            if wrapped not in self.forwards:
+                return
+            self._forget(wrapped)
         self.forwards[model] = 0
-        if is_sharded(model):
-            self._undo.append(model.register_forward_pre_hook(_before_forward, prepend=True).remove)
+        self._hooks[model] = model.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
         self.steps = _steps()
 
-    def seen(self, model: torch.nn.Module) -> None:
-        """A forward of `model` with gradients begins."""
+    def _forget(self, model: torch.nn.Module) -> None:
+        del self.forwards[model]
+        self._hooks.pop(model).remove()
+
+    def seen(self, model: torch.nn.Module, given: Given) -> None:
+        """A forward of `model` with gradients begins, and is `given` arguments and keywords."""
         if model not in self.forwards:
             return
         self.forwards[model] += 1
         if monitor.active() is not None:
-            self._after_another(model)
+            self._after_another(model, given)
         elif (best := self._trained(model)) is not None:
             others = len(self._outermost()) - 1
             self.end()
-            _attach(best, others)
+            _attach(best, others, given if best is model else None)
 
     def end(self) -> None:
         """Look at no forward any more."""
-        self.forwards.clear()
-        while self._undo:
-            self._undo.pop()()
+        for model in [*self.forwards]:
+            self._forget(model)
 
     def _outermost(self) -> list[torch.nn.Module]:
         """The models that lie in no other: FSDP shards blocks first, and then what they lie in."""
@@ -75,18 +80,18 @@ class _Search:
             return None
         return max(filter(self.forwards.get, models), key=_size)
 
-    def _after_another(self, model: torch.nn.Module) -> None:
+    def _after_another(self, model: torch.nn.Module, given: Given) -> None:
         """A model is watched already. `model` follows it if it wraps the same module, or if that one has stopped."""
         watched = monitor.active()
         if watched is None or not watched.automatic:
             self.end()
-        elif bare(model) is bare(getattr(watched.model, "_orig_mod", watched.model)):
+        elif bare(inside(model)) is bare(inside(watched.model)):
             self.end()
-            _attach(model, 0)
+            _attach(model, 0, given)
         elif self.forwards[model] > 1 and _steps() == self.steps:
             self.end()
             watched.detach()
-            _attach(model, 0)
+            _attach(model, 0, given)
         elif self.forwards[model] >= _PATIENCE:
             self.end()
 
@@ -97,54 +102,29 @@ _search = _Search()
 def built(made: Any) -> None:
     """A data parallel model has been made: a module, or a list of them that `fully_shard` takes as one."""
     try:
+        leave_untraced()
         for model in made if isinstance(made, Iterable) and not isinstance(made, torch.nn.Module) else (made,):
             _search.add(model)
     except Exception as error:
         say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
 
 
-def _hook_ddp() -> Callable[[], None]:
-    """Notice forwards where all DDP models have them: in the class."""
-    original = DistributedDataParallel.forward
-
-    @functools.wraps(original)
-    def forward(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
-        _before_forward(model)
-        current = DistributedDataParallel.forward  # the probe's from this forward on, if it has just been attached
-        return (original if current is forward else current)(model, *args, **kwargs)
-
-    def undo() -> None:
-        if DistributedDataParallel.forward is forward:
-            DistributedDataParallel.forward = original  # type: ignore[method-assign]
-
-    forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # as in `probe/hooks.py`
-    DistributedDataParallel.forward = forward  # type: ignore[method-assign]
-    return undo
-
-
-def _before_forward(model: torch.nn.Module, *_: Any) -> None:
+def _before_forward(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The forward of a model begins; never raises."""
     try:
         if torch.is_grad_enabled():
-            _search.seen(model)
+            _search.seen(model, (args, kwargs))
     except Exception as error:
         _search.end()
         say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
 
 
-_before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+_before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # as in `probe/hooks.py`
 
 
-def _attach(model: torch.nn.Module, others: int) -> None:
-    several = f"watching {name_of(model)} ({_size(model):,} parameters), the largest of {others + 1} models that are"
-    remark = f"{several} trained or were built" if others else ""
-    monitor.attach_automatically(_compiled(model) or model, remark, read_sources)
-
-
-def _compiled(model: torch.nn.Module) -> torch.nn.Module | None:
-    """torch.compile's wrapper of `model`, where that is what the training calls: it is in a frame above this one."""
-    modules = (caller for caller in callers() if isinstance(caller, torch.nn.Module))
-    return next((module for module in modules if module._modules.get("_orig_mod") is model), None)
+def _attach(model: torch.nn.Module, others: int, under_way: Given | None) -> None:
+    several = f"watching {name_of(inside(model))} ({_size(model):,} parameters), the largest of {others + 1} models"
+    monitor.attach_automatically(model, f"{several} that were built" if others else "", read_sources, under_way)
 
 
 def _size(model: torch.nn.Module) -> int:

@@ -21,7 +21,9 @@ _MAKERS = {
     "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel", "__init__"),
     "torch.distributed.fsdp._fully_shard._fully_shard": (None, "fully_shard"),
     "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),
+    "torch._dynamo.eval_frame": ("OptimizedModule", "__init__"),
 }
+_MODELS = "ddpmon.autoattach.models"
 
 
 class _Finder:
@@ -71,7 +73,8 @@ def _wrap(owner: "Any", name: str) -> None:
     @functools.wraps(original)
     def make(*args: "Any", **kwargs: "Any") -> "Any":
         result = original(*args, **kwargs)
-        _report(result if result is not None else args[0])
+        if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # a compiled model may not be a parallel one
+            _report(result if result is not None else args[0])
         return result
 
     setattr(owner, name, make)

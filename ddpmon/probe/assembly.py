@@ -29,7 +29,7 @@ from ddpmon.probe.external_store import external_store, uplink_of
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
-from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
+from ddpmon.probe.hooks import Given, hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
@@ -58,7 +58,7 @@ _attachments = itertools.count()
 
 @cache
 def leave_untraced() -> None:
-    """Mark every function of the probe's, once a process.
+    """Mark every function of ours that runs in the training, once a process.
 
     Otherwise a model that is compiled after attach has them compiled as well, warns of what it finds in them, and does
     so again whenever a number in them changes. Never raises: where torch knows no such mark, nothing is marked.
@@ -66,7 +66,7 @@ def leave_untraced() -> None:
     with suppress(Exception):
         skip = _marker()
         for name, module in list(sys.modules.items()):
-            if name.startswith(f"{__package__}."):
+            if name.startswith((f"{__package__}.", "ddpmon.autoattach.")):
                 for code in _codes_of(module, name):
                     skip(code)
 
@@ -150,6 +150,7 @@ def assemble(
     folders: Mapping[str, str],
     remark: str = "",
     reads: Reads | None = None,
+    under_way: Given | None = None,
     on_error: Callable[[Exception], None],
 ) -> Assembly:
     """Hook `ddp` (inside `model`, if compiled) and start the threads.
@@ -170,7 +171,7 @@ def assemble(
     try:
         sources = Sources() if reads is None else reads(recorder)
         undo += sources.undo
-        reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
+        reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets, under_way=under_way)
         undo += hook_loader(recorder)
         undo += hook_collectives(recorder)
         undo += hook_graphs(recorder)
@@ -206,6 +207,7 @@ def _watch(
     hooks: list[Undo],
     *,
     buckets: bool,
+    under_way: Given | None = None,
 ) -> tuple[ReducerLog, bool, list[str]]:
     """Hook one parallel model; `hooks` gets what undoes it. Returns DDP's log, whether buckets are timed, and notes."""
     recorder.sharded = is_sharded(ddp)
@@ -217,7 +219,7 @@ def _watch(
     )
     recorder.on_sync = reducer_log
     hooks.append(reducer_log.stop)
-    hooks += hook_module(recorder, model, ddp)
+    hooks += hook_module(recorder, model, ddp, under_way)
     hooks += hook_optimizer(recorder, optimizer)
     return reducer_log, timer is not None, notes
 

@@ -265,8 +265,8 @@ class EventLog:
         self._per_step_ns = sorted(self._samples)[len(self._samples) // 2]
         self._sample_ns, self.sampling = 0, self.last_step < SAMPLED_FIRST
 
-    def logged(self, loss: Any, samples: Any = None, tokens: Any = None, *, adds_up: bool = False) -> None:
-        """The trainer says a micro-batch's loss, samples and tokens; `adds_up`: the loss is a part of the step's."""
+    def logged(self, loss: Any, samples: Any = None, tokens: Any = None, *, parts: int = 0) -> None:
+        """The trainer says a micro-batch's loss, samples and tokens; `parts` is that of `StepRecord`."""
         began = perf_counter_ns() if self.sampling else 0
         try:
             if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
@@ -278,7 +278,7 @@ class EventLog:
             if tokens is not None and type(tokens) is not int:
                 tokens = self.losses.take(tokens)
             put = self._put
-            put(("log", loss, samples, tokens, adds_up))
+            put(("log", loss, samples, tokens, parts))
         except Exception as error:
             self.on_error(error)
         if began:

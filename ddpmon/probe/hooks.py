@@ -18,11 +18,17 @@ from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.parallel import is_sharded
 
 Undo = Callable[[], None]
+Given = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward gets
 
 
-def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any) -> list[Undo]:
-    """Time the forward of `module` (the parallel model, or its compiled wrapper) and the backwards that follow."""
+def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any, under_way: Given | None = None) -> list[Undo]:
+    """Time the forward of `module` (the parallel model, or its compiled wrapper) and the backwards that follow.
+
+    `under_way` is what the forward is given that has begun already: it is timed from now on.
+    """
     trigger = BackwardDetector(recorder, module, ddp)
+    if under_way is not None:
+        _join(recorder, module, ddp, trigger, under_way)
     if (
         not is_sharded(ddp)
         and module is ddp
@@ -37,6 +43,20 @@ def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any) -> list[U
         module.register_forward_hook(hooks.after),
     ]
     return [trigger.stop, *(handle.remove for handle in handles)]
+
+
+def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: BackwardDetector, under_way: Given) -> None:
+    """Time the rest of the forward that a hook of `module` has called this from."""
+
+    def ends(_module: torch.nn.Module, _args: Any, output: Any) -> None:
+        handle.remove()
+        trigger.forward_ends(output)
+
+    recorder.forward_begins(getattr(ddp, "require_backward_grad_sync", False))
+    if recorder.on_input is not None:
+        recorder.charge(recorder.on_input, *under_way)
+    ends._torchdynamo_disable = True  # type: ignore[attr-defined]
+    handle = module.register_forward_hook(ends)
 
 
 def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: BackwardDetector) -> Undo:

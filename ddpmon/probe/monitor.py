@@ -21,8 +21,10 @@ from ddpmon.parts import wire_text
 from ddpmon.probe.assembly import Assembly, Reads, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
-from ddpmon.probe.parallel import kind_of, name_of
+from ddpmon.probe.hooks import Given
+from ddpmon.probe.parallel import inside, kind_of, name_of
 from ddpmon.probe.publisher import Publisher
+from ddpmon.probe.record import ALWAYS_PARTS
 from ddpmon.probe.registration import say
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -92,7 +94,7 @@ class Monitor:
         """Add a part of the step's loss, where a framework has divided it among micro-batches, and its progress."""
         if self._assembly is not None:
             recorder = self._assembly.recorder
-            recorder.logged(loss, adds_up=True)
+            recorder.logged(loss, parts=ALWAYS_PARTS)
             recorder.put("progress", step, total)
 
     @contextmanager
@@ -210,15 +212,16 @@ def active() -> Monitor | None:
     return _process.active
 
 
-def attach_automatically(model: Any, remark: str, reads: Reads) -> Monitor:
+def attach_automatically(model: Any, remark: str, reads: Reads, under_way: Given | None) -> Monitor:
     """Attach as `ddpmon run` does. Never raises.
 
     Args:
         model: as in `attach`.
         remark: ends the line that rank 0 prints.
         reads: makes what reads losses and samples.
+        under_way: what the forward of `model` is given in which this is called; None outside of one.
     """
-    found = _attach(model, remark=remark, reads=reads)
+    found = _attach(model, remark=remark, reads=reads, under_way=under_way)
     found.automatic = found.enabled
     return found
 
@@ -231,8 +234,9 @@ def _attach(
     folders: Mapping[str, str | os.PathLike[str]] | None = None,
     remark: str = "",
     reads: Reads | None = None,
+    under_way: Given | None = None,
 ) -> Monitor:
-    ddp = getattr(model, "_orig_mod", model)
+    ddp = inside(model)
     if (reason := _refusal(model, ddp)) is not None:
         say(reason)
         return Monitor(model)
@@ -251,6 +255,7 @@ def _attach(
             folders={wire_text(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
             remark=remark,
             reads=reads,
+            under_way=under_way,
             on_error=monitor_error,
         )
         _process.active = monitor

@@ -34,6 +34,11 @@ def kind_of(model: Any) -> str | None:
     return None
 
 
+def inside(model: Any) -> Any:
+    """The parallel model in torch.compile's wrapper; `model` itself where that is none."""
+    return getattr(model, "_orig_mod", model)
+
+
 def is_sharded(model: Any) -> bool:
     """Whether its gradients are reduced by collectives that are called from Python."""
     return not isinstance(model, DistributedDataParallel)

@@ -11,6 +11,7 @@ from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
 from ddpmon.probe.clock import Clock, CpuClock
 
 NAN = math.nan
+ALWAYS_PARTS = -1
 NO_NUMBER = float("nan")  # this very object: what was logged is no number, while a loss may well be NaN
 
 
@@ -36,14 +37,14 @@ class StepRecord:
         input_ns: host time inside the DataLoader's `__next__`. gc_ns: inside the garbage collector.
         loads: where the clock is a device's, when those calls began and ended on the host's clock.
         counts: samples and tokens that were still on the device when they were logged; they add to these.
-        adds_up: whether the losses of micro-batches are parts of the step's loss, and not each one of its own.
+        parts: into how many parts the step's loss was divided: if there are as many losses, they add up to it.
+            `ALWAYS_PARTS` if they do in any case, 0 if each is the loss of its micro-batch.
         buckets: per bucket (index, bytes, launch mark, done mark), in order of launch.
         taken: every mark that came while this step was the open one, for a clock that takes its marks back.
         captured: whether a mark was taken while a CUDA graph was being captured, so that the step cannot be timed.
     """
 
     __slots__ = (
-        "adds_up",
         "allreduce_ms",
         "buckets",
         "captured",
@@ -54,6 +55,7 @@ class StepRecord:
         "loads",
         "losses",
         "marked",
+        "parts",
         "ready",
         "samples",
         "spans",
@@ -78,7 +80,7 @@ class StepRecord:
         self.losses: list[Any] = []
         self.samples = self.tokens = NAN
         self.counts: list[tuple[str, Any]] | None = None
-        self.adds_up = False
+        self.parts = 0
         self.allreduce_ms = NAN
         self.buckets: list[list[Any]] | None = None
         self.taken: list[Taken] = []
@@ -141,7 +143,7 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         sum(ns for _, ns in record.marked) / 1e6 if record.marked else 0.0,
         record.allreduce_ms,
         record.gc_ns / 1e6,
-        sum(losses) / (1 if record.adds_up else len(losses)) if losses else NAN,
+        sum(losses) / (1 if record.parts in (ALWAYS_PARTS, len(losses)) else len(losses)) if losses else NAN,
         _counted(record, "samples"),
         _counted(record, "tokens"),
         *host,

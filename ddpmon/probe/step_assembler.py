@@ -269,11 +269,11 @@ class StepAssembler:
 
     def _on_log(self, event: Event) -> None:
         """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""
-        _, loss, samples, tokens, adds_up = event
+        _, loss, samples, tokens, parts = event
         record = self._pending or self._open
         if loss is not None and len(record.losses) < MAX_SPANS:
             record.losses.append(loss)
-            record.adds_up = adds_up
+            record.parts = parts
         record.samples = self._counted(record, "samples", samples, record.samples)
         record.tokens = self._counted(record, "tokens", tokens, record.tokens)
 

@@ -30,7 +30,7 @@ def take(recorder: EventLog, steps: range) -> None:
         recorder.put("forwarded", at + 6 * MS)
         recorder.put("ready", at + 9 * MS)
         recorder.put("synced", at + 10 * MS, step)
-        recorder.put("log", float(step), 1, None, False)
+        recorder.put("log", float(step), 1, None, 0)
 
 
 def rows(replay: StepAssembler) -> list[StepRow]:

@@ -133,9 +133,11 @@ def _common(
     del version
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help=RUN_HELP, show_default=False)],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help=RUN_HELP, show_default=False)
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call the run.")] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show the dashboard; output goes to a file.")] = False,
 ) -> None:
@@ -145,7 +147,7 @@ def run(
     """
     from ddpmon.commands.run import run as start
 
-    leave(start(command, name, watch=watch_it))
+    leave(start(command or [], name, watch=watch_it))
 
 
 @app.command()

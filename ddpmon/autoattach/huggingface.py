@@ -30,7 +30,7 @@ def watch_trainer(recorder: EventLog) -> list[Undo]:
 
     def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         loss = original(*args, **kwargs)
-        recorder.charge(recorder.logged, loss, parts=ALWAYS_PARTS)  # the Trainer has divided it among micro-batches
+        recorder.logged(loss, parts=ALWAYS_PARTS)  # the Trainer has divided it among micro-batches
         return loss
 
     def around_step_end(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ GAN, the one with most parameters is watched. Everything here runs on the traini
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -101,6 +102,8 @@ _search = _Search()
 
 def built(made: Any) -> None:
     """A data parallel model has been made: a module, or a list of them that `fully_shard` takes as one."""
+    if os.environ.get("DDPMON") == "0":
+        return
     try:
         leave_untraced()
         for model in made if isinstance(made, Iterable) and not isinstance(made, torch.nn.Module) else (made,):

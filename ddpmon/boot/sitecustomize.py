@@ -1,11 +1,8 @@
 """Runs at the start of every Python process below `ddpmon run`, and must cost less than a millisecond there.
 
-It takes its own folder off `sys.path` again, leaves one finder on `sys.meta_path`, and runs the sitecustomize that
-Python would have run without it. The finder answers for the modules in `_MAKERS` alone: once such a module has been
-executed, what makes models in it reports each one to `ddpmon.autoattach`, which is imported then and not earlier.
-
-It imports only what every Python has imported already. No loader is replaced: the one that Python has found gets an
-attribute `exec_module`, which removes itself before the module's code runs.
+It takes its folder off `sys.path`, leaves one finder on `sys.meta_path`, and runs the sitecustomize that would have run
+without it. Once a module in `_MAKERS` has been executed, what makes models in it reports each to `ddpmon.autoattach`,
+which is imported then. A loader keeps its class: its attribute `exec_module` is gone before the module's code runs.
 """
 
 import os
@@ -15,67 +12,60 @@ TYPE_CHECKING = False  # to import `typing` here takes a millisecond
 if TYPE_CHECKING:
     from typing import Any
 
-# Module -> what in it makes a data parallel model: (a class or None, a function).
-_MAKERS = {
+_MODELS = "ddpmon.autoattach.models"
+_MAKERS = {  # module -> what in it makes a data parallel model: (a class or None, a function)
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
     "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel", "__init__"),
     "torch.distributed.fsdp._fully_shard._fully_shard": (None, "fully_shard"),
     "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),
     "torch._dynamo.eval_frame": ("OptimizedModule", "__init__"),
 }
-_MODELS = "ddpmon.autoattach.models"
 
 
 class _Finder:
-    """Finds nothing itself: it asks the other finders for the modules that it waits for, for each once."""
+    """Finds nothing itself: it asks the other finders for the modules that it waits for, until they have been run."""
 
     def __init__(self) -> None:
         self.awaited = dict(_MAKERS)
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """The spec of a module that is waited for, with its loader hooked; None for every other."""
-        if name not in self.awaited:
-            return None
-        maker = self.awaited.pop(name)
-        if not self.awaited and self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
-        for finder in list(sys.meta_path):
+        """The spec of a module that is waited for, with its loader hooked; None for any other."""
+        for finder in sys.meta_path[:] if name in self.awaited else ():
             find: Any = None if finder is self else getattr(finder, "find_spec", None)
             spec = None if find is None else find(name, path, target)
             if spec is not None:
-                _hook(spec.loader, maker)
+                self.hook(spec.loader, name)
                 return spec
         return None
 
+    def hook(self, loader: "Any", name: str) -> None:
+        """Let `loader` wrap the maker of models once it has executed its module."""
 
-def _hook(loader: "Any", maker: "tuple[str | None, str]") -> None:
-    """Let `loader` wrap the maker of models once it has executed its module."""
+        def exec_module(module: "Any") -> None:
+            del loader.exec_module
+            loader.exec_module(module)
+            kind, maker = self.awaited.pop(name, (None, ""))
+            if not self.awaited and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _wrap(module if kind is None else getattr(module, kind, None), maker)
 
-    def exec_module(module: "Any") -> None:
-        del loader.exec_module
-        loader.exec_module(module)
-        try:
-            _wrap(module if maker[0] is None else getattr(module, maker[0]), maker[1])
-        except Exception:  # a torch that is built in another way is not watched
-            sys.exc_info()
-
-    try:
-        loader.exec_module = exec_module
-    except Exception:  # a loader that takes no attributes
-        sys.exc_info()
+        if hasattr(loader, "__dict__"):
+            loader.exec_module = exec_module
 
 
 def _wrap(owner: "Any", name: str) -> None:
     import functools
 
-    original = getattr(owner, name)
+    original = getattr(owner, name, None)
+    if original is None:  # a torch that is built in another way
+        return
 
     @functools.wraps(original)
     def make(*args: "Any", **kwargs: "Any") -> "Any":
-        result = original(*args, **kwargs)
-        if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # a compiled model may not be a parallel one
-            _report(result if result is not None else args[0])
-        return result
+        made = original(*args, **kwargs)
+        if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # what is compiled is mostly not parallel
+            _report(args[0] if made is None else made)
+        return made
 
     setattr(owner, name, make)
 
@@ -84,12 +74,12 @@ def _report(model: "Any") -> None:
     """Tell ddpmon of a new model; where it cannot be imported, one rank of the job says so, once."""
     try:
         from ddpmon.autoattach.models import built
+
+        built(model)
     except Exception as error:
         if not hasattr(sys, "_ddpmon_said") and os.environ.get("RANK", "0") == "0" and sys.stderr is not None:
-            setattr(sys, "_ddpmon_said", True)  # noqa: B010
-            sys.stderr.write(f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n")
-        return
-    built(model)
+            line = f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n"
+            setattr(sys, "_ddpmon_said", sys.stderr.write(line))  # noqa: B010
 
 
 try:
@@ -97,12 +87,12 @@ try:
     sys.path[:] = [_entry for _entry in sys.path if _entry != _here]
     sys.path_importer_cache.pop(_here, None)
     if os.environ.get("DDPMON") != "0" and os.environ.get("DDPMON_RUN") and sys.version_info >= (3, 10):
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
-finally:
-    _own = sys.modules.pop("sitecustomize", None)
+        sys.meta_path.insert(0, _Finder())
+finally:  # the sitecustomize that comes next on the path, with the errors that it has without this one
+    _own = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401  # the one that comes next on the path
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as _error:
         if _error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = _own  # type: ignore[assignment]
+        sys.modules["sitecustomize"] = _own

@@ -9,7 +9,6 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -59,7 +58,7 @@ def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: Backwa
     handle = module.register_forward_hook(ends)
 
 
-def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: BackwardDetector) -> Undo:
+def _wrap_forward(recorder: EventLog, ddp: Any, trigger: BackwardDetector) -> Undo:
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward

@@ -280,8 +280,8 @@ class StepAssembler:
     def _counted(self, record: StepRecord, name: str, more: Any, known: float) -> float:
         """What is known of a count, and `more`, which may still be on the device: then it is kept for later."""
         if isinstance(more, int | float):
-            more = number(more)
-            return more if known != known else known + more
+            count = number(more)
+            return count if known != known else known + count
         if more is not None:
             record.counts = _kept(record.counts, (name, more))
         return known

@@ -89,10 +89,10 @@ try:
     if os.environ.get("DDPMON") != "0" and os.environ.get("DDPMON_RUN") and sys.version_info >= (3, 10):
         sys.meta_path.insert(0, _Finder())
 finally:  # the sitecustomize that comes next on the path, with the errors that it has without this one
-    _own = sys.modules.pop("sitecustomize")
+    _own = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as _error:
         if _error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = _own
+        sys.modules["sitecustomize"] = _own  # type: ignore[assignment]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -45,12 +44,12 @@ def train(script: str, folder: Path, *, watched: bool) -> Trained:
 @pytest.fixture(scope="module", params=SCRIPTS)
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Trained, Trained]]:
+) -> tuple[str, Trained, Trained]:
     name = request.param
     pytest.importorskip(SCRIPTS[name])
     if name == "lightning" and not entry_points(group="lightning.pytorch.callbacks_factory", name="ddpmon"):
         pytest.skip("ddpmon is not installed with its entry points")
-    yield (
+    return (
         name,
         train(name, tmp_path_factory.mktemp(name), watched=True),
         train(name, tmp_path_factory.mktemp(f"plain-{name}"), watched=False),

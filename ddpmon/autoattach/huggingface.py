@@ -7,7 +7,7 @@ methods have other names is measured without what they would tell.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -19,14 +19,15 @@ LOSS_FROM = "what Trainer.training_step returns"
 _PHASES = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
 
 
-def trainer_class() -> Any:
-    """The Trainer of transformers; None where it has not been imported."""
-    return getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+def trainer_among(callers: Iterable[Any]) -> Any:
+    """The class of the Trainer of transformers that is among these objects; None if there is none."""
+    base = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    return None if base is None else next((type(caller) for caller in callers if isinstance(caller, base)), None)
 
 
-def watch_trainer(recorder: EventLog) -> list[Undo]:
-    """Read losses and steps of the Trainer, and mark evaluations and checkpoints; returns what undoes it."""
-    trainer, undo = trainer_class(), []
+def watch_trainer(recorder: EventLog, trainer: Any) -> list[Undo]:
+    """Read losses and steps of a class of Trainers, mark evaluations and checkpoints; returns what undoes it."""
+    undo: list[Undo] = []
 
     def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         loss = original(*args, **kwargs)

@@ -46,9 +46,9 @@ def read_sources(recorder: EventLog) -> Sources:
 
 def _of_framework(recorder: EventLog) -> Sources | None:
     """The sources of a framework that runs the loop; None where the script does."""
-    trainer = huggingface.trainer_class()
-    if trainer is not None and any(isinstance(caller, trainer) for caller in callers()):
-        return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, huggingface.watch_trainer(recorder))
+    trainer = huggingface.trainer_among(callers())
+    if trainer is not None:
+        return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, huggingface.watch_trainer(recorder, trainer))
     if lightning.is_training():
         return Sources(lightning.LOSS_FROM, inputs.SAMPLES_FROM, lightning.watch_checkpoints())
     return None

@@ -13,7 +13,13 @@ Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 def wrapped(owner: Any, name: str, around: Around) -> Undo:
-    """Let `around` call a function of `owner` with its arguments; returns what puts it back."""
+    """Let `around` call a function of `owner`, a module or class, with its arguments; returns what puts it back.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    if isinstance(owner, type):  # where the class inherits it from
+        owner = next((kind for kind in owner.__mro__ if name in vars(kind)), owner)
     original = getattr(owner, name)
 
     @functools.wraps(original)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -160,10 +161,21 @@ def sharded() -> list[float]:
     return simply(model)
 
 
+def other_backend() -> list[float]:
+    """DDP over a process group of a backend that somebody else has registered, as SageMaker's is."""
+    dist.Backend.register_backend("elsewhere", _elsewhere, devices=["cpu"])
+    group = dist.new_group(backend="elsewhere")
+    return simply(DistributedDataParallel(nn.Linear(2, 2), process_group=group))
+
+
+def _elsewhere(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+
 SCENES: dict[str, Callable[[], list[float]]] = {
     play.__name__: play
     for play in (accumulating, loading, two_models, teaching, compiled, compiled_inside, one_after_another)
-} | {"its own": attached_late, "sharded": sharded}
+} | {"its own": attached_late, "sharded": sharded, "other_backend": other_backend}
 
 
 def perform() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from tests.autoattach.scenes_run import LENGTH, PARTS, SAMPLES, SCENES, STEPS
-from tests.probe.probe_ranks import Launched, Played, Seen, play, started, torchrun
+from tests.autoattach.scenes_run import LENGTH, PARTS, SAMPLES, SCENES
+from tests.probe.probe_ranks import STEPS, Launched, Played, Seen, play, started, torchrun
 
 RANKS = 2
 _SCRIPT = "scenes_run"
@@ -74,6 +74,10 @@ def test_the_trained_model_with_most_parameters_is_watched(played: Played, scene
     assert info.loss_from == "what backward was called on"
     assert parameters is None or info.parameters == parameters
     assert info.parallel == ("fsdp2" if scene == "sharded" else "ddp")
+
+
+def test_a_backend_of_others_is_named(played: Played) -> None:
+    assert played.runs["other_backend"].info.backend == "elsewhere"
 
 
 def test_samples_and_tokens_are_those_of_the_training(played: Played) -> None:

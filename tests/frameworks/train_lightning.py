@@ -15,7 +15,7 @@ from tests.frameworks.leaving import leave_behind
 STEPS, BATCH, PARTS, WIDTH = 12, 4, 2, 3
 
 
-class Module(lightning.LightningModule):
+class Module(lightning.LightningModule):  # type: ignore[misc]
     """One layer, and the losses that it returned."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Module(lightning.LightningModule):
         self.layer, self.losses = nn.Linear(WIDTH, WIDTH), list[float]()
 
     def training_step(self, batch: list[Tensor], _index: int) -> Tensor:
-        loss = (self.layer(batch[0]) - batch[0]).pow(2).mean()
+        loss: Tensor = (self.layer(batch[0]) - batch[0]).pow(2).mean()
         self.losses.append(loss.item())
         return loss
 

@@ -117,7 +117,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     host: Text
     pid: Count
     versions: dict[Text, Text]
-    parallel: Text = "ddp"  # ddp, fsdp2, fsdp1, replicate
+    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
     loss_from: Text = ""  # where `ddpmon run` reads the losses; empty where the script logs them
     samples_from: Text = ""
 

@@ -58,7 +58,7 @@ class RunView:
     elapsed_s: float | None
     source: str
     step_age_s: float | None = None
-    parallel: str = "ddp"  # ddp, fsdp2, fsdp1, replicate
+    parallel: str = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
     loss_from: str = ""  # where `ddpmon run` reads losses and samples; empty where the script logs them
     samples_from: str = ""
 

@@ -30,8 +30,10 @@ def watch_trainer(recorder: EventLog, trainer: Any) -> list[Undo]:
     undo: list[Undo] = []
 
     def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        is_whole = recorder.last_step >= 0  # of the first step, micro-batches may have gone before
         loss = original(*args, **kwargs)
-        recorder.logged(loss, parts=ALWAYS_PARTS)  # the Trainer has divided it among micro-batches
+        if is_whole:
+            recorder.logged(loss, parts=ALWAYS_PARTS)  # the Trainer has divided it among micro-batches
         return loss
 
     def around_step_end(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

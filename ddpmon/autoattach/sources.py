@@ -39,7 +39,7 @@ def read_sources(recorder: EventLog) -> Sources:
         found = _of_framework(recorder)
     except Exception as error:
         found = None
-        if speaks_for_its_host(dist.get_rank()):
+        if not dist.is_initialized() or speaks_for_its_host(dist.get_rank()):
             say(f"this framework is of a version that was not tried ({error}); it is read as a plain loop")
     return _of_loop(recorder) if found is None else found
 

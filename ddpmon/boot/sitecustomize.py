@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _MODELS = "ddpmon.autoattach.models"
 _MAKERS = {  # module -> what in it makes a data parallel model: (a class or None, a function)
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
+    "torch.nn.parallel.data_parallel": ("DataParallel", "__init__"),
     "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel", "__init__"),
     "torch.distributed.fsdp._fully_shard._fully_shard": (None, "fully_shard"),
     "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),

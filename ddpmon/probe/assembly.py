@@ -225,8 +225,8 @@ def _watch(
 
 
 def _time_buckets(recorder: EventLog, ddp: Any) -> tuple[BucketTimer | None, list[str]]:
-    if is_sharded(ddp):
-        return None, ["no bucket detail: a sharded model has no buckets"]
+    if kind_of(ddp) != DDP:
+        return None, ["no bucket detail: only DistributedDataParallel has buckets"]
     try:
         return BucketTimer.of(recorder, ddp), []
     except RuntimeError as error:
@@ -234,7 +234,8 @@ def _time_buckets(recorder: EventLog, ddp: Any) -> tuple[BucketTimer | None, lis
 
 
 def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: Any, remark: str) -> Uplink:
-    ranks = dist.get_process_group_ranks(group_of(ddp))
+    group = group_of(ddp)
+    ranks = [0] if group is None else dist.get_process_group_ranks(group)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     alone = me.world_size == 1 and not uses_rendezvous()

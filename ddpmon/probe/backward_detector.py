@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ddpmon.probe.event_log import EventLog, queue_callback
-from ddpmon.probe.parallel import is_sharded, reduced
+from ddpmon.probe.parallel import DDP, is_sharded, kind_of, reduced
 
 TRIAL = 10  # regular backwards in a row before the lasting hook takes over
 _MAX_DEPTH = 8
@@ -188,7 +188,7 @@ def sink(ddp: Any) -> Any:
 def witness(model: torch.nn.Module, ddp: Any) -> torch.nn.Parameter | None:
     """A parameter whose gradient every synchronising backward accumulates; None where there may be no such one."""
     if (
-        is_sharded(ddp)
+        kind_of(ddp) != DDP
         or model is not ddp
         or ddp.find_unused_parameters
         or ddp.static_graph

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import Settings, wire_text
 from ddpmon.probe.event_log import EventLog
-from ddpmon.probe.parallel import is_sharded, sizes
+from ddpmon.probe.parallel import DDP, kind_of, sizes
 
 Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
 _DEFAULT_RATE = 100  # kDDPRuntimeLoggingSampleRate
@@ -189,8 +189,8 @@ class ReducerLog:
     What it tells is the newest sampled all-reduce window in milliseconds.
 
     On the CPU the logger samples every step (13 us each) for as long as it takes to read one; on CUDA it keeps its
-    default of one in a hundred, since a sampled step synchronises on events at the next forward. A sharded model has
-    no such log.
+    default of one in a hundred, since a sampled step synchronises on events at the next forward. Only DDP has
+    such a log.
     """
 
     def __init__(self, ddp: Any, tell: Callable[[float], None], *, on_cpu: bool) -> None:
@@ -198,7 +198,7 @@ class ReducerLog:
         self._tell = tell
         self._wait = _SAMPLED_STEPS if on_cpu else 1
         self._left = self._wait
-        self._stopped = is_sharded(ddp)
+        self._stopped = kind_of(ddp) != DDP
         self._last_sample: Any = None
         self.bucket_count = 0
         self.gradient_bytes = sum(count * size for count, size in sizes(ddp))
@@ -238,8 +238,8 @@ class ReducerLog:
 
 
 def settings_of(ddp: Any) -> Settings:
-    """The settings of `ddp` now; what this torch does not say is None, and everything of a sharded model."""
-    if is_sharded(ddp):
+    """The settings of `ddp` now; what this torch does not say is None, and everything of another kind of model."""
+    if kind_of(ddp) != DDP:
         return Settings()
     return Settings(
         gradient_as_bucket_view=_flag(ddp, "gradient_as_bucket_view"),

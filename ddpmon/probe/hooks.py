@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ddpmon.probe.backward_detector import BackwardDetector
 from ddpmon.probe.event_log import EventLog
-from ddpmon.probe.parallel import is_sharded
+from ddpmon.probe.parallel import DDP, kind_of, syncs
 
 Undo = Callable[[], None]
 Given = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward gets
@@ -29,7 +29,7 @@ def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any, under_way
     if under_way is not None:
         _join(recorder, module, ddp, trigger, under_way)
     if (
-        not is_sharded(ddp)
+        kind_of(ddp) == DDP
         and module is ddp
         and "forward" not in vars(ddp)
         and getattr(ddp, "_compiled_call_impl", None) is None
@@ -51,7 +51,7 @@ def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: Backwa
         handle.remove()
         trigger.forward_ends(output)
 
-    recorder.forward_begins(getattr(ddp, "require_backward_grad_sync", False))
+    recorder.forward_begins(syncs(ddp))
     if recorder.on_input is not None:
         recorder.charge(recorder.on_input, *under_way)
     ends._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def _told(recorder: EventLog, forward: Any) -> Any:
 
 
 class ForwardHooks:
-    """The two hooks of a forward, for a compiled or sharded model. A pickled module takes some that do nothing."""
+    """The two hooks of a forward, of a compiled model or one that is not DDP. A pickled module has some without effect."""
 
     def __init__(
         self,
@@ -133,8 +133,7 @@ class ForwardHooks:
         recorder, ddp = self._recorder, self._ddp
         if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
             self._under_way = True
-            # A sharded model tells in backward, by its first reduction.
-            recorder.forward_begins(getattr(ddp, "require_backward_grad_sync", False))
+            recorder.forward_begins(syncs(ddp))
             if recorder.on_input is not None:
                 recorder.charge(recorder.on_input, args, kwargs)
 

@@ -46,7 +46,7 @@ class Identity:
 def identify(model: torch.nn.Module) -> Identity:
     """Read this rank's identity from its process group, its launcher's variables and its device."""
     group: Any = group_of(model)
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     node, nodes = _node(world)
     device = reduced(model)[0].device  # a frozen parameter may lie elsewhere
     local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
@@ -60,7 +60,7 @@ def identify(model: torch.nn.Module) -> Identity:
         pid=os.getpid(),
         device=device,
         gpu_uuid=gpu_uuid(device),
-        backend=str(dist.get_backend(group)),
+        backend="none" if group is None else str(dist.get_backend(group)),
     )
 
 

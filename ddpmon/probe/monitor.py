@@ -22,7 +22,7 @@ from ddpmon.probe.assembly import Assembly, Reads, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.hooks import Given
-from ddpmon.probe.parallel import inside, kind_of, name_of
+from ddpmon.probe.parallel import DP, inside, kind_of, name_of
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.record import ALWAYS_PARTS
 from ddpmon.probe.registration import say
@@ -188,7 +188,7 @@ def attach(
 
     Args:
         model: the DistributedDataParallel module, a model sharded by FSDP (`fully_shard`, `replicate` or
-            FullyShardedDataParallel; its outermost module), or torch.compile's wrapper of one of them.
+            FullyShardedDataParallel; its outermost module), DataParallel, or torch.compile's wrapper of one of them.
         name: how to call the run; the model's class name by default.
         optimizer: time this optimizer only; every optimizer's step by default.
         buckets: time every gradient bucket through a communication hook (DDPMON_BUCKETS=1 by default).
@@ -261,7 +261,7 @@ def _attach(
         _process.active = monitor
         _register_once()
     except (TargetError, StoreUnavailable) as error:
-        if speaks_for_its_host(dist.get_rank()):
+        if speaks_for_its_host(_rank()):
             say(f"{error}; training goes on unwatched")
     except Exception as error:
         say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
@@ -281,15 +281,19 @@ def _refusal(model: Any, ddp: Any) -> str | None:
     """Why this model cannot be watched, in one sentence; None if it can."""
     if kind_of(ddp) is None:
         kind = type(model).__name__
-        return f"{kind} is not DistributedDataParallel or FSDP, so nothing is watched; wrap the model before attach"
-    if not (dist.is_available() and dist.is_initialized()):
+        return f"{kind} is not DistributedDataParallel, FSDP or DataParallel: nothing is watched; wrap it before attach"
+    if kind_of(ddp) != DP and not (dist.is_available() and dist.is_initialized()):
         return "the process group is gone, so nothing is watched; call attach before destroy_process_group"
     return None
 
 
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
 def _say_once(text: str) -> None:
     """What all ranks would say alike, and again each epoch."""
-    if speaks_for_its_host(dist.get_rank()) and text not in _process.said:
+    if speaks_for_its_host(_rank()) and text not in _process.said:
         _process.said.add(text)
         say(text)
 

@@ -1,4 +1,4 @@
-"""What a data parallel model is to the probe: DistributedDataParallel, or one whose parameters are sharded (FSDP).
+"""What a data parallel model is to the probe: DDP, DataParallel, or one whose parameters are sharded (FSDP).
 
 A sharded model is reduced by collectives that torch calls from Python, in its backward: `probe/collectives.py` times
 these, and the last one of a backward is the sync point. DDP's own reduction is in C++.
@@ -12,17 +12,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from ddpmon.parts import wire_text
 
-DDP, FSDP2, FSDP1, REPLICATE = "ddp", "fsdp2", "fsdp1", "replicate"
+DDP, DP, FSDP2, FSDP1, REPLICATE = "ddp", "dp", "fsdp2", "fsdp1", "replicate"
 
 
 def kind_of(model: Any) -> str | None:
-    """How `model` is made parallel: "ddp", "fsdp2", "replicate" or "fsdp1"; None if it is none of them."""
+    """How `model` is made parallel: "ddp", "dp", "fsdp2", "replicate" or "fsdp1"; None if it is none of them."""
     if isinstance(model, DistributedDataParallel):
         return DDP
+    if isinstance(model, DataParallel):
+        return DP
     for module, name, kind in (
         ("torch.distributed._composable.replicate_with_fsdp", "ReplicateModule", REPLICATE),
         ("torch.distributed.fsdp", "FSDPModule", FSDP2),
@@ -41,12 +43,20 @@ def inside(model: Any) -> Any:
 
 def is_sharded(model: Any) -> bool:
     """Whether its gradients are reduced by collectives that are called from Python."""
-    return not isinstance(model, DistributedDataParallel)
+    return not isinstance(model, DistributedDataParallel | DataParallel)
 
 
 def group_of(model: Any) -> Any:
-    """The process group whose ranks are those of the run: of a sharded model all ranks of the job."""
-    return dist.group.WORLD if is_sharded(model) else model.process_group
+    """The process group whose ranks are those of the run: of a sharded model all ranks of the job.
+
+    None for DataParallel, which is one process.
+    """
+    return dist.group.WORLD if is_sharded(model) else getattr(model, "process_group", None)
+
+
+def syncs(model: Any) -> bool:
+    """Whether the next backward ends a step, as far as is known before: a sharded model shows it by its reductions."""
+    return not is_sharded(model) and getattr(model, "require_backward_grad_sync", True)
 
 
 def bare(model: Any) -> torch.nn.Module:

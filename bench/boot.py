@@ -2,8 +2,9 @@
 
     python bench/boot.py [--starts 30]
 
-Pairs of starts of `python -c pass`, without and with the environment of `ddpmon run`, in turn; the median of each, and
-of the differences within a pair, with their quartiles. The same for a process that imports a hundred modules.
+Pairs of starts of `python -c pass`, without and with the environment of `ddpmon run`, in turn: the median of each, and
+the quartiles of the differences within a pair, in milliseconds from start to end and of CPU time. The same for a
+process that imports a hundred modules.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping
 from time import perf_counter
@@ -24,27 +24,33 @@ CASES = {
 }
 
 
-def start(code: str, environment: Mapping[str, str]) -> float:
-    """The milliseconds of one start to its end."""
+def start(code: str, environment: Mapping[str, str]) -> tuple[float, float]:
+    """The milliseconds of one start to its end, and the CPU time of the process in milliseconds."""
     began = perf_counter()
-    subprocess.run([sys.executable, "-c", code], env=dict(environment), cwd="/", check=True)
-    return (perf_counter() - began) * 1e3
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], dict(environment))
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise RuntimeError(f"python -c {code!r} ended with status {status}")
+    return (perf_counter() - began) * 1e3, (usage.ru_utime + usage.ru_stime) * 1e3
 
 
 def main() -> None:
-    """Print a line a case."""
+    """Print two lines a case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=30)
     starts = parser.parse_args().starts
+    os.chdir("/")
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     watched = environment_of(bare, None)
     for name, code in CASES.items():
         for environment in (bare, watched):
             start(code, environment)
         pairs = [(start(code, bare), start(code, watched)) for _ in range(starts)]
-        without, with_it = (statistics.median(column) for column in zip(*pairs, strict=True))
-        low, middle, high = statistics.quantiles([after - before for before, after in pairs], n=4)
-        print(f"{name}: {without:.2f} ms without, {with_it:.2f} ms with; pairs {low:+.2f} {middle:+.2f} {high:+.2f} ms")
+        for place, kind in enumerate(("wall", "CPU")):
+            without, with_it = ([each[place] for each in column] for column in zip(*pairs, strict=True))
+            low, middle, high = statistics.quantiles([b - a for a, b in zip(without, with_it, strict=True)], n=4)
+            medians = f"{statistics.median(without):.2f} ms without, {statistics.median(with_it):.2f} ms with"
+            print(f"{name}, {kind}: {medians}; differences {low:+.2f} {middle:+.2f} {high:+.2f} ms")
 
 
 if __name__ == "__main__":

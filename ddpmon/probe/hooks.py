@@ -115,7 +115,7 @@ def _told(recorder: EventLog, forward: Any) -> Any:
 
 
 class ForwardHooks:
-    """The two hooks of a forward, of a compiled model or one that is not DDP. A pickled module has some without effect."""
+    """The two hooks of a forward, of a compiled model or one that is not DDP. Pickled ones have no effect."""
 
     def __init__(
         self,

@@ -37,8 +37,11 @@ def kind_of(model: Any) -> str | None:
 
 
 def inside(model: Any) -> Any:
-    """The parallel model in torch.compile's wrapper; `model` itself where that is none."""
-    return getattr(model, "_orig_mod", model)
+    """The parallel model in torch.compile's wrapper; `model` itself where that is none.
+
+    FullyShardedDataParallel has the attributes of what it wraps, so that attributes would not tell.
+    """
+    return vars(model).get("_modules", {}).get("_orig_mod", model) if hasattr(model, "__dict__") else model
 
 
 def is_sharded(model: Any) -> bool:

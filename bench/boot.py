@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from time import perf_counter
 
-from ddpmon.commands.run import environment_of
+from ddpmon.commands.run import compile_boot, environment_of
 
 CASES = {
     "python -c pass": "pass",
@@ -39,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=30)
     starts = parser.parse_args().starts
+    compile_boot()
     os.chdir("/")
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     watched = environment_of(bare, None)

@@ -6,15 +6,18 @@ It sets the environment and becomes the command: signals, exit code and terminal
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import ddpmon
 from ddpmon.commands.console import STDIN, STDOUT, USAGE, complain, has_terminal
 
+BOOT = Path(ddpmon.__file__).resolve().parent / "boot"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as a shell says it
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 _TAKES_NEXT = frozenset("cmWX")  # options of Python whose value follows; after -c and -m comes the script's own
@@ -38,6 +41,7 @@ def run(command: Sequence[str], name: str | None, *, watch: bool) -> int:
     if (doubt := what_prevents(command, found)) is not None:
         complain(doubt)
     environment = environment_of(os.environ, name)
+    compile_boot()
     if watch:
         from ddpmon.commands.run_watched import run_watched
 
@@ -53,13 +57,22 @@ def run(command: Sequence[str], name: str | None, *, watch: bool) -> int:
 
 def environment_of(own: Mapping[str, str], name: str | None) -> dict[str, str]:
     """The environment of the command: the folder that Python looks for sitecustomize.py in comes first, once."""
-    boot = str(Path(ddpmon.__file__).resolve().parent / "boot")
+    boot = str(BOOT)
     path = [entry for entry in own.get("PYTHONPATH", "").split(os.pathsep) if entry != boot]
     path = path if own.get("PYTHONPATH") else []  # an empty entry means the working directory
     environment = {**own, "DDPMON_RUN": "1", "PYTHONPATH": os.pathsep.join([boot, *path])}
     if name is not None:
         environment["DDPMON_NAME"] = name
     return environment
+
+
+def compile_boot() -> None:
+    """Compile sitecustomize.py for this Python: an environment that writes no bytecode would do so at every start.
+
+    That takes 4 ms. A folder that cannot be written is left as it is.
+    """
+    with suppress(OSError):
+        py_compile.compile(str(BOOT / "sitecustomize.py"), quiet=2)
 
 
 def what_prevents(command: Sequence[str], found: str) -> str | None:

@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test quick matrix check bench gpu findings package clean
+FRAMEWORKS := build/frameworks
+
+.PHONY: setup demo test quick matrix frameworks check bench gpu findings package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -26,6 +28,12 @@ quick: setup
 # The probe and the stores with every torch and Python that can be had: gigabytes, an hour.
 matrix:
 	tests/matrix.sh
+
+# `ddpmon run` on frameworks that are not in the usual environment.
+frameworks: setup
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev,frameworks]'
+	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks
 
 check: setup
 	$(BIN)/ruff check .

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "newest in that store.",
     "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
     "Default: the runs on this host and in the store of DDPMON_STORE.",
+    "COMMAND": "What starts the training, such as torchrun --nproc-per-node 4 train.py.",
     "TABLE": "A file, or - for standard input.  [required]",
 }
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
@@ -143,6 +144,20 @@ def _shell_option(flag: str, text: str) -> Callable[[F], F]:
 )
 def app() -> None:
     """Show which rank of a PyTorch DistributedDataParallel run is late: in which phase, since when, at what cost."""
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, metavar="-- COMMAND")
+@click.option("--name", metavar="NAME", help="What to call the run.")
+@_switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
+def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
+    """Start a training without a line of code, and watch it.
+
+    It sets the environment and becomes the command. Its Python processes find their DDP or FSDP model themselves.
+    """
+    from ddpmon.commands.run import run as start
+
+    leave(start(command, name, watch=watch_it))
 
 
 @app.command()

@@ -47,6 +47,10 @@ def _count(name: str, meaning: str, before: float = 0.0, least: float = 0.0, mos
     return Figure(name, "frame", meaning, before, counts=True, least=least, most=most)
 
 
+def _tally_of_job(name: str, meaning: str) -> Figure:
+    return Figure(name, "frame", meaning, counts=True, optional=True, least=0.0, most=_LARGEST_COUNT)
+
+
 def _number(name: str, meaning: str) -> Figure:
     return Figure(name, "process", meaning, optional=True)
 
@@ -74,6 +78,9 @@ FIGURES = (
     _count("dropped_steps", "steps that could not be recorded, since the start"),
     _count("dropped_frames", "frames that could not be put, since the start"),
     _frame("cost_us", "the probe's own time on the training thread, µs a step", optional=True),
+    _tally_of_job("job_step", "last step that the job itself has finished, by its own count"),
+    _tally_of_job("job_total", "steps that the job will make"),
+    _frame("eta_s", "time until then at the pace of the last ten minutes, s", optional=True),
     _frame("stall_s", "time without a finished step, of a rank that tells where it is stuck, s", optional=True),
     _number("cpu_pct", "CPU time of the process, percent of a core"),
     _tally("rss_bytes", "resident memory, bytes"),

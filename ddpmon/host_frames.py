@@ -79,7 +79,7 @@ def figures_of(frame: RankFrame, whole: int, phase: int = 0) -> list[float]:
     row: list[float | None] = [
         frame.seq, frame.sent_at, whole, frame.pid, STATES.index(frame.state), phase, frame.step, frame.phase_s,
         frame.step_s, frame.thinned, frame.dropped_steps, frame.dropped_frames, frame.cost_us,
-        None if frame.stall is None else frame.stall.seconds,
+        frame.job_step, frame.job_total, frame.eta_s, None if frame.stall is None else frame.stall.seconds,
     ]  # fmt: skip
     process, loader = frame.process, frame.loader
     row += _UNKNOWN_PROCESS if process is None else _values_of(process)
@@ -95,9 +95,10 @@ def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFram
         row: its newest figures, in the order of `FIGURES`; they belong to `whole`.
         phase: where its training thread is.
     """
-    seq, sent_at, _, _, state, _, step, phase_s, step_s, thinned, steps, frames, cost_us, stall_s = row[
-        :_FIRST_OF_PROCESS
-    ]
+    (
+        seq, sent_at, _, _, state, _, step, phase_s, step_s, thinned, steps, frames, cost_us, job_step, job_total,
+        eta_s, stall_s,
+    ) = row[:_FIRST_OF_PROCESS]  # fmt: skip
     return replace(
         whole,
         seq=int(seq),
@@ -111,6 +112,9 @@ def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFram
         dropped_steps=int(steps),
         dropped_frames=int(frames),
         cost_us=_known(cost_us),
+        job_step=_whole(job_step),
+        job_total=_whole(job_total),
+        eta_s=_known(eta_s),
         process=process_of(whole.process, row),
         loader=_loader_of(row[_FIRST_OF_LOADER:]),
         stall=whole.stall if whole.stall is None or stall_s != stall_s else replace(whole.stall, seconds=stall_s),
@@ -153,6 +157,10 @@ def _loader_of(row: Sequence[float]) -> Loader | None:
 def _known(value: float) -> float | None:
     """None for a figure that is not known."""
     return value if value == value else None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if value == value else None
 
 
 def host_frame(writer: int, seq: int, now: float, rows: Sequence[RankRow]) -> HostFrame:

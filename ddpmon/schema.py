@@ -36,8 +36,8 @@ from ddpmon.parts import (
     Text,
 )
 
-SCHEMA_VERSION = 2
-OLDEST_READ = 1  # before host frames: a rank that knows none, and a run of such ranks, can be read
+SCHEMA_VERSION = 3
+OLDEST_READ = 1  # of frames other than host frames, whose columns have changed since
 
 PHASES = ("input", "forward", "backward", "optimizer", "other")
 # Where the clock is a device's: the host time of each phase, how long the device waited for other ranks meanwhile, the
@@ -56,6 +56,7 @@ STEP_COLUMNS = (
     "gc",  # time inside Python's garbage collector, whatever phase it fell into
     "loss",
     "samples",
+    "tokens",
     *HOST_COLUMNS,
 )
 _WIDE = (1 << len(STEP_COLUMNS) - len(HOST_COLUMNS)) - 1  # the columns of float32: the first of them
@@ -134,6 +135,9 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     max_restarts: Count | None = None
     launch: Text = ""
     attempts: Annotated[list[Attempt], Meta(max_length=MOST_ATTEMPTS)] = []
+    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
+    loss_from: Text = ""  # where `ddpmon run` reads the losses; empty where the script logs them
+    samples_from: Text = ""
 
 
 class Mark(Struct, frozen=True):
@@ -175,6 +179,9 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
     dropped_steps: Count = 0
     dropped_frames: Count = 0
     cost_us: Number | None = None  # the probe's own time on the training thread, per step
+    job_step: Count | None = None  # the last step that the job itself has finished, by its own count
+    job_total: Count | None = None  # how many steps it will make
+    eta_s: Number | None = None  # seconds until then, at the pace of the last ten minutes
     stall: Stall | None = None
     failure: Failure | None = None
     bad_loss: BadLoss | None = None
@@ -295,7 +302,7 @@ def decode(key: str, data: bytes, kind: type[F]) -> F:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _check_version(key, data, kind)
         raise FrameError(f"{key}: not a {kind.__name__}: {error}") from None
-    if not OLDEST_READ <= frame.schema_version <= SCHEMA_VERSION:  # type: ignore[attr-defined]  # all have one
+    if not _oldest(kind) <= frame.schema_version <= SCHEMA_VERSION:  # type: ignore[attr-defined]  # all have one
         _check_version(key, data, kind)
     _check_columns(key, frame)
     return frame  # type: ignore[return-value]  # the table above maps each kind to its own decoder
@@ -312,13 +319,18 @@ def _bounded(stacks: Sequence[Stack]) -> list[Stack]:
     return kept
 
 
+def _oldest(kind: type[Frame]) -> int:
+    """The oldest schema version of such a frame that can be read."""
+    return SCHEMA_VERSION if kind is HostFrame else OLDEST_READ
+
+
 def _check_version(key: str, data: bytes, kind: type[Frame]) -> None:
     """Say so where a frame cannot be read because it is of another schema version."""
     try:
         version = (_list_header if kind is HostFrame else _header).decode(data).schema_version
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
-    if not OLDEST_READ <= version <= SCHEMA_VERSION:
+    if not _oldest(kind) <= version <= SCHEMA_VERSION:
         raise SchemaMismatchError(
             f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
             f"{SCHEMA_VERSION} that this ddpmon reads: {_what_to_install(data) if kind is RunInfo else _SAME_RELEASE}"

@@ -63,6 +63,9 @@ class RunView:
     max_restarts: int | None = None
     launch: str = ""
     attempts: tuple[Attempt, ...] = ()
+    parallel: str = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
+    loss_from: str = ""  # where `ddpmon run` reads losses and samples; empty where the script logs them
+    samples_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,10 @@ class JobView:
     busbw_gb_s: float | None = None
     monitor_us: float | None = None  # the probe's own time on the training thread, per step
     dropped: int = 0
+    tokens_per_s: float | None = None
+    job_step: int | None = None  # the steps that the job has finished by its own count
+    job_total: int | None = None
+    eta_s: float | None = None  # until the last of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def test_what_both_sides_share_is_light() -> None:
 
 def test_the_training_side_needs_neither_a_screen_nor_numpy() -> None:
     # torch loads numpy where there is one and does without where there is none: so there shall be none.
-    done = loading_without(" ".join((*SCREEN, "numpy")), *floor("probe"))
+    done = loading_without(" ".join((*SCREEN, "numpy")), *floor("probe", "autoattach"))
     assert done.returncode == 0, done.stderr
 
 

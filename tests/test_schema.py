@@ -120,13 +120,13 @@ def test_a_frame_comes_back_as_it_was_sent(frame: Any) -> None:
 
 @every_frame
 def test_another_schema_version_is_named_with_the_key(frame: Any) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 3, newer than the 2 that"):
-        decode("ddpmon/r/x", changed(frame, schema_version=3), type(frame))
+    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 4, newer than the 3 that"):
+        decode("ddpmon/r/x", changed(frame, schema_version=4), type(frame))
 
 
 def test_a_frame_of_the_future_is_a_mismatch_even_if_nothing_else_is_understood() -> None:
     with pytest.raises(SchemaMismatchError):
-        decode("k", msgspec.msgpack.encode({"schema_version": 3, "steps": "elsewhere"}), RankFrame)
+        decode("k", msgspec.msgpack.encode({"schema_version": 4, "steps": "elsewhere"}), RankFrame)
 
 
 @every_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
@@ -121,10 +121,20 @@ def _show_log(training: Training) -> None:
         complain(f"  {line}")
 
 
+class Announcing(Protocol):
+    """A training that will be announced, such as the demo's."""
+
+    def announced(self) -> Announcement | None:
+        """Its announcement on this host; None before there is one."""
+
+    def stage(self) -> str:
+        """How far it is before it is announced, in a sentence."""
+
+
 class Awaited:
     """A source that says how a training starts until it is announced, and is its run's observer from then on."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Announcing) -> None:
         self.focus: int | None = None
         self._training = training
         self._observer: Observer | None = None

@@ -121,6 +121,9 @@ def _run(run: RunView | None) -> Object | None:
         "restart": run.restart,
         "max_restarts": run.max_restarts,
         "attempts": [_attempt(attempt) for attempt in run.attempts],
+        "parallel": run.parallel,
+        "loss_from": run.loss_from or None,
+        "samples_from": run.samples_from or None,
     }
 
 
@@ -159,6 +162,10 @@ def _job(job: JobView) -> Object:
         "allreduce_ms": rounded(job.allreduce_ms),
         "exposed_ms": rounded(job.exposed_ms),
         "busbw_gb_s": rounded(job.busbw_gb_s),
+        "tokens_per_s": rounded(job.tokens_per_s),
+        "job_step": job.job_step,
+        "job_total": job.job_total,
+        "eta_s": rounded(job.eta_s),
     }
 
 

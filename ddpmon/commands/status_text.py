@@ -10,6 +10,7 @@ from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age
 from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.progress import progress_words
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import calm_sentence, firing, headline
 from ddpmon.report.wording import format_ranks
@@ -45,6 +46,7 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.pending:
         yield printable(f"not confirmed yet: {_pending(snapshot.pending)}")
     yield figures_line(snapshot)
+    yield from _progress(snapshot)
     yield _more_figures(snapshot.job)
     if snapshot.ranks is not None:
         yield ""
@@ -71,6 +73,16 @@ def figures_line(snapshot: Snapshot) -> str:
         f"{_figure(job.step_ms, 1)} ms/step   {throughput}   "
         f"loss {_figure(job.loss, 4)}"
     )
+
+
+def _progress(snapshot: Snapshot) -> Iterator[str]:
+    """How far the job is by its own count, its tokens, and where losses and samples are read; nothing if unknown."""
+    job, run = snapshot.job, snapshot.run
+    words = [progress_words(job), *([] if job.tokens_per_s is None else [f"{job.tokens_per_s:,.0f} tokens/s"])]
+    if run is not None and run.loss_from:
+        words += [f"loss: {run.loss_from}", f"samples: {run.samples_from}"]
+    if any(words):
+        yield printable("   ".join(filter(None, words)))
 
 
 def _headline(run: RunView) -> str:

@@ -1,4 +1,4 @@
-"""Puts the probe together on one DDP module, and takes it apart again."""
+"""Puts the probe together on one data parallel model, and takes it apart again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
 from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
@@ -30,23 +29,36 @@ from ddpmon.probe.external_store import external_store, uplink_of
 from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
-from ddpmon.probe.hooks import hook_loader, hook_module, hook_optimizer
+from ddpmon.probe.hooks import Given, hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
+from ddpmon.probe.parallel import DDP, bare, group_of, is_sharded, kind_of, sizes
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import RunInfo
 
 Undo = Callable[[], None]
 
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where losses and samples are read in a script that does not log them, in words, and what ends that."""
+
+    loss: str = ""
+    samples: str = ""
+    undo: Sequence[Undo] = ()
+
+
+Reads = Callable[[EventLog], Sources]
+
 _attachments = itertools.count()
 
 
 @cache
 def leave_untraced() -> None:
-    """Mark every function of the probe's, once a process.
+    """Mark every function of ours that runs in the training, once a process.
 
     Otherwise a model that is compiled after attach has them compiled as well, warns of what it finds in them, and does
     so again whenever a number in them changes. Never raises: where torch knows no such mark, nothing is marked.
@@ -54,7 +66,7 @@ def leave_untraced() -> None:
     with suppress(Exception):
         skip = _marker()
         for name, module in list(sys.modules.items()):
-            if name.startswith(f"{__package__}."):
+            if name.startswith((f"{__package__}.", "ddpmon.autoattach.")):
                 for code in _codes_of(module, name):
                     skip(code)
 
@@ -87,10 +99,10 @@ def _within(code: CodeType) -> Iterator[CodeType]:
 
 @dataclass(slots=True)
 class Assembly:
-    """The parts of an attached probe. Its `hooks` are on one DDP module; what is in `undo` is on the process."""
+    """The parts of an attached probe. `hooks` are on one parallel model, `ddp`; `undo` is of what is on the process."""
 
     me: Identity
-    ddp: DistributedDataParallel
+    ddp: Any
     recorder: EventLog
     publisher: Publisher
     draft: FrameBuilder
@@ -105,13 +117,11 @@ class Assembly:
         self.recorder.put("seal")
         self.publisher.stop("failed" if self.draft.failed else "finished")
 
-    def can_go_on_with(self, ddp: DistributedDataParallel) -> bool:
+    def can_go_on_with(self, ddp: Any) -> bool:
         """Whether `ddp` holds the very module that is watched: its wrapper so far has been given up then."""
-        return _bare(ddp.module) is _bare(self.ddp.module) and identify(ddp) == self.me
+        return bare(ddp) is bare(self.ddp) and identify(ddp) == self.me
 
-    def go_on_with(
-        self, model: torch.nn.Module, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer | None
-    ) -> None:
+    def go_on_with(self, model: torch.nn.Module, ddp: Any, optimizer: torch.optim.Optimizer | None) -> None:
         """Take the hooks over to `ddp` (inside `model`, if compiled); steps are counted on.
 
         Raises:
@@ -125,12 +135,6 @@ class Assembly:
         self.draft.notes += [note for note in notes if note not in self.draft.notes]
 
 
-def _bare(module: torch.nn.Module) -> torch.nn.Module:
-    """The module inside torch.compile's wrapper."""
-    inner: torch.nn.Module = getattr(module, "_orig_mod", module)
-    return inner
-
-
 def _undo_all(undo: list[Undo]) -> None:
     while undo:
         undo.pop()()
@@ -138,12 +142,15 @@ def _undo_all(undo: list[Undo]) -> None:
 
 def assemble(
     model: torch.nn.Module,
-    ddp: DistributedDataParallel,
+    ddp: Any,
     *,
     name: str,
     optimizer: torch.optim.Optimizer | None,
     buckets: bool,
     folders: Mapping[str, str],
+    remark: str = "",
+    reads: Reads | None = None,
+    under_way: Given | None = None,
     on_error: Callable[[Exception], None],
 ) -> Assembly:
     """Hook `ddp` (inside `model`, if compiled) and start the threads.
@@ -162,12 +169,14 @@ def assemble(
     undo: list[Undo] = []
     recorder = EventLog(clock, LossReader(on_cpu=on_cpu), on_error)
     try:
-        reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets)
+        sources = Sources() if reads is None else reads(recorder)
+        undo += sources.undo
+        reducer_log, timed, notes = _watch(recorder, model, ddp, optimizer, hooks, buckets=buckets, under_way=under_way)
         undo += hook_loader(recorder)
         undo += hook_collectives(recorder)
         undo += hook_graphs(recorder)
         undo.append(hook_collector(recorder.collections))
-        uplink = _uplink(me, name, ddp, bucket_detail=timed)
+        uplink = _uplink(me, name, _describer(me, name, ddp, timed, sources), ddp, remark)
         machine = HostSampler(me, lambda: uplink.run, folders, uplink.missed_ports)
         undo.append(machine.stop)
         draft = FrameBuilder(me, recorder, reducer_log, machine, lambda: uplink.run)
@@ -193,13 +202,15 @@ def _import_early() -> None:
 def _watch(
     recorder: EventLog,
     model: torch.nn.Module,
-    ddp: DistributedDataParallel,
+    ddp: Any,
     optimizer: torch.optim.Optimizer | None,
     hooks: list[Undo],
     *,
     buckets: bool,
+    under_way: Given | None = None,
 ) -> tuple[ReducerLog, bool, list[str]]:
-    """Hook one DDP module; `hooks` gets what undoes it. Returns DDP's log, whether buckets are timed, and notes."""
+    """Hook one parallel model; `hooks` gets what undoes it. Returns DDP's log, whether buckets are timed, and notes."""
+    recorder.sharded = is_sharded(ddp)
     timer, notes = _time_buckets(recorder, ddp) if buckets else (None, [])
     hooks += [timer.stop] if timer is not None else []
     # After the timer, which may renew the reducer and its logger.
@@ -208,30 +219,32 @@ def _watch(
     )
     recorder.on_sync = reducer_log
     hooks.append(reducer_log.stop)
-    hooks += hook_module(recorder, model, ddp)
+    hooks += hook_module(recorder, model, ddp, under_way)
     hooks += hook_optimizer(recorder, optimizer)
     return reducer_log, timer is not None, notes
 
 
-def _time_buckets(recorder: EventLog, ddp: DistributedDataParallel) -> tuple[BucketTimer | None, list[str]]:
+def _time_buckets(recorder: EventLog, ddp: Any) -> tuple[BucketTimer | None, list[str]]:
+    if kind_of(ddp) != DDP:
+        return None, ["no bucket detail: only DistributedDataParallel has buckets"]
     try:
         return BucketTimer.of(recorder, ddp), []
     except RuntimeError as error:
         return None, [f"no bucket detail: {error}"[:256]]
 
 
-def _uplink(me: Identity, name: str, ddp: DistributedDataParallel, *, bucket_detail: bool) -> Uplink:
-    ranks = dist.get_process_group_ranks(ddp.process_group)
+def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: Any, remark: str) -> Uplink:
+    group = group_of(ddp)
+    ranks = [0] if group is None else dist.get_process_group_ranks(group)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
     key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
-    describe = _describer(me, name, ddp, bucket_detail)
-    return uplink_of(me, name, Handover(training, key), describe, external_store())
+    return uplink_of(me, name, Handover(training, key), describe, external_store(), remark)
 
 
-def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_detail: bool) -> Callable[[str], RunInfo]:
-    parameters = [p for p in ddp.parameters() if p.requires_grad]
+def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: Sources) -> Callable[[str], RunInfo]:
+    counted, kind = [*sizes(ddp)], kind_of(ddp)
     versions = {"ddpmon": ddpmon.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     started = time.time()
 
@@ -243,14 +256,17 @@ def _describer(me: Identity, name: str, ddp: DistributedDataParallel, bucket_det
             node_keys=list(me.node_keys),
             backend=me.backend,
             device=me.device.type,
-            parameters=sum(p.numel() for p in parameters),
-            gradient_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            parameters=sum(count for count, _ in counted),
+            gradient_bytes=sum(count * size for count, size in counted),
             bucket_detail=bucket_detail,
             settings=settings_of(ddp),
             started_at=started,
             host=me.host,
             pid=me.pid,
             versions=versions,
+            parallel=kind or DDP,
+            loss_from=sources.loss,
+            samples_from=sources.samples,
         )
 
     return describe

@@ -17,9 +17,9 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.probe.event_log import EventLog, queue_callback
+from ddpmon.probe.parallel import DDP, is_sharded, kind_of, reduced
 
 TRIAL = 10  # regular backwards in a row before the lasting hook takes over
 _MAX_DEPTH = 8
@@ -31,7 +31,7 @@ _computes_all: Callable[[], bool] = torch.autograd.Variable._execution_engine.is
 
 
 class BackwardDetector:
-    """Sees to it that every backward of one DDP module is marked once.
+    """Sees to it that every backward of one data parallel model is marked once.
 
     A backward is regular if one forward went before it and if the autograd engine ran nothing else since the last
     one: graph tasks are numbered, so a nested backward (re-entrant checkpointing, where a callback queued within would
@@ -51,12 +51,11 @@ class BackwardDetector:
         "_recorder",
         "_regular",
         "_sink",
-        "_task",
         "steady",
         "witness",
     )
 
-    def __init__(self, recorder: EventLog, model: torch.nn.Module, ddp: DistributedDataParallel) -> None:
+    def __init__(self, recorder: EventLog, model: torch.nn.Module, ddp: Any) -> None:
         self._recorder = recorder
         self._begin, self._ready = self.begin, recorder.gradients_ready
         self._queue = queue_callback
@@ -65,7 +64,6 @@ class BackwardDetector:
         self.steady = False
         self._handle: Any = None
         self._regular = 0
-        self._task = -1
 
     def forward_ends(self, output: Any) -> None:
         """A forward has ended in `output`: its backward, when it comes, will be noticed."""
@@ -129,11 +127,11 @@ class BackwardDetector:
         began = perf_counter_ns() if recorder.sampling else 0
         try:
             task = _graph_task()
-            if task == self._task + 1:
+            if task == recorder.task + 1:
                 self._regular += 1
             else:
                 self._regular, self.steady = 0, False
-            self._task = task
+            recorder.task = task
             recorder.due = False
             if not recorder.in_backward:
                 recorder.in_backward = True
@@ -173,30 +171,34 @@ def _accumulates(sink: Any) -> bool:
     return _computes_all() and all(_will_run(node) for node, _ in _this_node().next_functions if node is not None)
 
 
-def sink(ddp: DistributedDataParallel) -> Any:
-    """The node of the autograd graph that accumulates the gradient of the last parameter that `ddp` reduces."""
-    reduced = _reduced(ddp)
-    if not reduced:
+def sink(ddp: Any) -> Any:
+    """The node of the autograd graph that accumulates the gradient of the last parameter that `ddp` reduces.
+
+    None for a sharded model: what it accumulates into is made anew in every forward.
+    """
+    parameters = [] if is_sharded(ddp) else reduced(ddp)
+    if not parameters:
         return None
     with suppress(Exception), torch.enable_grad():  # a tensor of a kind of its own may have no such view
-        view: Any = reduced[-1].view_as(reduced[-1])
+        view: Any = parameters[-1].view_as(parameters[-1])
         return view.grad_fn.next_functions[0][0]
     return None
 
 
-def witness(model: torch.nn.Module, ddp: DistributedDataParallel) -> torch.nn.Parameter | None:
+def witness(model: torch.nn.Module, ddp: Any) -> torch.nn.Parameter | None:
     """A parameter whose gradient every synchronising backward accumulates; None where there may be no such one."""
-    if model is not ddp or ddp.find_unused_parameters or ddp.static_graph or getattr(ddp, "mixed_precision", None):
+    if (
+        kind_of(ddp) != DDP
+        or model is not ddp
+        or ddp.find_unused_parameters
+        or ddp.static_graph
+        or getattr(ddp, "mixed_precision", None)
+    ):
         return None
     if getattr(ddp, "_delay_all_reduce_params", None) or any(_is_compiled(module) for module in ddp.modules()):
         return None
-    reduced = _reduced(ddp)
-    return reduced[-1] if reduced else None
-
-
-def _reduced(ddp: DistributedDataParallel) -> list[torch.nn.Parameter]:
-    ignored = getattr(ddp, "parameters_to_ignore", ())
-    return [p for name, p in ddp.module.named_parameters() if p.requires_grad and name not in ignored]
+    parameters = reduced(ddp)
+    return parameters[-1] if parameters else None
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

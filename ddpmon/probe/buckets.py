@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import Settings, wire_text
 from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.parallel import DDP, kind_of, sizes
 
 Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
 _DEFAULT_RATE = 100  # kDDPRuntimeLoggingSampleRate
@@ -188,21 +189,24 @@ class ReducerLog:
     What it tells is the newest sampled all-reduce window in milliseconds.
 
     On the CPU the logger samples every step (13 us each) for as long as it takes to read one; on CUDA it keeps its
-    default of one in a hundred, since a sampled step synchronises on events at the next forward.
+    default of one in a hundred, since a sampled step synchronises on events at the next forward. Only DDP has
+    such a log.
     """
 
-    def __init__(self, ddp: DistributedDataParallel, tell: Callable[[float], None], *, on_cpu: bool) -> None:
+    def __init__(self, ddp: Any, tell: Callable[[float], None], *, on_cpu: bool) -> None:
         self._ddp = ddp
         self._tell = tell
         self._wait = _SAMPLED_STEPS if on_cpu else 1
         self._left = self._wait
-        self._stopped = False
+        self._stopped = kind_of(ddp) != DDP
         self._last_sample: Any = None
         self.bucket_count = 0
-        self.gradient_bytes = sum(p.numel() * p.element_size() for p in ddp.parameters() if p.requires_grad)
+        self.gradient_bytes = sum(count * size for count, size in sizes(ddp))
 
     def stop(self) -> None:
         """Put the logger's sample rate back to DDP's default."""
+        if self._stopped:
+            return
         self._stopped = True
         self._ddp._set_ddp_runtime_logging_sample_rate(_DEFAULT_RATE)
 
@@ -233,8 +237,10 @@ class ReducerLog:
             self._tell(data["backward_comm_time"] / 1e6)
 
 
-def settings_of(ddp: DistributedDataParallel) -> Settings:
-    """The settings of `ddp` now; what this torch does not say is None."""
+def settings_of(ddp: Any) -> Settings:
+    """The settings of `ddp` now; what this torch does not say is None, and everything of another kind of model."""
+    if kind_of(ddp) != DDP:
+        return Settings()
     return Settings(
         gradient_as_bucket_view=_flag(ddp, "gradient_as_bucket_view"),
         find_unused_parameters=_flag(ddp, "find_unused_parameters"),

@@ -1,7 +1,8 @@
 """torch.distributed functions called from Python: the time blocked in them is `barrier` time.
 
 So is, on CPUs, the time in `Work.wait`: asynchronous calls are waited for there, and functions imported by name before
-wait there, too. DDP's own gradient reduction is issued and waited for in C++ and does not pass here.
+wait there, too. DDP's own gradient reduction is issued and waited for in C++ and does not pass here. That of a sharded
+model (FSDP) does: a reduction in its backward is no barrier, and the last one of a step is the sync point.
 
 On a GPU only barriers and what passes Python objects blocks the host. The others are marked on the device, all of them
 while that costs less than 1 % of a step, and otherwise only one in so many, which then stands for all of these.
@@ -50,6 +51,10 @@ NAMES = (
     "scatter_object_list",
     "_broadcast_coalesced",
 )
+# What a sharded model calls in backward to reduce gradients; with replicas (HSDP) an all-reduce follows.
+REDUCTIONS = frozenset(
+    {"reduce_scatter_single", "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter", "all_reduce"}
+)
 
 
 def hook_collectives(recorder: EventLog) -> list[Callable[[], None]]:
@@ -62,7 +67,8 @@ def hook_collectives(recorder: EventLog) -> list[Callable[[], None]]:
         original = getattr(dist, name, None)
         if original is not None:
             blocks = on_host or "barrier" in name or "object" in name
-            wrapped = _timed(recorder, original, busy, ration=None if blocks else ration)
+            reduces = name in REDUCTIONS
+            wrapped = _timed(recorder, original, busy, ration=None if blocks else ration, reduces=reduces)
             setattr(dist, name, wrapped)
             undo.append(functools.partial(_restore, name, wrapped, original))
     # On a GPU the host does not block there, and marks on the device would cost more than they tell.
@@ -131,6 +137,7 @@ def _timed(
     *,
     waits: bool = False,
     ration: Ration | None = None,
+    reduces: bool = False,
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
@@ -142,14 +149,17 @@ def _timed(
         if not stands_for:
             return original(*args, **kwargs)
         busy.on = True
-        recorder.charge(recorder.mark_as, "barrier")
+        ends = "barriered"
+        if reduces and recorder.sharded and recorder.in_backward:
+            recorder.syncing, ends = True, "reduced"
+        recorder.charge(recorder.mark_as, "barrier" if ends == "barriered" else "reduce")
         result: Any = None
         try:
             result = original(*args, **kwargs)
         finally:
             busy.on = False
             # An asynchronous call returns a Work and did not block.
-            recorder.charge(_ends, recorder, stands_for if waits or result is None else 0)
+            recorder.charge(_ends, recorder, ends, stands_for if waits or result is None else 0)
         return result
 
     return collective
@@ -160,5 +170,5 @@ def _is_ours(recorder: EventLog) -> bool:
     return threading.get_ident() == recorder.thread or torch._C._current_graph_task_id() >= 0
 
 
-def _ends(recorder: EventLog, stands_for: int) -> None:
-    recorder.put("barriered", recorder.clock.mark(), stands_for)
+def _ends(recorder: EventLog, kind: str, stands_for: int) -> None:
+    recorder.put(kind, recorder.clock.mark(), stands_for)

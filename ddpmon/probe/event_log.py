@@ -92,11 +92,15 @@ class EventLog:
         paused: how many phases of the user's the thread is in.
         due: whether a forward has ended whose backward has not begun.
         in_backward: whether a backward has been noticed whose gradients are not all computed.
-        syncing: whether a forward since the last backward was one that synchronises.
+        syncing: whether a forward since the last backward was one that synchronises; of a sharded model, whether this
+            backward has reduced gradients.
+        sharded: whether the model is such a one.
         sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
         replayed_ns: when a CUDA graph was replayed last, on the host's clock; 0 if none was.
+        task: the number of the autograd engine's graph task in which a backward was noticed last, -1 before the first.
+        on_input: called with what a forward gets, args and kwargs, if somebody wants to know.
         on_sync: called at a sync point, until it returns that it is done; the publisher sets it again.
         on_error: called with an exception of ours, which goes no further.
     """
@@ -120,11 +124,14 @@ class EventLog:
         "log",
         "losses",
         "on_error",
+        "on_input",
         "on_sync",
         "paused",
         "replayed_ns",
         "sampling",
+        "sharded",
         "syncing",
+        "task",
         "thread",
     )
 
@@ -133,10 +140,12 @@ class EventLog:
         self.losses = losses
         self.on_sync: Callable[[], bool] | None = None
         self.on_error = on_error
+        self.on_input: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
+        self.task = -1
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
         self.paused = self.replayed_ns = 0
-        self.due = self.in_backward = False
+        self.due = self.in_backward = self.sharded = False
         self.sampling = True
         self.collections = Collections()
         self.thread = get_ident()
@@ -256,8 +265,8 @@ class EventLog:
         self._per_step_ns = sorted(self._samples)[len(self._samples) // 2]
         self._sample_ns, self.sampling = 0, self.last_step < SAMPLED_FIRST
 
-    def logged(self, loss: Any, samples: Any) -> None:
-        """The trainer says a micro-batch's loss and samples."""
+    def logged(self, loss: Any, samples: Any = None, tokens: Any = None, *, parts: int = 0) -> None:
+        """The trainer says a micro-batch's loss, samples and tokens; `parts` is that of `StepRecord`."""
         began = perf_counter_ns() if self.sampling else 0
         try:
             if type(loss) is Tensor and loss.is_cpu and not loss.ndim:
@@ -266,8 +275,10 @@ class EventLog:
                 loss = self.losses.take(loss)
             if samples is not None and type(samples) is not int:
                 samples = self.losses.take(samples)
+            if tokens is not None and type(tokens) is not int:
+                tokens = self.losses.take(tokens)
             put = self._put
-            put(("log", loss, samples))
+            put(("log", loss, samples, tokens, parts))
         except Exception as error:
             self.on_error(error)
         if began:

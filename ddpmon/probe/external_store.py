@@ -115,6 +115,7 @@ def uplink_of(
     handover: Handover,
     describe: Callable[[str], RunInfo],
     external: ExternalStore | None = None,
+    remark: str = "",
 ) -> Uplink:
     """The uplink of this rank.
 
@@ -124,11 +125,12 @@ def uplink_of(
         handover: how ranks tell each other where to publish.
         describe: makes the RunInfo for a run id, on rank 0.
         external: the external store that DDPMON_STORE names; a rank 0 that hosts a store is followed all the same.
+        remark: ends the line by which rank 0 announces the run.
 
     Raises:
         TargetError: DDPMON_LISTEN makes no sense.
     """
-    announcer, missed_ports = Announcer(name, me.world_size), dict[int, str]()
+    announcer, missed_ports = Announcer(name, me.world_size, remark), dict[int, str]()
     join = None if external is None else Joining(external, me.rank)
     way: Way
     if me.rank != 0:

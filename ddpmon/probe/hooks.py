@@ -9,30 +9,60 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ddpmon.probe.backward_detector import BackwardDetector
 from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.parallel import DDP, kind_of, syncs
 
 Undo = Callable[[], None]
+Given = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward gets
 
 
-def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: DistributedDataParallel) -> list[Undo]:
-    """Time the forward of `module` (the DDP module, or its compiled wrapper) and the backwards that follow."""
+def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any, under_way: Given | None = None) -> list[Undo]:
+    """Time the forward of `module` (the parallel model, or its compiled wrapper) and the backwards that follow.
+
+    `under_way` is what the forward is given that has begun already: it is timed from now on.
+    """
     trigger = BackwardDetector(recorder, module, ddp)
-    if module is ddp and "forward" not in vars(ddp) and getattr(ddp, "_compiled_call_impl", None) is None:
+    if under_way is not None:
+        _join(recorder, module, ddp, trigger, under_way)
+    if (
+        kind_of(ddp) == DDP
+        and module is ddp
+        and "forward" not in vars(ddp)
+        and getattr(ddp, "_compiled_call_impl", None) is None
+    ):
         return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
-    handles = [module.register_forward_pre_hook(hooks.before), module.register_forward_hook(hooks.after)]
+    # Before the hook in which a sharded model gathers its parameters, and after the one that frees them.
+    handles = [
+        module.register_forward_pre_hook(hooks.before, prepend=True, with_kwargs=True),
+        module.register_forward_hook(hooks.after),
+    ]
     return [trigger.stop, *(handle.remove for handle in handles)]
 
 
-def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: BackwardDetector) -> Undo:
+def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: BackwardDetector, under_way: Given) -> None:
+    """Time the rest of the forward that a hook of `module` has called this from."""
+
+    def ends(_module: torch.nn.Module, _args: Any, output: Any) -> None:
+        handle.remove()
+        trigger.forward_ends(output)
+
+    recorder.forward_begins(syncs(ddp))
+    if recorder.on_input is not None:
+        recorder.charge(recorder.on_input, *under_way)
+    ends._torchdynamo_disable = True  # type: ignore[attr-defined]
+    handle = module.register_forward_hook(ends)
+
+
+def _wrap_forward(recorder: EventLog, ddp: Any, trigger: BackwardDetector) -> Undo:
     """Wrap `forward` where the class of `ddp` has it: module hooks send every call through torch's slow path."""
     owner: Any = next(kind for kind in type(ddp).__mro__ if "forward" in vars(kind))
     original = owner.forward
+    inner = original if recorder.on_input is None else _told(recorder, original)
     watched: Any = ddp
     is_grad_enabled, mark, put = torch.is_grad_enabled, recorder.clock.mark, recorder.log.append
 
@@ -49,7 +79,7 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
                 recorder.syncing |= watched.require_backward_grad_sync
             except Exception as error:
                 recorder.on_error(error)
-        output = original(module, *args, **kwargs)
+        output = inner(module, *args, **kwargs)
         if watched is None:
             return output
         if recorder.sampling or recorder.due or not trigger.steady or not trigger.witness.requires_grad:
@@ -72,13 +102,25 @@ def _wrap_forward(recorder: EventLog, ddp: DistributedDataParallel, trigger: Bac
     return undo
 
 
+def _told(recorder: EventLog, forward: Any) -> Any:
+    """A forward that tells what it gets."""
+
+    @functools.wraps(forward)
+    def telling(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.on_input is not None:
+            recorder.charge(recorder.on_input, args, kwargs)
+        return forward(module, *args, **kwargs)
+
+    return telling
+
+
 class ForwardHooks:
-    """The two hooks of a forward, for a compiled model. A pickled module takes ones along that do nothing."""
+    """The two hooks of a forward, of a compiled model or one that is not DDP. Pickled ones have no effect."""
 
     def __init__(
         self,
         recorder: EventLog | None = None,
-        ddp: DistributedDataParallel | None = None,
+        ddp: Any = None,
         trigger: BackwardDetector | None = None,
     ) -> None:
         self._recorder = recorder
@@ -86,12 +128,14 @@ class ForwardHooks:
         self._trigger = trigger
         self._under_way = False
 
-    def before(self, _module: torch.nn.Module, _args: Any) -> None:
+    def before(self, _module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """Forward begins."""
         recorder, ddp = self._recorder, self._ddp
         if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
             self._under_way = True
-            recorder.forward_begins(ddp.require_backward_grad_sync)
+            recorder.forward_begins(syncs(ddp))
+            if recorder.on_input is not None:
+                recorder.charge(recorder.on_input, args, kwargs)
 
     def after(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         """It ends."""

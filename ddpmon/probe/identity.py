@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
-from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import wire_text
+from ddpmon.probe.parallel import group_of, reduced
 from ddpmon.store.lookup import addresses
 
 # The training has looked this name up itself by now, however long that took; three DNS servers of 5 s, twice, are 30 s.
@@ -47,12 +47,12 @@ class Identity:
         return f"{run}/{self.node}/{self.host}"
 
 
-def identify(ddp: DistributedDataParallel) -> Identity:
+def identify(model: torch.nn.Module) -> Identity:
     """Read this rank's identity from its process group, its launcher's variables and its device."""
-    group: Any = ddp.process_group
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    group: Any = group_of(model)
+    rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     node, nodes = _node(world)
-    device = _device(ddp)
+    device = reduced(model)[0].device  # a frozen parameter may lie elsewhere
     local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
     return Identity(
         rank=rank,
@@ -64,15 +64,8 @@ def identify(ddp: DistributedDataParallel) -> Identity:
         pid=os.getpid(),
         device=device,
         gpu_uuid=gpu_uuid(device),
-        backend=str(dist.get_backend(group)),
+        backend="none" if group is None else str(dist.get_backend(group)),
     )
-
-
-def _device(ddp: DistributedDataParallel) -> torch.device:
-    """Where the first parameter lies whose gradient is reduced: a frozen one may lie elsewhere."""
-    ignored = getattr(ddp, "parameters_to_ignore", ())
-    module: torch.nn.Module = ddp.module
-    return next(p.device for name, p in module.named_parameters() if p.requires_grad and name not in ignored)
 
 
 def run_id(name: str) -> str:

@@ -16,13 +16,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import wire_text
-from ddpmon.probe.assembly import Assembly, assemble
+from ddpmon.probe.assembly import Assembly, Reads, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
+from ddpmon.probe.hooks import Given
+from ddpmon.probe.parallel import DP, inside, kind_of, name_of
 from ddpmon.probe.publisher import Publisher
+from ddpmon.probe.record import ALWAYS_PARTS
 from ddpmon.probe.registration import say
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -34,11 +36,21 @@ class Monitor:
     """The handle of a watched model; a no-op once detached, or where there is nothing to watch.
 
     Usable as a context manager, which detaches at the end.
+
+    Attributes:
+        model: the watched model.
+        automatic: whether `ddpmon run` attached it: a call of `attach` in the script then takes its place.
     """
 
     def __init__(self, model: Any, assembly: Assembly | None = None) -> None:
         self.model = model
+        self.automatic = False
         self._assembly = assembly
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been finished."""
+        return 0 if self._assembly is None else self._assembly.recorder.last_step + 1
 
     @property
     def enabled(self) -> bool:
@@ -50,13 +62,40 @@ class Monitor:
         """The probe's own time on the training thread so far, in nanoseconds."""
         return 0 if self._assembly is None else self._assembly.recorder.cost_ns
 
-    def log(self, loss: Any = None, samples: float | None = None) -> None:
-        """Add a micro-batch's loss (a number or a one-element tensor) and this rank's sample count to the step.
+    def log(
+        self,
+        loss: Any = None,
+        samples: float | None = None,
+        *,
+        tokens: float | None = None,
+        step: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Add a micro-batch's loss (a number or a one-element tensor) and this rank's counts to the step.
 
         A CUDA loss is copied asynchronously and read later; nothing is synchronised.
+
+        Args:
+            loss: of this micro-batch; the step's is the mean of them.
+            samples: how many this rank has trained on.
+            tokens: how many this rank has trained on.
+            step: how many steps the job has finished by its own count, such as after a resume.
+            total: how many steps the job will make; with `step` this gives an ETA.
         """
+        if self._assembly is None:
+            return
+        recorder = self._assembly.recorder
+        if loss is not None or samples is not None or tokens is not None:
+            recorder.logged(loss, samples, tokens)
+        if step is not None:
+            recorder.put("progress", step, total)
+
+    def log_part(self, loss: Any, step: int, total: int | None) -> None:
+        """Add a part of the step's loss, where a framework has divided it among micro-batches, and its progress."""
         if self._assembly is not None:
-            self._assembly.recorder.logged(loss, samples)
+            recorder = self._assembly.recorder
+            recorder.logged(loss, parts=ALWAYS_PARTS)
+            recorder.put("progress", step, total)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -90,7 +129,7 @@ class Monitor:
         self._fail(error)
         self._end()
 
-    def _go_on_with(self, model: Any, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer | None) -> bool:
+    def _go_on_with(self, model: Any, ddp: Any, optimizer: torch.optim.Optimizer | None) -> bool:
         """Watch `model` from now on, if it is the one watched so far or a new wrapper of that; never raises."""
         if self.model is model:
             _say_once("attach was called twice: this process already watches this model; call detach first")
@@ -145,10 +184,11 @@ def attach(
     buckets: bool | None = None,
     folders: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Monitor:
-    """Start measuring a DDP model on this rank.
+    """Start measuring a data parallel model on this rank.
 
     Args:
-        model: the DistributedDataParallel module, or torch.compile's wrapper of one.
+        model: the DistributedDataParallel module, a model sharded by FSDP (`fully_shard`, `replicate` or
+            FullyShardedDataParallel; its outermost module), DataParallel, or torch.compile's wrapper of one of them.
         name: how to call the run; the model's class name by default.
         optimizer: time this optimizer only; every optimizer's step by default.
         buckets: time every gradient bucket through a communication hook (DDPMON_BUCKETS=1 by default).
@@ -156,13 +196,47 @@ def attach(
             the working directory, the temporary folder and /dev/shm.
 
     Returns:
-        A Monitor. With DDPMON=0, on a model that is not DDP, or if another model is watched already, it does nothing,
+        A Monitor. With DDPMON=0, on a model of another kind, or if another model is watched already, it does nothing,
         and one line on stderr says why. For a new wrapper of the module that is watched already, and for the same
         model again, it is the Monitor that there is: the run goes on. Never raises.
     """
     if os.environ.get("DDPMON") == "0":
         return Monitor(model)
-    ddp = getattr(model, "_orig_mod", model)
+    if (active := _process.active) is not None and active.automatic:
+        active.detach()
+    return _attach(model, name, optimizer, buckets, folders)
+
+
+def active() -> Monitor | None:
+    """The Monitor of this process that measures; None if there is none."""
+    return _process.active
+
+
+def attach_automatically(model: Any, remark: str, reads: Reads, under_way: Given | None) -> Monitor:
+    """Attach as `ddpmon run` does. Never raises.
+
+    Args:
+        model: as in `attach`.
+        remark: ends the line that rank 0 prints.
+        reads: makes what reads losses and samples.
+        under_way: what the forward of `model` is given in which this is called; None outside of one.
+    """
+    found = _attach(model, remark=remark, reads=reads, under_way=under_way)
+    found.automatic = found.enabled
+    return found
+
+
+def _attach(
+    model: Any,
+    name: str | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    buckets: bool | None = None,
+    folders: Mapping[str, str | os.PathLike[str]] | None = None,
+    remark: str = "",
+    reads: Reads | None = None,
+    under_way: Given | None = None,
+) -> Monitor:
+    ddp = inside(model)
     if (reason := _refusal(model, ddp)) is not None:
         say(reason)
         return Monitor(model)
@@ -175,16 +249,19 @@ def attach(
         monitor._assembly = assemble(
             model,
             ddp,
-            name=wire_text(name or type(ddp.module).__name__),
+            name=wire_text(name or os.environ.get("DDPMON_NAME") or name_of(ddp)),
             optimizer=optimizer,
             buckets=buckets,
             folders={wire_text(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},
+            remark=remark,
+            reads=reads,
+            under_way=under_way,
             on_error=monitor_error,
         )
         _process.active = monitor
         _register_once()
     except (TargetError, StoreUnavailable) as error:
-        if speaks_for_its_host(dist.get_rank()):
+        if speaks_for_its_host(_rank()):
             say(f"{error}; training goes on unwatched")
     except Exception as error:
         say(f"could not attach ({type(error).__name__}: {error}); training goes on unwatched")
@@ -202,17 +279,21 @@ def monitor_error(error: Exception) -> None:
 
 def _refusal(model: Any, ddp: Any) -> str | None:
     """Why this model cannot be watched, in one sentence; None if it can."""
-    if not isinstance(ddp, DistributedDataParallel):
+    if kind_of(ddp) is None:
         kind = type(model).__name__
-        return f"{kind} is not DistributedDataParallel, so nothing is watched; wrap the model in DDP before attach"
-    if not (dist.is_available() and dist.is_initialized()):
+        return f"{kind} is not DistributedDataParallel, FSDP or DataParallel: nothing is watched; wrap it before attach"
+    if kind_of(ddp) != DP and not (dist.is_available() and dist.is_initialized()):
         return "the process group is gone, so nothing is watched; call attach before destroy_process_group"
     return None
 
 
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
 def _say_once(text: str) -> None:
     """What all ranks would say alike, and again each epoch."""
-    if speaks_for_its_host(dist.get_rank()) and text not in _process.said:
+    if speaks_for_its_host(_rank()) and text not in _process.said:
         _process.said.add(text)
         say(text)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
 from ddpmon.probe.clock import Clock, CpuClock
 
 NAN = math.nan
+ALWAYS_PARTS = -1
 NO_NUMBER = float("nan")  # this very object: what was logged is no number, while a loss may well be NaN
 
 
@@ -35,7 +36,9 @@ class StepRecord:
             stands for: only one in so many was marked).
         input_ns: host time inside the DataLoader's `__next__`. gc_ns: inside the garbage collector.
         loads: where the clock is a device's, when those calls began and ended on the host's clock.
-        counts: samples that were still on the device when they were logged; they add to `samples`.
+        counts: samples and tokens that were still on the device when they were logged; they add to these.
+        parts: into how many parts the step's loss was divided: if there are as many losses, they add up to it.
+            `ALWAYS_PARTS` if they do in any case, 0 if each is the loss of its micro-batch.
         buckets: per bucket (index, bytes, launch mark, done mark), in order of launch.
         taken: every mark that came while this step was the open one, for a clock that takes its marks back.
         captured: whether a mark was taken while a CUDA graph was being captured, so that the step cannot be timed.
@@ -52,6 +55,7 @@ class StepRecord:
         "loads",
         "losses",
         "marked",
+        "parts",
         "ready",
         "samples",
         "spans",
@@ -59,6 +63,7 @@ class StepRecord:
         "step",
         "sync",
         "taken",
+        "tokens",
     )
 
     def __init__(self, step: int, start: Any) -> None:
@@ -73,8 +78,9 @@ class StepRecord:
         self.loads: list[tuple[int, int]] | None = None
         self.marked: list[tuple[str, int]] | None = None
         self.losses: list[Any] = []
-        self.samples = NAN
-        self.counts: list[Any] | None = None
+        self.samples = self.tokens = NAN
+        self.counts: list[tuple[str, Any]] | None = None
+        self.parts = 0
         self.allreduce_ms = NAN
         self.buckets: list[list[Any]] | None = None
         self.taken: list[Taken] = []
@@ -84,7 +90,9 @@ class StepRecord:
         """Whether every mark and every number can be read without waiting."""
         passed = (clock.ready,) if clock.is_quiet else ()
         return clock.ready(self.sync) and all(
-            each.ready(*passed) for each in (*self.losses, *(self.counts or ())) if type(each) is not float
+            each.ready(*passed)
+            for each in (*self.losses, *(count for _, count in self.counts or ()))
+            if type(each) is not float
         )
 
     def marks(self) -> list[Any]:
@@ -135,8 +143,9 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         sum(ns for _, ns in record.marked) / 1e6 if record.marked else 0.0,
         record.allreduce_ms,
         record.gc_ns / 1e6,
-        sum(losses) / len(losses) if losses else NAN,
-        _samples(record),
+        sum(losses) / (1 if record.parts in (ALWAYS_PARTS, len(losses)) else len(losses)) if losses else NAN,
+        _counted(record, "samples"),
+        _counted(record, "tokens"),
         *host,
     )
     row = StepRow(record.step, at, values)
@@ -174,12 +183,11 @@ def _spent(record: StepRecord, clock: Clock, before_ready: float) -> dict[str, f
     return {**spent, "barrier": barrier}
 
 
-def _samples(record: StepRecord) -> float:
+def _counted(record: StepRecord, name: Literal["samples", "tokens"]) -> float:
     """The sum of what was logged, NaN where nothing was."""
-    if not record.counts:
-        return record.samples
-    known = 0.0 if record.samples != record.samples else record.samples
-    return known + sum(float(count.value()) for count in record.counts)
+    known: float = getattr(record, name)
+    counts = [float(count.value()) for of, count in record.counts or () if of == name]
+    return sum(counts, 0.0 if known != known else known) if counts else known
 
 
 def _input_ms(record: StepRecord, clock: Clock) -> float:

@@ -97,10 +97,11 @@ def _keys_of(store: Store, run: str, checks: Checks) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Announcer:
-    """Announces one run on this host: once in words, and in a file for as long as it lives."""
+    """Announces one run on this host: once in words, which `remark` ends, and in a file for as long as it lives."""
 
     name: str
     world_size: int
+    remark: str = ""
     _announcement: Announcement | None = None
     _file: Path | None = None
 
@@ -131,7 +132,7 @@ class Announcer:
         there = f"ddpmon watch {shlex.quote(url)}"
         how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
         elsewhere = from_elsewhere(url, is_hosted=store_pid > 0, is_said=how == there)
-        say(f"to watch this run: {how}{elsewhere}{hint}")
+        say(f"to watch this run: {how}{elsewhere}{hint}{self.remark and '; '}{self.remark}")
 
     def _rename_store(self, store_pid: int) -> None:
         if self._announcement is not None and self._announcement.store_pid != store_pid:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ddpmon.probe.clock import CapturedMark
 from ddpmon.probe.event_log import Event, EventLog
 from ddpmon.probe.loss import number
+from ddpmon.probe.progress import Progress
 from ddpmon.probe.record import StepRecord, Taken
 
 MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
@@ -17,7 +18,7 @@ MAX_PENDING = 4096  # steps kept while their marks cannot be read
 _MAX_TAKEN = 4 * MAX_SPANS  # marks of a step that go back to the clock; more are left to Python
 _MARK_AT = {
     **dict.fromkeys(("forward", "forwarded", "computed", "ready", "synced"), 1),
-    **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered"), 1),
+    **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered", "reduce", "reduced"), 1),
     "load": 2,
 }
 _NESTING_PHASES = ("input", "forward", "backward", "optimizer")
@@ -37,6 +38,7 @@ class StepAssembler:
         captured_ns: when the last step was captured into a CUDA graph, on the host's clock; None if steps have finished
             since, or none was.
         marked_ns: when the last mark of a device's clock was taken, on the host's clock; at first when this was made.
+        progress: how far the job is by its own count.
         unmarked_step: the last step with collectives that were not marked, -1 before the first.
     """
 
@@ -52,6 +54,7 @@ class StepAssembler:
         self.marked_ns = perf_counter_ns()
         self.unmarked_step = -1
         self.dropped = 0
+        self.progress = Progress()
         self.loader: tuple[int, int, bool] | None = None
         self._open = StepRecord(0, None)
         self._pending: StepRecord | None = None  # its loss may be logged until the next forward
@@ -61,6 +64,7 @@ class StepAssembler:
         self._closure = False  # whether the outermost has run one: it has no mark from a forward to its gradients
         self._barriers: list[tuple[Any, str]] = []
         self._loads: list[str] = []
+        self._reduction: tuple[Any, Any, str | None] | None = None  # of a sharded model, the last of this backward
         self._forward: Any = None
         self._backward_from: Any = None  # the last forward's end, or the last backward's
         self._spent: list[Any] = []  # marks of the record recycled last, which the one after it may refer to
@@ -69,7 +73,8 @@ class StepAssembler:
             kind: getattr(self, f"_on_{kind}")
             for kind in (
                 *("forward", "forwarded", "computed", "ready", "synced", "optimizer", "optimized", "load", "loaded"),
-                *("log", "pause", "resume", "barrier", "barriered", "bucket", "allreduce", "collected", "seal"),
+                *("log", "pause", "resume", "barrier", "barriered", "reduce", "reduced", "bucket", "allreduce"),
+                *("collected", "seal", "progress"),
             )
         }
 
@@ -114,6 +119,7 @@ class StepAssembler:
     def _lose(self) -> None:
         """Not all of the open step is known; what was begun may have ended unseen."""
         self._lost = True
+        self._reduction = None
         for unfinished in (self._outer, self._optimizers, self._barriers, self._loads):
             unfinished.clear()
 
@@ -158,12 +164,15 @@ class StepAssembler:
         self.phase, self._since = "other", mark
 
     def _on_ready(self, event: Event) -> None:
-        self._backward_ends(event[1])
-        self._open.ready = event[1]
+        ready = event[1] if self._reduction is None else self._reduction[0]
+        self._backward_ends(ready)
+        self._open.ready = ready
         self.phase = "exposed"
 
     def _on_synced(self, event: Event) -> None:
         _, mark, step = event
+        if self._reduction is not None:
+            mark, self._reduction = self._reduction[1], None
         if self._pending is not None:
             self._seal(self._pending)
         record = self._open
@@ -260,15 +269,25 @@ class StepAssembler:
 
     def _on_log(self, event: Event) -> None:
         """Between a sync point and the next forward this is the step just finished, otherwise the one under way."""
-        _, loss, samples = event
+        _, loss, samples, tokens, parts = event
         record = self._pending or self._open
         if loss is not None and len(record.losses) < MAX_SPANS:
             record.losses.append(loss)
-        if isinstance(samples, int | float):
-            samples = number(samples)
-            record.samples = samples if record.samples != record.samples else record.samples + samples
-        elif samples is not None:
-            record.counts = _kept(record.counts, samples)
+            record.parts = parts
+        record.samples = self._counted(record, "samples", samples, record.samples)
+        record.tokens = self._counted(record, "tokens", tokens, record.tokens)
+
+    def _counted(self, record: StepRecord, name: str, more: Any, known: float) -> float:
+        """What is known of a count, and `more`, which may still be on the device: then it is kept for later."""
+        if isinstance(more, int | float):
+            count = number(more)
+            return count if known != known else known + count
+        if more is not None:
+            record.counts = _kept(record.counts, (name, more))
+        return known
+
+    def _on_progress(self, event: Event) -> None:
+        self.progress.take(event[1], event[2])
 
     def _on_pause(self, event: Event) -> None:
         _, at, name = event
@@ -296,6 +315,22 @@ class StepAssembler:
             inside = within if within in _NESTING_PHASES and not self._outer else None
             self._span("barrier", start, mark, inside, stands_for)
         self.phase, self._since = within, mark
+
+    def _on_reduce(self, event: Event) -> None:
+        """A reduction of a sharded model begins. If another has gone before it, that was not the step's last one."""
+        if self._reduction is not None:
+            start, end, inside = self._reduction
+            self._reduction = None
+            self._span("barrier", start, end, inside)
+        self._barriers.append((event[1], self.phase))
+        self.phase, self._since = "exposed", event[1]
+
+    def _on_reduced(self, event: Event) -> None:
+        if not self._barriers:
+            return
+        start, within = self._barriers.pop()
+        self._reduction = (start, event[1], within if within in _NESTING_PHASES and not self._outer else None)
+        self.phase, self._since = within, event[1]
 
     def _on_bucket(self, event: Event) -> None:
         self._open.buckets = _kept(self._open.buckets, event[1])

@@ -31,6 +31,8 @@ from ddpmon.snapshot import (
     Series,
 )
 
+_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
+
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has ended."""
@@ -51,6 +53,9 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         max_restarts=info.max_restarts,
         launch=info.launch,
         attempts=tuple(info.attempts),
+        parallel=info.parallel,
+        loss_from=info.loss_from,
+        samples_from=info.samples_from,
     )
 
 
@@ -76,7 +81,8 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    step_ms, samples = recent.step_ms, recent.samples
+    step_ms, samples, tokens = recent.step_ms, recent.samples, recent.tokens
+    own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
         step_ms=known(step_ms),
         throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
@@ -90,7 +96,17 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
+        tokens_per_s=known(tokens / step_ms * 1e3) if step_ms > 0 else None,
+        job_step=None if own["job_step"] is None else int(own["job_step"]),
+        job_total=None if own["job_total"] is None else int(own["job_total"]),
+        eta_s=own["eta_s"],
     )
+
+
+def _first_known(values: Floats) -> float | None:
+    """The value of the first rank that knows it."""
+    given = values[~np.isnan(values)]
+    return float(given[0]) if given.size else None
 
 
 def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddpmon.run.medians import median, row_medians
 from ddpmon.run.rings import I64, Rings
 
-_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples")
+_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
 F64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 T = TypeVar("T")
@@ -24,13 +24,14 @@ class JobFigures:
     """The job over its last 20 finished steps (docs/design.md "Formulas"), NaN where unknown.
 
     Attributes:
-        step_ms: median duration. samples: of all ranks together, a step.
+        step_ms: median duration. samples, tokens: of all ranks together, a step.
         loss: median of the newest step that has any.
         efficiency: median work over duration. waiting: the share of a step that is lost to waiting.
     """
 
     step_ms: float
     samples: float
+    tokens: float
     loss: float
     efficiency: float
     waiting: float
@@ -74,10 +75,10 @@ class Finished:
         waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
             exposed_least, take["wait"].min(axis=0, initial=np.inf)
         )
-        logged = take["samples"][:, ~np.isnan(take["samples"]).all(axis=0)]
         return JobFigures(
             step_ms=median(duration),
-            samples=median(np.nansum(logged, axis=0)) if logged.size else math.nan,
+            samples=_per_step(take["samples"]),
+            tokens=_per_step(take["tokens"]),
             loss=_newest(row_medians(take["loss"].T)),
             efficiency=median(row_medians(take["work"].T) / duration),
             waiting=median(np.maximum(0, waiting) / duration),
@@ -89,6 +90,12 @@ class Finished:
             return np.full(len(waits), np.nan)
         found: F64 = row_medians(np.fmax.reduce(waits, axis=0) - waits)
         return found
+
+
+def _per_step(logged: NDArray[np.float32]) -> float:
+    """What all ranks together have logged in a step, median over those [ranks, steps] in which any has; else NaN."""
+    logged = logged[:, ~np.isnan(logged).all(axis=0)]
+    return median(np.nansum(logged, axis=0)) if logged.size else math.nan
 
 
 def _newest(values: F64) -> float:

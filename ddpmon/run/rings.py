@@ -15,7 +15,7 @@ I64 = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 
 MEASURED = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "allreduce", "gc")
-LOGGED = ("loss", "samples")
+LOGGED = ("loss", "samples", "tokens")
 DERIVED = ("work", "other", "wait")
 _LARGEST_MS = 1e9
 _LONGEST_WAIT = 1.5  # of the step's duration: the two are measured by different clocks on a GPU

@@ -80,6 +80,9 @@ def test_the_run_and_the_job() -> None:
         "step": 1204,
         "elapsed_s": 751.5,
         "source": "tcp://127.0.0.1:29480",
+        "parallel": "ddp",
+        "loss_from": None,
+        "samples_from": None,
     }
     assert status["coverage"] == {"expected": 2, "reporting": 2, "oldest_age_s": 0.5}
     assert status["job"] == {
@@ -92,7 +95,24 @@ def test_the_run_and_the_job() -> None:
         "allreduce_ms": 40.15,
         "exposed_ms": 33.65,
         "busbw_gb_s": 1.25,
+        "tokens_per_s": None,
+        "job_step": None,
+        "job_total": None,
+        "eta_s": None,
     }
+
+
+def test_the_progress_of_a_job_and_where_its_losses_are_read() -> None:
+    usual = snapshot().run
+    assert usual is not None
+    run = dataclasses.replace(
+        usual, parallel="fsdp2", loss_from="what backward was called on", samples_from="the input"
+    )
+    status = parsed(snapshot(run=run, job=JobView(tokens_per_s=1234.56, job_step=30, job_total=100, eta_s=70.123)))
+    told = [status["run"][name] for name in ("parallel", "loss_from", "samples_from")]
+    assert told == ["fsdp2", "what backward was called on", "the input"]
+    figures = [status["job"][name] for name in ("tokens_per_s", "job_step", "job_total", "eta_s")]
+    assert figures == [1234.6, 30, 100, 70.123]
 
 
 def test_ranks() -> None:
@@ -332,6 +352,10 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
             "allreduce_ms": None,
             "exposed_ms": None,
             "busbw_gb_s": None,
+            "tokens_per_s": None,
+            "job_step": None,
+            "job_total": None,
+            "eta_s": None,
         },
         "monitor": {"cost_us_per_step": None, "dropped": 0},
         "ranks": [],

@@ -36,6 +36,18 @@ def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   probe - µs/step, 0 records dropped"
 
 
+def test_progress_tokens_and_where_the_loss_is_read_have_a_line_of_their_own() -> None:
+    shown = snapshot()
+    assert shown.run is not None
+    run = dataclasses.replace(shown.run, loss_from="what backward was called on", samples_from="the model's input")
+    job = dataclasses.replace(shown.job, job_step=300, job_total=1200, eta_s=725.0, tokens_per_s=48211.4)
+    assert lines(run=run, job=job)[4] == (
+        "job step 300 of 1,200 (25 %), 12 min left   48,211 tokens/s   "
+        "loss: what backward was called on   samples: the model's input"
+    )
+    assert lines(job=dataclasses.replace(job, eta_s=None, tokens_per_s=None))[4] == "job step 300 of 1,200 (25 %)"
+
+
 def test_the_latest_rank_stands_first() -> None:
     heading, first, second = table()
     assert (heading[0], heading[-1]) == ("rank", "%")

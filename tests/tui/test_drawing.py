@@ -182,6 +182,19 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     assert "lost to waiting –" in figures
 
 
+def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:
+    made = snapshot(Made(ranks=8))
+    job = replace(made.job, job_step=300, job_total=1200, eta_s=725.0, tokens_per_s=48211.4)
+    shown = [
+        text_of([figures_line(ViewState(replace(made, job=each), LOOKS["plain"]), width)])[0]
+        for each, width in ((job, 200), (job, 120), (made.job, 200))
+    ]
+    assert "job step 300 of 1,200 (25 %), 12 min left" in shown[0]
+    assert "tokens/s" in shown[0]
+    assert "job 300/1,200, 12 min left" in shown[1]
+    assert "job " not in shown[2]
+
+
 def test_a_missing_picture_of_everything_is_drawn_too() -> None:
     base = SNAPSHOTS["eight"]
     bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=(), nodes=())

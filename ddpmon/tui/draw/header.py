@@ -7,6 +7,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, known, plural
+from ddpmon.report.progress import progress_words
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.snapshot import Coverage, Finding, JobView, RunView, Snapshot
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
@@ -148,6 +149,8 @@ def figures_line(picture: ViewState, width: int) -> Line:
     look, snapshot = picture.look, picture.snapshot
     step = snapshot.run.step if snapshot.run else None
     parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
+    if words := progress_words(snapshot.job, brief=width < 140):
+        parts += [[Segment(words, look.text)]]
     parts += [_last_step(snapshot, look, brief=width < 100)]
     parts += _figures(snapshot.job, look, brief=width < 100)
     for gap in (4, 3, 2):
@@ -170,6 +173,7 @@ def _last_step(snapshot: Snapshot, look: Look, *, brief: bool) -> Line:
 
 def _figures(job: JobView, look: Look, *, brief: bool) -> list[Line]:
     loss = f"{job.loss:.4g}" if known(job.loss) else look.unknown
+    tokens = known(job.tokens_per_s)
     efficiency = f"{job.sync_efficiency * 100:.0f}" if known(job.sync_efficiency) else look.unknown  # type: ignore[operator]
     return [
         [Segment(f"{figure(job.step_ms, look.unknown):>5}", look.text), Segment(" ms/step", look.dim)],
@@ -178,6 +182,7 @@ def _figures(job: JobView, look: Look, *, brief: bool) -> list[Line]:
             Segment(f"{figure(job.throughput, look.unknown):>5} ", look.text),
             Segment(look.clean(job.throughput_unit), look.dim),
         ],
+        *([[Segment(f"{figure(job.tokens_per_s)} ", look.text), Segment("tokens/s", look.dim)]] if tokens else []),
         [Segment("waiting " if brief else "lost to waiting ", look.dim), *_lost(job, look)],
         [Segment("sync " if brief else "sync efficiency ", look.dim), Segment(f"{efficiency} %", look.text)],
     ]

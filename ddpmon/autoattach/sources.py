@@ -1,0 +1,66 @@
+"""Chooses where losses, samples and steps of a training are read: by the framework whose loop runs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch.distributed as dist
+
+from ddpmon.autoattach import huggingface, inputs, lightning, losses
+from ddpmon.autoattach.wrapping import Undo
+from ddpmon.probe.assembly import Sources
+from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.external_store import speaks_for_its_host
+from ddpmon.probe.registration import say
+
+_CALLERS = 256  # frames above a forward in which a framework's Trainer may be
+
+
+def callers() -> list[Any]:
+    """The objects whose methods are under way on this thread, the innermost first."""
+    found, frame = [], sys._getframe()
+    for _ in range(_CALLERS):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+        if (caller := frame.f_locals.get("self")) is not None:
+            found.append(caller)
+    return found
+
+
+def read_sources(recorder: EventLog) -> Sources:
+    """Read losses and samples from now on; called in the first forward, below the framework's own frames. Never raises.
+
+    A framework of a version whose functions have other names is measured as a plain loop is.
+    """
+    recorder.on_input = inputs.counting(recorder)
+    try:
+        found = _of_framework(recorder)
+    except Exception as error:
+        found = None
+        if not dist.is_initialized() or speaks_for_its_host(dist.get_rank()):
+            say(f"this framework is of a version that was not tried ({error}); it is read as a plain loop")
+    return _of_loop(recorder) if found is None else found
+
+
+def _of_framework(recorder: EventLog) -> Sources | None:
+    """The sources of a framework that runs the loop; None where the script does."""
+    trainer = huggingface.trainer_among(callers())
+    if trainer is not None:
+        return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, huggingface.watch_trainer(recorder, trainer))
+    if lightning.is_training():
+        return Sources(lightning.LOSS_FROM, inputs.SAMPLES_FROM, lightning.watch_checkpoints())
+    return None
+
+
+def _of_loop(recorder: EventLog) -> Sources:
+    undo: list[Undo] = []
+    try:
+        undo += losses.Roots(recorder).watch()
+        undo += huggingface.watch_accelerate()
+    except (
+        Exception
+    ):  # a torch or an Accelerate that is built in another way: steps and phases are measured all the same
+        return Sources("", inputs.SAMPLES_FROM, undo)
+    return Sources(losses.LOSS_FROM, inputs.SAMPLES_FROM, undo)

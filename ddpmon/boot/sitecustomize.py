@@ -1,0 +1,99 @@
+"""Runs at the start of every Python process below `ddpmon run`, and must cost less than a millisecond there.
+
+It takes its folder off `sys.path`, leaves one finder on `sys.meta_path`, and runs the sitecustomize that would have run
+without it. Once a module in `_MAKERS` has been executed, what makes models in it reports each to `ddpmon.autoattach`,
+which is imported then. A loader keeps its class: its attribute `exec_module` is gone before the module's code runs.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # to import `typing` here takes a millisecond
+if TYPE_CHECKING:
+    from typing import Any
+
+_MODELS = "ddpmon.autoattach.models"
+_MAKERS = {  # module -> what in it makes a data parallel model: (a class or None, a function)
+    "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
+    "torch.nn.parallel.data_parallel": ("DataParallel", "__init__"),
+    "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel", "__init__"),
+    "torch.distributed.fsdp._fully_shard._fully_shard": (None, "fully_shard"),
+    "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),
+    "torch._dynamo.eval_frame": ("OptimizedModule", "__init__"),
+}
+
+
+class _Finder:
+    """Finds nothing itself: it asks the other finders for the modules that it waits for, until they have been run."""
+
+    def __init__(self) -> None:
+        self.awaited = dict(_MAKERS)
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        """The spec of a module that is waited for, with its loader hooked; None for any other."""
+        for finder in sys.meta_path[:] if name in self.awaited else ():
+            find: Any = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                self.hook(spec.loader, name)
+                return spec
+        return None
+
+    def hook(self, loader: "Any", name: str) -> None:
+        """Let `loader` wrap the maker of models once it has executed its module."""
+
+        def exec_module(module: "Any") -> None:
+            del loader.exec_module
+            loader.exec_module(module)
+            kind, maker = self.awaited.pop(name, (None, ""))
+            if not self.awaited and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            _wrap(module if kind is None else getattr(module, kind, None), maker)
+
+        if hasattr(loader, "__dict__"):
+            loader.exec_module = exec_module
+
+
+def _wrap(owner: "Any", name: str) -> None:
+    import functools
+
+    original = getattr(owner, name, None)
+    if original is None:  # a torch that is built in another way
+        return
+
+    @functools.wraps(original)
+    def make(*args: "Any", **kwargs: "Any") -> "Any":
+        made = original(*args, **kwargs)
+        if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # what is compiled is mostly not parallel
+            _report(args[0] if made is None else made)
+        return made
+
+    setattr(owner, name, make)
+
+
+def _report(model: "Any") -> None:
+    """Tell ddpmon of a new model; where it cannot be imported, one rank of the job says so, once."""
+    try:
+        from ddpmon.autoattach.models import built
+
+        built(model)
+    except Exception as error:
+        if not hasattr(sys, "_ddpmon_said") and os.environ.get("RANK", "0") == "0" and sys.stderr is not None:
+            line = f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n"
+            setattr(sys, "_ddpmon_said", sys.stderr.write(line))  # noqa: B010
+
+
+try:
+    _here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    sys.path[:] = [_entry for _entry in sys.path if _entry != _here]
+    sys.path_importer_cache.pop(_here, None)
+    if os.environ.get("DDPMON") != "0" and os.environ.get("DDPMON_RUN") and sys.version_info >= (3, 10):
+        sys.meta_path.insert(0, _Finder())
+finally:  # the sitecustomize that comes next on the path, with the errors that it has without this one
+    _own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError as _error:
+        if _error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = _own  # type: ignore[assignment]

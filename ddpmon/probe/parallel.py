@@ -1,0 +1,90 @@
+"""What a data parallel model is to the probe: DDP, DataParallel, or one whose parameters are sharded (FSDP).
+
+A sharded model is reduced by collectives that torch calls from Python, in its backward: `probe/collectives.py` times
+these, and the last one of a backward is the sync point. DDP's own reduction is in C++.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from ddpmon.parts import wire_text
+
+DDP, DP, FSDP2, FSDP1, REPLICATE = "ddp", "dp", "fsdp2", "fsdp1", "replicate"
+
+
+def kind_of(model: Any) -> str | None:
+    """How `model` is made parallel: "ddp", "dp", "fsdp2", "replicate" or "fsdp1"; None if it is none of them."""
+    if isinstance(model, DistributedDataParallel):
+        return DDP
+    if isinstance(model, DataParallel):
+        return DP
+    for module, name, kind in (
+        ("torch.distributed._composable.replicate_with_fsdp", "ReplicateModule", REPLICATE),
+        ("torch.distributed.fsdp", "FSDPModule", FSDP2),
+        ("torch.distributed.fsdp", "FullyShardedDataParallel", FSDP1),
+    ):
+        found = getattr(sys.modules.get(module), name, None)  # a model of that kind has imported it
+        if found is not None and isinstance(model, found):
+            return kind
+    return None
+
+
+def inside(model: Any) -> Any:
+    """The parallel model in torch.compile's wrapper; `model` itself where that is none.
+
+    FullyShardedDataParallel has the attributes of what it wraps, so that attributes would not tell.
+    """
+    return vars(model).get("_modules", {}).get("_orig_mod", model) if hasattr(model, "__dict__") else model
+
+
+def is_sharded(model: Any) -> bool:
+    """Whether its gradients are reduced by collectives that are called from Python."""
+    return not isinstance(model, DistributedDataParallel | DataParallel)
+
+
+def group_of(model: Any) -> Any:
+    """The process group whose ranks are those of the run: of a sharded model all ranks of the job.
+
+    None for DataParallel, which is one process.
+    """
+    return dist.group.WORLD if is_sharded(model) else getattr(model, "process_group", None)
+
+
+def syncs(model: Any) -> bool:
+    """Whether the next backward ends a step, as far as is known before: a sharded model shows it by its reductions."""
+    return not is_sharded(model) and getattr(model, "require_backward_grad_sync", True)
+
+
+def bare(model: Any) -> torch.nn.Module:
+    """The user's module: inside DDP's wrapper and torch.compile's; a sharded model is its own."""
+    inner: Any = model if is_sharded(model) else model.module
+    found: torch.nn.Module = getattr(inner, "_orig_mod", inner)
+    return found
+
+
+def name_of(model: Any) -> str:
+    """What the user calls the class of a model, which FSDP2 gives another class with the same name behind a prefix."""
+    kind = type(model.module if kind_of(model) == FSDP1 else bare(model)).__name__
+    prefix = {FSDP2: "FSDP", REPLICATE: "Replicate"}.get(kind_of(model) or "", "")
+    return wire_text(kind.removeprefix(prefix))
+
+
+def reduced(model: Any) -> list[torch.nn.Parameter]:
+    """The parameters whose gradients are reduced."""
+    ignored = getattr(model, "parameters_to_ignore", ())
+    module: torch.nn.Module = model if is_sharded(model) else model.module
+    return [p for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
+
+
+def sizes(model: Any) -> Iterator[tuple[int, int]]:
+    """Of each trained parameter its elements, those of all ranks together where it is sharded, and bytes of one."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            yield parameter.numel(), parameter.element_size()

@@ -1,0 +1,17 @@
+"""How far a job is by its own count of steps, in words."""
+
+from __future__ import annotations
+
+from ddpmon.format import age, count, known
+from ddpmon.snapshot import JobView
+
+
+def progress_words(job: JobView, *, brief: bool = False) -> str:
+    """Such as "job step 300 of 1,000 (30 %), 12 min left"; empty where the job does not say its steps."""
+    if job.job_step is None:
+        return ""
+    words = f"job step {count(job.job_step)}" if not brief else f"job {count(job.job_step)}"
+    if job.job_total:
+        words += f"/{count(job.job_total)}" if brief else f" of {count(job.job_total)}"
+        words += "" if brief else f" ({100 * job.job_step / job.job_total:.0f} %)"
+    return f"{words}, {age(job.eta_s)} left" if known(job.eta_s) else words

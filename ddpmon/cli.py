@@ -29,6 +29,12 @@ STORE_HELP = (
     "Default: the runs on this host and in the store of DDPMON_STORE."
 )
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
+GUARD_TARGETS_HELP = (
+    "The runs: names or ids, or the beginning of either, addresses of stores, or of a Redis server with all its runs. "
+    "Default: all runs on this host and in the store of DDPMON_STORE."
+)
+ON_FINDING_HELP = "Run this with sh for each message, with the message as one line of JSON on its standard input."
+WEBHOOK_HELP = "Post each message to this address. Default: DDPMON_WEBHOOK, which no other user of the host can read."
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
 
@@ -190,6 +196,40 @@ def status(
     from ddpmon.commands.status import status as command
 
     leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds))
+
+
+@app.command()
+def guard(
+    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help=GUARD_TARGETS_HELP)] = None,
+    on_finding: Annotated[str | None, typer.Option("--on-finding", metavar="COMMAND", help=ON_FINDING_HELP)] = None,
+    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help=WEBHOOK_HELP)] = None,
+    slack: Annotated[bool, typer.Option("--slack", help="The webhook is one of Slack.")] = False,
+    discord: Annotated[bool, typer.Option("--discord", help="The webhook is one of Discord.")] = False,
+    min_severity: Annotated[
+        FailOn,
+        typer.Option(
+            "--min-severity", parser=_one_of(FailOn), metavar=_choices(FailOn), help="Tell findings from this one on."
+        ),
+    ] = FailOn.WARNING,
+    silence_s: Annotated[
+        float, _quantity(float, "SECONDS", "Tell it if no word comes from a run for so long.", 10, 86400)
+    ] = 60.0,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="FILE", help="Where the guard remembers what it has told.")
+    ] = None,
+) -> None:
+    """Look after runs without a screen: tell a command or a webhook what begins and what is over, once each.
+
+    It runs until SIGTERM or Ctrl-C, follows runs that start later, and goes on after a restart where it stood.
+
+    Exit codes: 0 it was told to end, 2 usage error, 4 the output cannot be written.
+    """
+    from ddpmon.guard.command import guard as command
+
+    if slack and discord:
+        raise typer.BadParameter("--slack and --discord exclude each other: start a guard for each.")
+    form: Any = "slack" if slack else "discord" if discord else "json"
+    leave(command(targets or [], on_finding, webhook, form, min_severity.value, silence_s, state))
 
 
 @app.command(help=DIAGNOSE_HELP)

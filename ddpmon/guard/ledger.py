@@ -1,7 +1,8 @@
 """The alerts of one run as they are told: each one's beginning once and its end once.
 
-This holds whatever the watcher goes through. An alert's life has a number, by which its end is known. The numbers begin again when ranks restart and when the guard
-does, so a finding is also taken for a known alert if it is of the same kind and names one of the same ranks or hosts.
+This holds whatever the watcher goes through. An alert's life has a number, by which its end is known. The numbers begin
+again when ranks restart and when the guard does, so a finding is also taken for a known alert if it is of the same kind
+and names one of the same ranks or hosts.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Event = Literal["firing", "resolved", "withheld"]
 NO_WORD = "no_word"
 _DEATHS = {"rank_failed", "rank_lost", NO_WORD}  # the end of the run does not end these
 _LATE = "late"
+_ENDS = {"finished": "the run has finished", "failed": "the run has failed", "lost": "the run is lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,13 @@ class Ledger:
         self._note(snapshot, run, now, wall)
         said = [*self._compare(snapshot, now, wall)] if snapshot.link.state != "silent" else []
         if _is_over(snapshot, run):
-            said += self._end(snapshot, run)
+            said += self._end(run)
         said += self._listen(snapshot, run, now, wall)
         return self._within_budget(said, now)
 
-    def end(self, reason: str, kinds: set[str] | None = None) -> list[Notice]:
-        """The ends of all open alerts, or of those of some kinds: the run is not there any more."""
-        over = [alert for alert in self.memory.alerts if kinds is None or alert.kind in kinds]
-        return [notice for alert in over for notice in self._resolve(alert, reason)]
+    def end(self, reason: str) -> list[Notice]:
+        """The ends of all open alerts whose beginning was told: the run is not there any more."""
+        return [notice for notice in self._ends(reason, None) if notice.alert is not None and notice.alert.is_told]
 
     def lose(self, summary: str, now: float, wall: float) -> list[Notice]:
         """The run is gone without an end."""
@@ -120,8 +121,12 @@ class Ledger:
         for alert in left:
             yield from self._missing(alert, snapshot, now)
         for finding in unknown:
-            if at_or_above(finding.severity, self._policy.min_severity):
+            if at_or_above(finding.severity, self._policy.min_severity) and self._may_begin(finding):
                 yield self._begin(_opened(finding), wall)
+
+    def _may_begin(self, finding: Finding) -> bool:
+        """Of a run that is over, only what ended it is news: its last picture keeps all that lasted until then."""
+        return self.memory.is_live or finding.kind in _DEATHS
 
     def _recognise(
         self, finding: Finding, left: list[OpenAlert], belongs: Callable[[Finding, OpenAlert], bool]
@@ -141,17 +146,21 @@ class Ledger:
             if finding.cleared_at_step is not None and _is_life_of(finding, alert):
                 alert.finding = {**finding_object(finding), "severity": alert.severity}
                 alert.finding["cleared_at_step"] = finding.cleared_at_step
-                return self._resolve(alert, f"it is over since step {finding.cleared_at_step:,}")
+                return [self._resolve(alert, f"it is over since step {finding.cleared_at_step:,}")]
         absence = self._absent.setdefault(alert.alert, _Absence(now, self._steps))
         rejudged = not alert.has_life or self._steps - absence.steps >= self._policy.rejudged_steps
         if now - absence.since >= self._policy.hold_s and rejudged:
-            return self._resolve(alert, "it is no longer seen")
+            return [self._resolve(alert, "it is no longer seen")]
         return []
 
-    def _end(self, snapshot: Snapshot, run: RunView) -> list[Notice]:
+    def _end(self, run: RunView) -> list[Notice]:
         """The run is over: what slowed it down is over too; what ended it is not, unless it has ended well."""
         kinds = None if run.state == "finished" else {alert.kind for alert in self.memory.alerts} - _DEATHS
-        return self.end(snapshot.link.message or "the run has ended", kinds)
+        return [*self._ends(_ENDS.get(run.state, "the run has ended"), kinds)]
+
+    def _ends(self, reason: str, kinds: set[str] | None) -> Iterator[Notice]:
+        for alert in [alert for alert in self.memory.alerts if kinds is None or alert.kind in kinds]:
+            yield self._resolve(alert, reason)
 
     def _listen(self, snapshot: Snapshot, run: RunView, now: float, wall: float) -> list[Notice]:
         """Whether the run has been silent for too long, or is heard again."""
@@ -159,7 +168,7 @@ class Ledger:
         silent_s = now - self._last_word
         if known is not None:
             heard = silent_s < self._policy.silence_s and self.memory.is_live and snapshot.link.state == "live"
-            return self._resolve(known, "the run is heard again") if heard else []
+            return [self._resolve(known, "the run is heard again")] if heard else []
         if run.state in ("finished", "failed") or any(alert.kind in _DEATHS for alert in self.memory.alerts):
             return []
         if not self.memory.is_live:  # lost
@@ -174,22 +183,21 @@ class Ledger:
         self.memory.alerts.append(alert)
         return Notice("firing", alert)
 
-    def _resolve(self, alert: OpenAlert, reason: str) -> list[Notice]:
-        """Its end, if its beginning was told."""
+    def _resolve(self, alert: OpenAlert, reason: str) -> Notice:
         self.memory.alerts.remove(alert)
         self._absent.pop(alert.alert, None)
-        return [Notice("resolved", alert, reason)] if alert.is_told else []
+        return Notice("resolved", alert, reason)
 
     def _within_budget(self, said: list[Notice], now: float) -> list[Notice]:
-        """What may be told now; ends always may, because each belongs to a beginning that was told."""
+        """What may be told now; an end may if the beginning was told."""
         kept = []
         for notice in said:
-            if notice.event == "firing" and notice.alert is not None:
-                notice.alert.is_told = self._budget.allows(now, critical=notice.alert.severity == "critical")
-                self._withheld += not notice.alert.is_told
-                if not notice.alert.is_told:
-                    continue
-            kept.append(notice)
+            alert = notice.alert
+            if alert is not None and notice.event == "firing":
+                alert.is_told = self._budget.allows(now, critical=alert.severity == "critical")
+                self._withheld += not alert.is_told
+            if alert is None or alert.is_told:
+                kept.append(notice)
         if self._withheld and self._budget.allows(now, critical=False):
             kept.append(Notice("withheld", None, withheld=self._withheld))
             self._withheld = 0

@@ -29,7 +29,7 @@ class OpenAlert(Struct):
         life: the number of its life in the book of the watcher that sees it; 0 for none, or none yet.
         has_life: whether its rule keeps lives.
         began_at: when it was first seen, in Unix time.
-        is_told: whether its beginning was told, and so is its end.
+        is_told: whether its beginning was told; then its end is, too.
         finding: how it was last described, as an object for JSON.
     """
 
@@ -41,7 +41,7 @@ class OpenAlert(Struct):
     nodes: tuple[str, ...] = ()
     life: int = 0
     has_life: bool = False
-    is_told: bool = True
+    is_told: bool = False
     finding: dict[str, Any] = field(default_factory=dict)
 
 

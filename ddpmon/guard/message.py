@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ def message_of(notice: Notice, run: RunMemory, wall: float) -> dict[str, Any]:
             "source": run.address,
         },
         "finding": None if alert is None else alert.finding,
-        "watch": f"ddpmon watch {_address(run)}",
+        "watch": f"ddpmon watch {shlex.quote(_address(run))}",
     }
 
 

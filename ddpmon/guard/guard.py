@@ -81,12 +81,28 @@ class Guard:
         self._fleet = fleet
         fleet.start()
         while not self._stopping.is_set():
-            self._serve(0.5)
+            self.serve(0.5)
             self._tend()
         self._leave(fleet)
 
-    def take(self, look: Look) -> None:
-        """Take in one picture: what the threads of the runs hand over comes here."""
+    def serve(self, seconds: float) -> None:
+        """Take in the next of what was handed over, if it comes within so many seconds."""
+        try:
+            said = self._inbox.get(timeout=seconds)
+        except queue.Empty:
+            return
+        if isinstance(said, Look):
+            self._take(said)
+        else:
+            self._delivered(said)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages no channel has taken yet."""
+        return len(self._memory.outbox)
+
+    def _take(self, look: Look) -> None:
+        """Take in one picture."""
         snapshot = look.snapshot
         if snapshot.run is None:
             return
@@ -114,9 +130,8 @@ class Guard:
             self._drop(look.address)
             return False
         if known is None:
-            known = self._memory.runs[run.id] = RunMemory(run.id, run.name, run.source, seen_at=self._wall())
-            self._is_changed = True
-        known.address = run.source
+            known = self._memory.runs[run.id] = RunMemory(run.id, run.name, run.source)
+        known.address, known.seen_at, self._is_changed = run.source, self._wall(), True
         self._ledgers[run.id] = Ledger(known, self._policy, now)
         for other in [*self._memory.runs.values()]:
             if other.name == run.name and other.id != run.id and not other.is_live:
@@ -191,17 +206,6 @@ class Guard:
     def _channels(self) -> list[Any]:
         return [*self._couriers]
 
-    def _serve(self, seconds: float) -> None:
-        """Take in what is handed over within so many seconds, at least one if there is any."""
-        try:
-            said = self._inbox.get(timeout=seconds)
-        except queue.Empty:
-            return
-        if isinstance(said, Look):
-            self.take(said)
-        else:
-            self._delivered(said)
-
     def _delivered(self, delivery: Delivery) -> None:
         if delivery.is_left:
             self._warn(f"a message is left for the next start: {delivery.trouble}")
@@ -222,9 +226,9 @@ class Guard:
         until = time.monotonic() + _LEAVE_S
         readers = fleet.leave()
         while any(reader.is_alive() for reader in readers) and time.monotonic() < until - _LEAVE_S / 2:
-            self._serve(0.1)
+            self.serve(0.1)
         while not self._inbox.empty():
-            self._serve(0.0)
+            self.serve(0.0)
         for courier in self._couriers.values():
             courier.hurry()
         left = {item.key for item in self._memory.outbox}

@@ -107,6 +107,10 @@ class StateFile:
         except OSError as error:
             raise TargetError(f"the state file {path} cannot be used: {error.strerror or error}") from None
 
+    def close(self) -> None:
+        """Let another guard have it."""
+        os.close(self._lock)
+
     def load(self) -> tuple[Memory, str]:
         """What was remembered, and a sentence if that cannot be read; the file that cannot is kept under `.bad`."""
         try:

@@ -183,19 +183,23 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
     seconds: ForSeconds = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print a line whenever something changes, until the run is over.")
+    ] = False,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
 ) -> None:
-    """Print the state of a run once.
+    """Print the state of a run once, or with --watch whenever it changes.
 
-    It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed.
+    It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed. With
+    --watch it waits for a run, ends with it or at a finding of --fail-on, and prints JSON lines with --json.
 
     Exit codes: 0 printed, 1 a finding at or above --fail-on, 2 usage error, 3 no run was found or its store cannot be
     reached, 4 the output cannot be written.
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds))
+    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds, watch))
 
 
 @app.command()

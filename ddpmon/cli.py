@@ -236,6 +236,28 @@ def guard(
     leave(command(targets or [], on_finding, webhook, form, min_severity.value, silence_s, state))
 
 
+@app.command()
+def export(
+    target: Target = None,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", metavar="HOST:PORT", help="Serve figures for Prometheus there.")
+    ] = None,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
+) -> None:
+    """Export a run for other tools.
+
+    --prometheus serves the run's figures until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[prometheus]'.
+
+    Exit codes: 0 exported, 2 usage error, 3 no run was found or its store cannot be reached.
+    """
+    if prometheus is None:
+        raise typer.BadParameter("say what to export: --prometheus HOST:PORT")
+    from ddpmon.commands.export_prometheus import export_prometheus as command
+
+    leave(command(target, prometheus, ssh, slurm))
+
+
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],

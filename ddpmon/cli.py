@@ -3,121 +3,38 @@
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ddpmon import __version__
+from ddpmon.cli_options import (
+    FAIL_ON,
+    FAULTS,
+    FOR_HELP,
+    ON_FINDING_HELP,
+    SCENARIO_HELP,
+    WEBHOOK_HELP,
+    Commands,
+    F,
+    choice,
+    fail_on_option,
+    json_switch,
+    number,
+    quantity,
+    slurm_option,
+    ssh_option,
+    switch,
+    target_argument,
+)
 from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, INTERRUPTED, OK, USAGE, leave, open_streams
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 
 if TYPE_CHECKING:
     from ddpmon.diagnose.alert import Severity
-
-N = TypeVar("N", int, float)
-F = TypeVar("F", bound=Callable[..., Any])
-FAIL_ON = ("info", "warning", "critical")
-FAULTS = ("input", "forward", "backward", "host")
-ARGUMENTS = {
-    "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
-    "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run on this host, else the "
-    "newest in that store.",
-    "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
-    "Default: the runs on this host and in the store of DDPMON_STORE.",
-    "COMMAND": "What starts the training, such as torchrun --nproc-per-node 4 train.py.",
-    "TABLE": "A file, or - for standard input.  [required]",
-}
-SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
-SLURM_HELP = "Find the run on the hosts of this Slurm job."
-FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s."
-SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
-
-
-def _one_of(words: Sequence[str]) -> Callable[[str], str]:
-    """A parser of one of the words, which names a wrong one in one sentence."""
-
-    def read(word: str) -> str:
-        if word not in words:
-            raise click.BadParameter(f"{word!r} is not one of {', '.join(words)}.")
-        return word
-
-    return read
-
-
-def _number(kind: type[N], least: float, most: float) -> Callable[[str | N], N]:
-    """A parser of a number within bounds, which says in one sentence what is expected."""
-    noun = "a whole number" if kind is int else "a number"
-    bounds = f"from {least:g} to {most:g}" if most < math.inf else f"of {least:g} or more" if least > -math.inf else ""
-
-    def read(word: str | N) -> N:
-        try:
-            value = kind(word)
-            if least <= value <= most:
-                return value
-        except (ValueError, OverflowError):
-            pass
-        raise click.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
-
-    return read
-
-
-class Command(click.Command):
-    """A command whose help says what its arguments are."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the arguments above the options."""
-        arguments = [each for each in self.get_params(ctx) if isinstance(each, click.Argument)]
-        if arguments:
-            with formatter.section("Arguments"):
-                formatter.write_dl([(_name(each), ARGUMENTS[_name(each)]) for each in arguments])
-        super().format_options(ctx, formatter)
-
-
-def _name(argument: click.Argument) -> str:
-    return str(argument.human_readable_name)
-
-
-class Commands(click.Group):
-    """The commands, listed in the order of this file."""
-
-    command_class = Command
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
-        del ctx
-        return list(self.commands)
-
-
-def _choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
-    return click.option(flag, type=_one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
-
-
-def _quantity(
-    flag: str,
-    kind: type[int] | type[float],
-    unit: str,
-    text: str,
-    default: float | None = None,
-    least: float = -math.inf,
-    most: float = math.inf,
-) -> Callable[[F], F]:
-    """An option that takes a number within bounds; `text` tells of a default that is None."""
-    return click.option(flag, type=_number(kind, least, most), metavar=unit, default=default, help=text)
-
-
-def _switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
-    return click.option(flag, *([name] if name else []), is_flag=True, help=text)
-
-
-target_argument = click.argument("target", required=False)
-ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
-slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
-json_switch = _switch("--json", "Print one JSON object.", "as_json")
-fail_on_option = _choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")
 
 
 def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
@@ -149,7 +66,7 @@ def app() -> None:
 @app.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, metavar="-- COMMAND")
 @click.option("--name", metavar="NAME", help="What to call the run.")
-@_switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
+@switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
 def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
     """Start a training without a line of code, and watch it.
 
@@ -162,8 +79,8 @@ def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
 
 @app.command()
 @target_argument
-@_quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
-@_switch("--ascii", "Use ASCII characters only.", "ascii_only")
+@quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
+@switch("--ascii", "Use ASCII characters only.", "ascii_only")
 @ssh_option
 @slurm_option
 def watch(target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None) -> None:
@@ -182,7 +99,7 @@ def watch(target: str | None, interval: float, ascii_only: bool, ssh: str | None
 @click.argument("store", required=False)
 @click.option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.")
 @json_switch
-@_switch("--brief", "List names and addresses only, without connecting.")
+@switch("--brief", "List names and addresses only, without connecting.")
 def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool) -> None:
     """List the runs that can be reached, with the command that shows each.
 
@@ -198,7 +115,8 @@ def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool) -> None:
 @target_argument
 @json_switch
 @fail_on_option
-@click.option("--for", "seconds", type=_number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
+@click.option("--for", "seconds", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
+@switch("--watch", "Print a line whenever something changes, until the run is over.")
 @ssh_option
 @slurm_option
 def status(
@@ -206,24 +124,78 @@ def status(
     as_json: bool,
     fail_on: Severity | None,
     seconds: float | None,
+    watch: bool,
     ssh: str | None,
     slurm: str | None,
 ) -> None:
-    """Print the state of a run once.
+    """Print the state of a run once, or with --watch whenever it changes.
 
-    It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed.
+    It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed. With
+    --watch it waits for a run, ends with it or at a finding of --fail-on, and prints JSON lines with --json.
 
     Exit codes: 0 printed, 1 a finding at or above --fail-on, 2 usage error, 3 no run was found or its store cannot be
     reached, 4 the output cannot be written.
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on, ssh, slurm, seconds))
+    leave(command(target, as_json, fail_on, ssh, slurm, seconds, watch))
+
+
+@app.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@click.option("--on-finding", metavar="COMMAND", help=ON_FINDING_HELP)
+@click.option("--webhook", metavar="URL", help=WEBHOOK_HELP)
+@switch("--slack", "The webhook is one of Slack.")
+@switch("--discord", "The webhook is one of Discord.")
+@choice("--min-severity", FAIL_ON, "Tell findings from this one on.", "warning")
+@quantity("--silence-s", float, "SECONDS", "Tell it if no word comes from a run for so long.", 60.0, 10, 86400)
+@click.option("--state", metavar="FILE", help="Where the guard remembers what it has told.")
+def guard(
+    targets: tuple[str, ...],
+    on_finding: str | None,
+    webhook: str | None,
+    slack: bool,
+    discord: bool,
+    min_severity: Severity,
+    silence_s: float,
+    state: str | None,
+) -> None:
+    """Look after runs without a screen: tell a command or a webhook what begins and what is over, once each.
+
+    It runs until SIGTERM or Ctrl-C, follows runs that start later, and goes on after a restart where it stood.
+
+    Exit codes: 0 it was told to end, 2 usage error, 4 the output cannot be written.
+    """
+    from ddpmon.guard.command import guard as command
+
+    if slack and discord:
+        raise click.BadParameter("--slack and --discord exclude each other: start a guard for each.")
+    form: Any = "slack" if slack else "discord" if discord else "json"
+    leave(command(targets, on_finding, webhook, form, min_severity, silence_s, state))
+
+
+@app.command()
+@target_argument
+@click.option("--prometheus", metavar="HOST:PORT", help="Serve figures for Prometheus there.")
+@ssh_option
+@slurm_option
+def export(target: str | None, prometheus: str | None, ssh: str | None, slurm: str | None) -> None:
+    """Export a run for other tools.
+
+    --prometheus serves the run's figures until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[prometheus]'.
+
+    Exit codes: 0 exported, 2 usage error, 3 no run was found or its store cannot be reached.
+    """
+    if prometheus is None:
+        raise click.BadParameter("say what to export: --prometheus HOST:PORT")
+    from ddpmon.commands.export_prometheus import export_prometheus as command
+
+    leave(command(target, prometheus, ssh, slurm))
 
 
 @app.command(help=DIAGNOSE_HELP)
 @click.argument("table", type=click.Path())
-@_switch("--marks", "TABLE has one row per mark, made from traces.")
+@switch("--marks", "TABLE has one row per mark, made from traces.")
 @json_switch
 @fail_on_option
 def diagnose(table: str, marks: bool, as_json: bool, fail_on: Severity | None) -> None:
@@ -234,8 +206,8 @@ def diagnose(table: str, marks: bool, as_json: bool, fail_on: Severity | None) -
 
 
 @app.command()
-@_quantity("--nproc", int, "N", "Ranks that you plan to start on a host.", least=1, most=4096)
-@_quantity("--port", int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", least=1, most=65535)
+@quantity("--nproc", int, "N", "Ranks that you plan to start on a host.", least=1, most=4096)
+@quantity("--port", int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", least=1, most=65535)
 @json_switch
 def doctor(nproc: int | None, port: int | None, as_json: bool) -> None:
     """Check before a run what would hurt it: GPUs, CPUs, memory, ports, network, versions.
@@ -250,9 +222,9 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> None:
 
 
 @app.command()
-@_quantity("--nproc", int, "N", "Number of ranks.", 4, least=2, most=64)
-@_choice("--fault", FAULTS, "Where the slow rank loses time, from step 60 on.", "input")
-@_quantity("--steps", int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", least=120)
+@quantity("--nproc", int, "N", "Number of ranks.", 4, least=2, most=64)
+@choice("--fault", FAULTS, "Where the slow rank loses time, from step 60 on.", "input")
+@quantity("--steps", int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", least=120)
 def demo(nproc: int, fault: str, steps: int | None) -> None:
     """Train a small model with one slow rank, and watch ddpmon find that rank.
 
@@ -264,15 +236,15 @@ def demo(nproc: int, fault: str, steps: int | None) -> None:
 
 
 @app.command()
-@_quantity("--ranks", int, "N", "Number of ranks.", 64)
-@_quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
+@quantity("--ranks", int, "N", "Number of ranks.", 64)
+@quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
 @click.option("--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP)
 @click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
-@_quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
-@_quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
-@_quantity("--history-hours", float, "HOURS", "Pretend that the run has lasted this long.", 0.0)
-@_quantity("--processes", int, "N", "Number of processes that publish. Default: 2.")
-@_quantity("--seed", int, "N", "Seed of all random numbers.", 0)
+@quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
+@quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
+@quantity("--history-hours", float, "HOURS", "Pretend that the run has lasted this long.", 0.0)
+@quantity("--processes", int, "N", "Number of processes that publish. Default: 2.")
+@quantity("--seed", int, "N", "Seed of all random numbers.", 0)
 def simulate(store: str | None, history_hours: float, **how: Any) -> None:
     """Publish a simulated run, to try the dashboard at any size. The run is labelled as simulated."""
     from ddpmon.commands.simulate import simulate as command

@@ -218,6 +218,8 @@ class Finding:
         evidence: the numbers that it rests on, by the names of docs/json.md.
         advice: what to do or look at next.
         cleared_at_step: about the first step without it, None while it lasts.
+        id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
+            lives. The numbers begin again when ranks restart, and with every watcher.
     """
 
     kind: KindName
@@ -233,6 +235,7 @@ class Finding:
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     advice: str = ""
     cleared_at_step: int | None = None
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,17 @@ def status(
     ssh: str | None = None,
     slurm: str | None = None,
     for_s: float | None = None,
+    goes_on: bool = False,
 ) -> int:
     """Print the status of a run here, on an ssh host or of a Slurm job; returns the exit code.
 
-    It looks at the run for `for_s` seconds, by default as long as what is pending needs.
+    It looks at the run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints a
+    line whenever something has changed, by default until the run is over.
     """
     try:
         with reached(target, ssh, slurm) as address:
+            if goes_on:
+                return _watch(address, as_json, fail_on, for_s)
             snapshot = look_once(address, Looks(for_s, fail_on=fail_on))
     except TargetError as error:
         complain(str(error))
@@ -44,6 +48,12 @@ def _for_a_script(snapshot: Snapshot) -> str:
     from ddpmon.format import json_line
 
     return json_line(status_object(snapshot))
+
+
+def _watch(address: str | None, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
+    from ddpmon.commands.status_watch import watch_status
+
+    return watch_status(address, as_json, fail_on, for_s)
 
 
 def _for_a_person(snapshot: Snapshot) -> str:

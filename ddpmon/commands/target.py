@@ -67,9 +67,9 @@ def here(target: str | None) -> str | None:
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
-    fitting = _fitting([*runs, *more], target)
-    are_here = {run.id for run in fitting} <= {run.id for run in runs}
-    found = _only(fitting, "this host" if are_here else "this host and in the store of DDPMON_STORE")
+    chosen = fitting([*runs, *more], target)
+    are_here = {run.id for run in chosen} <= {run.id for run in runs}
+    found = _only(chosen, "this host" if are_here else "this host and in the store of DDPMON_STORE")
     if found is None:
         raise _unknown(target, trouble)
     return found.target
@@ -115,15 +115,14 @@ def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str
         TargetError: several fit.
         StoreUnavailable: none does.
     """
-    fitting = runs if wanted is None else _fitting(runs, wanted)
-    found = _only(fitting, where, options)
+    found = _only(runs if wanted is None else fitting(runs, wanted), where, options)
     if found is None:
         others = f"; there are: {', '.join(printable(run.id) for run in runs[:8])}" if runs else ""
         raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
     return found
 
 
-def _fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
+def fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
     """The runs with this id; or else of this name; or else those whose id or name begins so."""
     tests: tuple[Callable[[Listed], bool], ...] = (
         lambda run: run.id == wanted,

@@ -64,6 +64,7 @@ def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, 
         evidence=evidence,
         advice=advice,
         cleared_at_step=alert.cleared_at_step,
+        id=alert.id,
     )
 
 

@@ -1,0 +1,119 @@
+"""`ddpmon status --watch`: a line whenever something has changed, until the run is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+from ddpmon.commands.console import FOUND, OK, printable
+from ddpmon.commands.looks import found
+from ddpmon.commands.status_json import Object, finding_object, status_object
+from ddpmon.diagnose.alert import Severity
+from ddpmon.format import count, figure, json_line
+from ddpmon.report.verdicts import firing
+from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.watcher.observer import Observer
+
+EVERY_S = 1.0
+INTERRUPTED = 130
+
+
+def watch_status(address: str | None, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
+    """Print until the run is over, or for so many seconds; returns the exit code.
+
+    Where there is no run yet, it waits for one. With `fail_on` it ends at the first such finding.
+
+    Raises:
+        TargetError: an address that makes no sense.
+    """
+    observer, changes = Observer(address), Changes()
+    until = None if for_s is None else time.monotonic() + for_s
+    try:
+        while True:
+            snapshot = observer.tick()
+            for line in _lines(snapshot, changes, as_json):
+                print(line, flush=True)
+            if fail_on is not None and found(snapshot, fail_on):
+                return FOUND
+            if _is_over(snapshot) or (until is not None and time.monotonic() >= until):
+                return OK
+            time.sleep(EVERY_S)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        observer.close()
+
+
+def _is_over(snapshot: Snapshot) -> bool:
+    run = snapshot.run
+    return run is not None and (snapshot.link.state == "gone" or run.state == "finished")
+
+
+def _lines(snapshot: Snapshot, changes: Changes, as_json: bool) -> Iterator[str]:
+    """With JSON one object for whatever is new, a finished step included; else a line a change."""
+    found, stepped = changes.take(snapshot), changes.has_stepped
+    if as_json:
+        if found or stepped:
+            yield json_line({**status_object(snapshot), "changes": found})
+        return
+    for change in found:
+        yield printable(f"{datetime.now().isoformat(' ', 'seconds')}  {_figures(snapshot)}{_words(change)}")
+
+
+def _figures(snapshot: Snapshot) -> str:
+    run, job = snapshot.run, snapshot.job
+    return "" if run is None else f"{run.name}  step {count(run.step)}  {figure(job.step_ms)} ms/step  "
+
+
+def _words(change: Object) -> str:
+    finding = change.get("finding")
+    if finding is None:
+        why = f" ({change['message']})" if change.get("message") else ""
+        return f"{change['event']}: {change['state']}{why}"
+    return f"{'over' if change['event'] == 'resolved' else finding['severity']}: {finding['summary']}"
+
+
+class Changes:
+    """Compares each picture with the one before.
+
+    Attributes:
+        has_stepped: whether a step has been finished since.
+    """
+
+    def __init__(self) -> None:
+        self.has_stepped = False
+        self._link: str | None = None
+        self._run: tuple[str, str] | None = None
+        self._step: int | None = None
+        self._findings: dict[tuple[object, ...], Finding] = {}
+
+    def take(self, snapshot: Snapshot) -> list[Object]:
+        """What has changed, as objects for JSON."""
+        return [*self._standing(snapshot), *self._found(snapshot)]
+
+    def _standing(self, snapshot: Snapshot) -> Iterator[Object]:
+        link, run = snapshot.link, snapshot.run
+        if link.state != self._link:
+            self._link = link.state
+            yield {"event": "link", "state": link.state, "message": link.message}
+        stood = None if run is None else (run.id, run.state)
+        if run is not None and stood != self._run:
+            self._run = stood
+            yield {"event": "run", "state": run.state, "id": run.id}
+        step = None if run is None else run.step
+        self.has_stepped, self._step = step != self._step, step
+
+    def _found(self, snapshot: Snapshot) -> Iterator[Object]:
+        before, self._findings = self._findings, {_key(finding): finding for finding in firing(snapshot.findings)}
+        for key, finding in self._findings.items():
+            if key not in before or before[key].severity != finding.severity:
+                yield {"event": "firing", "finding": finding_object(finding)}
+        for key, finding in before.items():
+            if key not in self._findings:
+                yield {"event": "resolved", "finding": finding_object(finding)}
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """What tells a finding from others: the number of its life, or whom it names first where a rule keeps no lives."""
+    return (finding.id,) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])

@@ -1,0 +1,147 @@
+"""Follows many runs: finds them, reads each one in a thread of its own, and hands over one picture after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.watcher.observer import Observer
+
+TICK_S = 2.0  # frames overlap by more, and what is judged depends on the steps alone
+FIND_S = 10.0  # between looks for new runs
+MOST_RUNS = 64  # that are followed at once; chosen: each costs a thread and a connection
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A picture of the run at an address."""
+
+    address: str
+    snapshot: Snapshot
+
+
+class Follower(threading.Thread):
+    """Reads one run until told to stop, and once more then.
+
+    Args:
+        address: what the Observer takes.
+        hand: is called in this thread with each picture; it may block.
+        every_s: seconds between two looks.
+
+    Raises:
+        TargetError: the address makes no sense.
+    """
+
+    def __init__(self, address: str, hand: Callable[[Look], None], every_s: float = TICK_S) -> None:
+        super().__init__(name="ddpmon-reader", daemon=True)
+        self._address, self._hand, self._every_s = address, hand, every_s
+        self._observer = Observer(address)
+        self._leave, self._drop = threading.Event(), False
+
+    def run(self) -> None:
+        """Look at the run again and again."""
+        while True:
+            last = self._leave.is_set()
+            if not self._drop:
+                self._hand(Look(self._address, self._observer.tick()))
+            if last or self._drop:
+                self._observer.close()
+                return
+            self._leave.wait(self._every_s)
+
+    def leave(self) -> None:
+        """Look once more and end."""
+        self._leave.set()
+
+    def drop(self) -> None:
+        """End without another look."""
+        self._drop = True
+        self._leave.set()
+
+
+class Fleet:
+    """The runs that are followed; all its methods are called in one thread, but for that which looks for runs.
+
+    Args:
+        find: names the addresses of all runs there are, newest first; may block for seconds.
+        hand: is called with each picture, in the thread of its run.
+        warn: is called with a sentence, once for as long as it stays the same.
+        tick_s, find_s: seconds between two looks at a run, and for new runs.
+
+    Attributes:
+        trouble: why not all runs are found or followed, "" for none.
+
+    Raises:
+        TargetError: a target makes no sense.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Sequence[str]],
+        hand: Callable[[Look], None],
+        warn: Callable[[str], None],
+        tick_s: float = TICK_S,
+        find_s: float = FIND_S,
+    ) -> None:
+        self._find, self._hand, self._warn, self._tick_s, self._find_s = find, hand, warn, tick_s, find_s
+        self._followers: dict[str, Follower] = {}
+        self._dropped: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self.trouble = ""
+
+    def start(self) -> None:
+        """Look for runs from now on."""
+        threading.Thread(target=self._go, name="ddpmon-finder", daemon=True).start()
+
+    @property
+    def addresses(self) -> set[str]:
+        """What is followed."""
+        with self._lock:
+            return {*self._followers}
+
+    def drop(self, address: str) -> None:
+        """Follow it no more, as long as it is found there."""
+        with self._lock:
+            self._dropped.add(address)
+            follower = self._followers.pop(address, None)
+        if follower is not None:
+            follower.drop()
+
+    def leave(self) -> list[threading.Thread]:
+        """Let each run be looked at once more; the threads that do it."""
+        self._stopping.set()
+        with self._lock:
+            followers = [*self._followers.values()]
+        for follower in followers:
+            follower.leave()
+        return [*followers]
+
+    def _go(self) -> None:
+        while not self._stopping.is_set():
+            trouble = ""
+            try:
+                trouble = self._follow(self._find())
+            except (StoreUnavailable, TargetError) as error:
+                trouble = str(error)
+            if trouble and trouble != self.trouble:
+                self._warn(trouble)
+            self.trouble = trouble
+            self._stopping.wait(self._find_s)
+
+    def _follow(self, found: Sequence[str]) -> str:
+        """Follow what is new; returns a sentence if there are too many."""
+        with self._lock:
+            self._dropped &= {*found}
+            new = [address for address in found if address not in self._followers and address not in self._dropped]
+            room = MOST_RUNS - len(self._followers)
+            for address in new[:room]:
+                if not self._stopping.is_set():
+                    self._followers[address] = follower = Follower(address, self._hand, self._tick_s)
+                    follower.start()
+        if len(new) <= room:
+            return ""
+        return f"{len(new) - room} runs are not followed: {MOST_RUNS} at once are the most"

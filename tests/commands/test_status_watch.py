@@ -1,0 +1,77 @@
+"""`ddpmon status --watch`: what it says when something changes, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddpmon.commands.status_watch import Changes
+from ddpmon.snapshot import Finding, Link
+from tests.commands.command_snapshots import STRAGGLER, snapshot
+from tests.made_store import MadeStore
+
+ROOT = Path(__file__).parents[2]
+HANG = Finding("hang", "critical", "rank 1 never came", ranks=(1,))
+
+
+def test_a_change_is_told_once() -> None:
+    changes, late = Changes(), replace(STRAGGLER, id=4)
+
+    def events(*findings: Finding, link: str = "live") -> list[str]:
+        made = snapshot(findings=findings, link=Link(link))  # type: ignore[arg-type]
+        return [change["event"] for change in changes.take(made)]
+
+    assert events() == ["link", "run"]
+    assert changes.has_stepped
+    assert events() == []
+    assert not changes.has_stepped
+    assert events(late) == ["firing"]
+    assert events(replace(late, summary="other words", ranks=(1, 0))) == []
+    assert events(replace(late, severity="critical"), HANG) == ["firing", "firing"]
+    assert events(replace(late, severity="critical", cleared_at_step=9), HANG) == ["resolved"]
+    assert events(HANG, link="silent") == ["link"]
+
+
+@pytest.fixture
+def store() -> Iterator[MadeStore]:
+    made = MadeStore()
+    made.begin()
+    yield made
+    made.close()
+
+
+def lines_of(store: MadeStore, *options: str) -> Iterator[str]:
+    """The lines of the command, which has to end well."""
+    command = [sys.executable, "-m", "ddpmon.cli", "status", store.url, "--watch", *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+    assert process.returncode == 0
+
+
+def test_json_has_a_line_for_each_new_step_and_ends_with_the_run(store: MadeStore) -> None:
+    said, seq = [], 1
+    for line in lines_of(store, "--json"):
+        said.append(json.loads(line))
+        seq += 1
+        store.speak(seq, state="running" if seq < 4 else "finished")
+    assert said[0]["changes"][0] == {"event": "link", "state": "live", "message": ""}
+    steps = [each["run"]["step"] for each in said]
+    assert steps == sorted(steps)
+    assert len({*steps}) >= 3
+    assert [change["state"] for change in said[-1]["changes"] if change["event"] == "run"] == ["finished"]
+
+
+def test_a_person_reads_a_line_a_change(store: MadeStore) -> None:
+    said = []
+    for line in lines_of(store):
+        said.append(line.rstrip())
+        store.speak(len(said) + 1, state="running" if len(said) < 2 else "finished")
+    assert any(line.endswith("link: live") for line in said)
+    assert said[-1].endswith("run: finished")

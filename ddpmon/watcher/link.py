@@ -16,6 +16,7 @@ from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.watcher import run_end
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.select_run import select_run
+from ddpmon.watcher.tap import Tap
 
 _REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
 _NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
@@ -27,6 +28,7 @@ class StoreLink:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        tap: what else is given all that is read.
 
     Attributes:
         store: where frames are read; None while there is no connection.
@@ -40,7 +42,8 @@ class StoreLink:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, tap: Tap | None = None) -> None:
+        self._tap = tap
         self.store: CheckedStore | None = None
         self.feed: Feed | None = None
         self.state = Link("waiting", "looking for a run")
@@ -162,7 +165,7 @@ class StoreLink:
         if known is not None:
             self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
             self._news_until = time.monotonic() + _NEWS_S
-        self.feed = Feed(info)
+        self.feed = Feed(info, self._tap)
         self._checks.begin()
         self.feed.read_histories(store)
 

@@ -106,8 +106,8 @@ class Observer:
             link=link.state,
             ended=link.ended,
             source=link.source,
-            alerts=self._alerts,
-            findings=self._findings,
+            alerts=self._alerts if feed is self._judged else (),
+            findings=self._findings if feed is self._judged else (),
         )
 
     def _build(self, feed: Feed, now: float) -> Snapshot:

@@ -28,6 +28,8 @@ STORE_HELP = (
     "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
     "Default: the runs on this host and in the store of DDPMON_STORE."
 )
+FILE_TARGET_HELP = f"{TARGET_HELP} Or a recording: a file."
+RECORD_HELP = "Record to this new file what is seen, for `ddpmon watch FILE` later."
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
@@ -94,6 +96,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Target = Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)]
+FileTarget = Annotated[str | None, typer.Argument(metavar="TARGET", help=FILE_TARGET_HELP, show_default=False)]
 SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
 FailOnOption = Annotated[
     FailOn | None,
@@ -134,13 +137,14 @@ def _common(
 
 @app.command()
 def watch(
-    target: Target = None,
+    target: FileTarget = None,
     interval: Annotated[float, _quantity(float, "SECONDS", "Seconds between two updates.", 0.25, 10)] = 1.0,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")] = False,
     ssh: SshHost = None,
     slurm: SlurmJob = None,
+    record: Annotated[str | None, typer.Option(metavar="FILE", help=RECORD_HELP, show_default=False)] = None,
 ) -> None:
-    """Show a live dashboard of a run.
+    """Show a live dashboard of a run, or replay a recording.
 
     If no run has started yet, it waits for one, also at an address. With a name, --ssh or --slurm it does not wait.
 
@@ -148,7 +152,29 @@ def watch(
     """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, interval, ascii_only, ssh, slurm))
+    leave(command(target, interval, ascii_only, ssh, slurm, record))
+
+
+@app.command()
+def record(
+    target: Target = None,
+    out: Annotated[
+        str | None,
+        typer.Option("-o", "--out", metavar="FILE", help="The new file. Default: recording-DATE-TIME.ddpmon."),
+    ] = None,
+    max_mb: Annotated[int, _quantity(int, "MIB", "Size that the file may reach; old steps are thinned.", 8)] = 256,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
+) -> None:
+    """Record a run into a file until it is over, without a screen.
+
+    The file is a TARGET of watch, status, report, compare, export and diagnose.
+
+    Exit codes: 0 recorded, 2 usage error, 3 no run was recorded, 4 a part could not be written.
+    """
+    from ddpmon.commands.record import record as command
+
+    leave(command(target, out, max_mb, ssh, slurm))
 
 
 @app.command()
@@ -173,7 +199,7 @@ def ls(
 
 @app.command()
 def status(
-    target: Target = None,
+    target: FileTarget = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
     seconds: ForSeconds = None,
@@ -190,6 +216,26 @@ def status(
     from ddpmon.commands.status import status as command
 
     leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds))
+
+
+@app.command()
+def report(
+    target: FileTarget = None,
+    out: Annotated[
+        str | None,
+        typer.Option("-o", "--out", metavar="OUT.html|OUT.md", help="The file. Default: Markdown on standard output."),
+    ] = None,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
+) -> None:
+    """Report on a run or a recording: what happened when, who was slow, why, and what it cost.
+
+    Exit codes: 0 written, 2 usage error, 3 no run was found or its store cannot be reached, 4 the output cannot be
+    written.
+    """
+    from ddpmon.commands.report import report as command
+
+    leave(command(target, out, ssh, slurm))
 
 
 @app.command(help=DIAGNOSE_HELP)

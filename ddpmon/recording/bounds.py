@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from ddpmon.parts import MAX_RANKS
 from ddpmon.recording.layout import STEP_BITS
 
 _ROW_BYTES = 110  # of a row of `steps` with its share of the tree: 104 measured; docs/recording.md "Size"
@@ -20,24 +21,26 @@ class Bounds:
     """What a recording may take.
 
     Attributes:
-        bytes: of its file. Half of them are for frames, two fifths for steps; the rest is for all else.
+        bytes: of its file. Two fifths are for frames, a third for steps; the rest is for all else.
+        ranks: the largest run that is recorded.
         age_s: how old frames and host figures may become. A week outlasts what anybody looks back at step by step.
     """
 
     bytes: int = 256 << 20
+    ranks: int = MAX_RANKS
     age_s: float = 7 * 86_400.0
 
     @property
     def frame_bytes(self) -> int:
         """Of all looks and keys together."""
-        return self.bytes // 2
+        return int(0.4 * self.bytes)
 
     def whole_steps(self, ranks: int) -> int:
         """How many of the newest steps are kept one by one, where each has a row for every one of `ranks`.
 
         Behind them every second step is kept, behind as many more every fourth, and so on.
         """
-        return max(64, int(0.4 * self.bytes / _ROW_BYTES / ranks / (1 + _ZONES / 2)))
+        return max(64, int(0.33 * self.bytes / _ROW_BYTES / ranks / (1 + _ZONES / 2)))
 
     def whole_points(self) -> int:
         """The same of the table `job`, which has one row a step."""

@@ -121,12 +121,20 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The file, with what its journal has; without that where the folder cannot be written."""
+    """The file, with what its journal has; without that where the folder cannot be written or the file is damaged.
+
+    SQLite refuses a file that is shorter than its head says, but where the schema may be written: nothing is.
+    """
     reason: sqlite3.Error | None = None
-    for mode in ("mode=ro", "mode=ro&immutable=1"):
+    for mode, statement in (
+        ("", "SELECT 1"),
+        ("&immutable=1", "SELECT 1"),
+        ("&immutable=1", "PRAGMA writable_schema=1"),
+    ):
         try:
-            uri = f"file:{quote(str(path.absolute()))}?{mode}"
+            uri = f"file:{quote(str(path.absolute()))}?mode=ro{mode}"
             book = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+            book.execute(statement)
             book.execute("SELECT count(*) FROM runs").fetchone()
         except sqlite3.Error as error:
             reason = reason or error

@@ -51,6 +51,7 @@ class Player:
         self._judge = Judge()
         self._unpacker: Unpacker | None = None
         self._look: Look | None = None
+        self._is_damaged = False
 
     def step(self) -> bool:
         """Play the next look, whatever it holds; False at the end."""
@@ -116,8 +117,9 @@ class Player:
             look = self._recording.look(place, self._chunk)
             self._take(look)
         except DamageError as error:
-            self._recording.note(f"the recording is damaged at {place.t:.0f} s (step {place.step:,}): {error}")
-            self.is_exact = False
+            if not self._is_damaged:
+                self._recording.note(f"the recording is damaged at {place.t:.0f} s (step {place.step:,}): {error}")
+            self.is_exact, self._is_damaged = False, True
         self.place = place
 
     def _enter(self, chunk: Chunk, place: Place) -> None:

@@ -58,6 +58,8 @@ class Recorder:
     def begin(self, run: Run) -> None:
         """Record this run from now on."""
         self._one = None
+        if run.info.world_size > self._bounds.ranks:
+            return
         self._runs += 1
         try:
             facts.insert_run(self.book, self._runs, run.info, time.time())

@@ -93,7 +93,9 @@ class StepRows:
         fresh = points[(points[:, 0] > self._job_written) & (points[:, 0] <= newest)]
         if len(fresh):
             self._job_written = int(fresh[-1, 0])
-            rows = [(self._base + int(step), self._run, self.life, int(step), wall, *rest) for step, *rest in fresh.tolist()]
+            rows = [
+                (self._base + int(step), self._run, self.life, int(step), wall, *rest) for step, *rest in fresh.tolist()
+            ]
             book.executemany(_JOB, rows)
 
     def _thin(self, book: sqlite3.Connection, newest: int) -> None:

@@ -112,12 +112,12 @@ class SimulatedRun:
 
 
 @contextlib.contextmanager
-def simulated(plan: Plan, tap: Recorder | None = None, make: Callable[[], Recorder] | None = None) -> Iterator[SimulatedRun]:
+def simulated(
+    plan: Plan, tap: Recorder | None = None, make: Callable[[], Recorder] | None = None
+) -> Iterator[SimulatedRun]:
     """A simulated run whose clock goes on only with `SimulatedRun.go`; `make` makes the recorder on that clock."""
     clock = SimpleNamespace(now=0.0)
-    fake = SimpleNamespace(
-        monotonic=lambda: 50_000.0 + clock.now, time=lambda: WALL + clock.now, sleep=lambda _s: None
-    )
+    fake = SimpleNamespace(monotonic=lambda: 50_000.0 + clock.now, time=lambda: WALL + clock.now, sleep=lambda _s: None)
     with contextlib.ExitStack() as stack:
         for module in _CLOCKS:
             stack.enter_context(patch(f"{module}.time", fake))

@@ -238,9 +238,51 @@ def report(
     leave(command(target, out, ssh, slurm))
 
 
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="A recording, or a table of steps as CSV.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one, which is compared with A.")],
+    max_regression: Annotated[
+        float | None, _quantity(float, "PCT", "Exit 1 if B is slower by more than so many percent.", 0)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compare two runs: step time, work and wait by phase, throughput, findings.
+
+    Exit codes: 0 compared, 1 B is slower by more than --max-regression, 2 usage error or no such table, 4 the output
+    cannot be written.
+    """
+    from ddpmon.commands.compare import compare_files as command
+
+    leave(command(before, after, max_regression, as_json))
+
+
+@app.command()
+def export(
+    target: FileTarget = None,
+    csv: Annotated[
+        str | None, typer.Option(metavar="OUT.csv", help="Steps as CSV, for `ddpmon diagnose` and others; - prints it.")
+    ] = None,
+    perfetto: Annotated[
+        str | None, typer.Option(metavar="OUT.json.gz", help="Steps as a trace for ui.perfetto.dev.")
+    ] = None,
+    steps: Annotated[str | None, typer.Option(metavar="A:B", help="Only the steps from A to B.")] = None,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
+) -> None:
+    """Export the steps of a recording, or the last ones of a run.
+
+    Exit codes: 0 written, 2 usage error, 3 no run was found or its store cannot be reached, 4 the output cannot be
+    written.
+    """
+    from ddpmon.commands.export import export as command
+
+    leave(command(target, csv, perfetto, steps, ssh, slurm))
+
+
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, a recording, or - for standard input.", show_default=False)],
     marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,

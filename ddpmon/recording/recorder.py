@@ -106,6 +106,17 @@ class Recorder:
             self.trouble = ""
         one.parts = []
 
+    def catch_up(self) -> None:
+        """Write all finished steps at once: usually they are written over some ticks, where a run has a past."""
+        if self._one is None or self._one.rows is None:
+            return
+        try:
+            self.book.execute("BEGIN IMMEDIATE")
+            self._one.rows.catch_up(self.book, time.time())
+            self.book.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail(error)
+
     def close(self) -> None:
         """End the recording; what the journal holds is taken over into the file."""
         try:

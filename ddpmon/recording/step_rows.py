@@ -49,6 +49,17 @@ class StepRows:
         """Whether the run has started again since."""
         return self._model.series is not self._series
 
+    def catch_up(self, book: sqlite3.Connection, wall: float) -> None:
+        """Carry over everything that is finished, however much that is.
+
+        Raises:
+            sqlite3.Error: the file cannot be written.
+        """
+        before = -2
+        while before < self.written:
+            before, self._credit = self.written, 1 << 30
+            self.write(book, wall)
+
     def write(self, book: sqlite3.Connection, wall: float) -> None:
         """Carry over what has been finished since; `wall` is the Unix time.
 
@@ -61,7 +72,7 @@ class StepRows:
         oldest = newest - rings.capacity + 1
         if max(self.written, oldest - 1) < newest - rings.capacity // 2:
             self._hurry(oldest, newest)
-        self._credit = min(self._credit + ROWS_A_LOOK, max(8 * ROWS_A_LOOK, 2 * self._ranks))
+        self._credit = max(self._credit, min(self._credit + ROWS_A_LOOK, 8 * ROWS_A_LOOK + 2 * self._ranks))
         many = self._credit // self._ranks * self._stride
         start = max(self.written + 1, oldest, 0)
         steps = np.arange(start, min(newest + 1, start + many))

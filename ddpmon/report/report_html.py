@@ -76,11 +76,12 @@ def _parts(report: RunReport) -> Iterator[str]:
     yield f'<dl class="facts">{pairs}</dl>'
     yield from (f'<p class="dim">{_text(note)}</p>' for note in report.notes)
     yield from _curves(report)
+    yield from _ranks(report)
     yield "<h2>What happened</h2>"
     yield from (_event(event, report) for event in report.troubles)
     if not report.troubles:
         yield "<p>No trouble was found.</p>"
-    yield from _ranks(report)
+    yield from _rank_table(report)
     yield from _rest(report)
 
 
@@ -126,6 +127,13 @@ def _ranks(report: RunReport) -> Iterator[str]:
     keys = "".join(f'<span><i style="background: var(--{name})"></i>{name}</span>' for name in (*PHASES, "wait"))
     caption = f'{some}medians over the last 20 steps<br><span class="key">{keys}</span>'
     yield f"<figure>{rank_bars(report)}<figcaption>{caption}</figcaption></figure>"
+
+
+def _rank_table(report: RunReport) -> Iterator[str]:
+    ranks, chosen = report.snapshot.ranks, worst_ranks(report)
+    if ranks is None or not chosen:
+        return
+    yield "<h2>Ranks at the end</h2>"
     head = "".join(f"<th>{name}</th>" for name, _ in RANK_COLUMNS)
     rows = "".join(
         f'<tr><td>{rank}</td><td class="words">{_text(ranks.host[rank])}</td><td class="words">'

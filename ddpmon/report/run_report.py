@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity
 from ddpmon.diagnose.kinds import KINDS
@@ -24,6 +24,8 @@ class Event:
         ranks, nodes: whom it names. since_step, cost_pct: as `Finding` has them.
         first_at, last_at: when it was said first and last, as Unix time; None where that was not recorded.
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
+        times: how often it came, where several of one kind on the same ranks are told as one.
+        seconds: how long they lasted together.
     """
 
     kind: str
@@ -42,6 +44,8 @@ class Event:
     first_step: int | None = None
     last_step: int | None = None
     lasts: bool = True
+    times: int = 1
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,11 @@ class RunReport:
     @property
     def troubles(self) -> list[Event]:
         """What is worth a section of its own, the worst and dearest first."""
-        worthy = [each for each in self.events if each.kind != "advice"]
-        return sorted(worthy, key=_weight, reverse=True)[:MOST_EVENTS]
+        alike: dict[tuple[object, ...], list[Event]] = {}
+        for each in self.events:
+            if each.kind != "advice":
+                alike.setdefault((each.kind, tuple(each.ranks), tuple(each.nodes)), []).append(each)
+        return sorted(map(_as_one, alike.values()), key=_weight, reverse=True)[:MOST_EVENTS]
 
     @property
     def advice(self) -> list[Event]:
@@ -92,6 +99,21 @@ class RunReport:
         return hours, "GPU-hours" if self.info.device == "cuda" else "rank-hours"
 
 
+def _as_one(events: Sequence[Event]) -> Event:
+    """Troubles of one kind on the same ranks, in their order, as the last of them: from the first on."""
+    first, last = events[0], events[-1]
+    worst = max((each.severity for each in events), key=SEVERITIES.index)
+    begun = {"since_step": first.since_step, "first_at": first.first_at, "first_step": first.first_step}
+    seconds = sum(map(_seconds, events))
+    return replace(last, severity=worst, times=len(events), seconds=seconds, **begun)
+
+
+def _seconds(event: Event) -> float:
+    """How long it lasted, by when it was said first and last."""
+    known = event.first_at is not None and event.last_at is not None
+    return max(0.0, event.last_at - event.first_at) if known else 0.0  # type: ignore[operator]
+
+
 def _weight(event: Event) -> tuple[bool, bool, int, float]:
     return event.severity != "info", event.lasts, SEVERITIES.index(event.severity), event.cost_pct or 0.0
 
@@ -101,15 +123,13 @@ def cost_words(event: Event, report: RunReport) -> str:
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
     words = f"{event.cost_pct:.2g} % of the time" if event.cost_pct < 10 else f"{event.cost_pct:.0f} % of the time"
-    if event.first_at is None or event.last_at is None:
-        return words
-    hours = event.cost_pct / 100 * max(0.0, event.last_at - event.first_at) / 3600 * report.info.world_size
+    hours = event.cost_pct / 100 * event.seconds / 3600 * report.info.world_size
     return f"{words}, {figure(hours)} {report.device_hours[1]}" if hours >= 0.01 else words
 
 
 def when_words(event: Event) -> str:
     """`2026-11-23 03:12:10 to 03:40:02, since step 1,204`."""
-    parts = []
+    parts = [f"{event.times} times"] if event.times > 1 else []
     if event.first_at is not None:
         end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
         parts.append(f"{local_time(event.first_at)} to {end}")

@@ -83,8 +83,11 @@ def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
 @switch("--ascii", "Use ASCII characters only.", "ascii_only")
 @ssh_option
 @slurm_option
-def watch(target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None) -> None:
-    """Show a live dashboard of a run.
+@click.option("--record", metavar="FILE", help="Record to this new file what is seen, for `ddpmon watch FILE` later.")
+def watch(
+    target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None, record: str | None
+) -> None:
+    """Show a live dashboard of a run, or replay a recording.
 
     If no run has started yet, it waits for one, also at an address. With a name, --ssh or --slurm it does not wait.
 
@@ -92,7 +95,25 @@ def watch(target: str | None, interval: float, ascii_only: bool, ssh: str | None
     """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, interval, ascii_only, ssh, slurm))
+    leave(command(target, interval, ascii_only, ssh, slurm, record))
+
+
+@app.command()
+@target_argument
+@click.option("-o", "--out", metavar="FILE", help="The new file. Default: recording-DATE-TIME.ddpmon.")
+@quantity("--max-mb", int, "MIB", "Size that the file may reach; old steps are thinned.", 256, least=8)
+@ssh_option
+@slurm_option
+def record(target: str | None, out: str | None, max_mb: int, ssh: str | None, slurm: str | None) -> None:
+    """Record a run into a file until it is over, without a screen.
+
+    The file is a TARGET of watch, status, report, compare, export and diagnose.
+
+    Exit codes: 0 recorded, 2 usage error, 3 no run was recorded, 4 a part could not be written.
+    """
+    from ddpmon.commands.record import record as command
+
+    leave(command(target, out, max_mb, ssh, slurm))
 
 
 @app.command()
@@ -142,6 +163,38 @@ def status(
 
 
 @app.command()
+@target_argument
+@click.option("-o", "--out", metavar="OUT.html|OUT.md", help="The file. Default: Markdown on standard output.")
+@ssh_option
+@slurm_option
+def report(target: str | None, out: str | None, ssh: str | None, slurm: str | None) -> None:
+    """Report on a run or a recording: what happened when, who was slow, why, and what it cost.
+
+    Exit codes: 0 written, 2 usage error, 3 no run was found or its store cannot be reached, 4 the output cannot be
+    written.
+    """
+    from ddpmon.commands.report import report as command
+
+    leave(command(target, out, ssh, slurm))
+
+
+@app.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@quantity("--max-regression", float, "PCT", "Exit 1 if B is slower by more than so many percent.", least=0)
+@json_switch
+def compare(before: str, after: str, max_regression: float | None, as_json: bool) -> None:
+    """Compare two runs: step time, work and wait by phase, throughput, findings.
+
+    Exit codes: 0 compared, 1 B is slower by more than --max-regression, 2 usage error or no such table, 4 the output
+    cannot be written.
+    """
+    from ddpmon.commands.compare import compare_files as command
+
+    leave(command(before, after, max_regression, as_json))
+
+
+@app.command()
 @click.argument("targets", nargs=-1, metavar="[TARGET]...")
 @click.option("--on-finding", metavar="COMMAND", help=ON_FINDING_HELP)
 @click.option("--webhook", metavar="URL", help=WEBHOOK_HELP)
@@ -176,21 +229,37 @@ def guard(
 
 @app.command()
 @target_argument
+@click.option("--csv", metavar="OUT.csv", help="Steps as CSV, for `ddpmon diagnose` and others; - prints it.")
+@click.option("--perfetto", metavar="OUT.json.gz", help="Steps as a trace for ui.perfetto.dev.")
+@click.option("--steps", metavar="A:B", help="Only the steps from A to B.")
 @click.option("--prometheus", metavar="HOST:PORT", help="Serve figures for Prometheus there.")
 @ssh_option
 @slurm_option
-def export(target: str | None, prometheus: str | None, ssh: str | None, slurm: str | None) -> None:
-    """Export a run for other tools.
+def export(
+    target: str | None,
+    csv: str | None,
+    perfetto: str | None,
+    steps: str | None,
+    prometheus: str | None,
+    ssh: str | None,
+    slurm: str | None,
+) -> None:
+    """Export the steps of a recording or the last ones of a run, or a run's figures while it goes on.
 
     --prometheus serves the run's figures until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[prometheus]'.
 
-    Exit codes: 0 exported, 2 usage error, 3 no run was found or its store cannot be reached.
+    Exit codes: 0 exported, 2 usage error, 3 no run was found or its store cannot be reached, 4 the output cannot be
+    written.
     """
-    if prometheus is None:
-        raise click.BadParameter("say what to export: --prometheus HOST:PORT")
-    from ddpmon.commands.export_prometheus import export_prometheus as command
+    if prometheus is not None:
+        if csv or perfetto or steps:
+            raise click.BadParameter("--prometheus goes with neither --csv, --perfetto nor --steps.")
+        from ddpmon.commands.export_prometheus import export_prometheus
 
-    leave(command(target, prometheus, ssh, slurm))
+        leave(export_prometheus(target, prometheus, ssh, slurm))
+    from ddpmon.commands.export import export as command
+
+    leave(command(target, csv, perfetto, steps, ssh, slurm))
 
 
 @app.command(help=DIAGNOSE_HELP)

@@ -15,13 +15,15 @@ FAULTS = ("input", "forward", "backward", "host")
 ARGUMENTS = {
     "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
     "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run on this host, else the "
-    "newest in that store.",
+    "newest in that store. Where a recording will do: the path of one.",
+    "A": "A recording, or a table of steps as CSV.  [required]",
+    "B": "Another one, which is compared with A.  [required]",
     "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
     "Default: the runs on this host and in the store of DDPMON_STORE.",
     "[TARGET]...": "The runs: names or ids, or the beginning of either, addresses of stores, or of a Redis server with "
     "all its runs. Default: all runs on this host and in the store of DDPMON_STORE.",
     "-- COMMAND": "What starts the training, such as torchrun --nproc-per-node 4 train.py.",
-    "TABLE": "A file, or - for standard input.  [required]",
+    "TABLE": "A file, a recording, or - for standard input.  [required]",
 }
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
@@ -89,6 +91,7 @@ class Commands(click.Group):
 
 
 def choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
+    """An option that takes one of the words."""
     return click.option(flag, type=one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
 
 
@@ -106,6 +109,7 @@ def quantity(
 
 
 def switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
+    """An option that takes no value; `name` is its parameter, if the flag does not say it."""
     return click.option(flag, *([name] if name else []), is_flag=True, help=text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from datetime import datetime
 from typing import Any
 
 UNKNOWN = "–"
@@ -119,6 +120,14 @@ def clock(seconds: float | None, unknown: str = "--:--:--") -> str:
     days, rest = divmod(whole, 86400)
     text = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
     return f"{days} d {text}" if days else text
+
+
+def local_time(wall: float) -> str:
+    """A Unix time as this machine's calendar and clock say it: 2026-11-23 08:30:12."""
+    try:
+        return datetime.fromtimestamp(wall).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
 
 
 def plural(number: int, noun: str) -> str:

@@ -239,6 +239,29 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayView:
+    """Where a face stands in what was recorded.
+
+    Attributes:
+        t, length: seconds since the recording began, and how many there are.
+        wall: the moment as Unix time.
+        playing, speed: whether it goes on by itself, and how many times as fast as it was.
+        is_live: whether a live run goes on behind it.
+        is_exact: whether the findings have been judged anew from the first frame on; else they are as they were said.
+        notes: what of the recording is damaged.
+    """
+
+    t: float
+    length: float
+    wall: float
+    playing: bool
+    speed: float
+    is_live: bool
+    is_exact: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a face draws. `run` and what follows are None or empty until a run has been read.
 
@@ -259,3 +282,4 @@ class Snapshot:
     pending: tuple[Pending, ...] = ()  # what is seen and not confirmed, what is confirmed soonest first
     notices: tuple[str, ...] = ()  # what was set aside and why
     detail: RankDetail | None = None  # of the rank that the reader has in focus
+    replay: ReplayView | None = None  # of a moment of the past

@@ -5,24 +5,29 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
+from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.status_json import Object, finding_object
 from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.format import json_line
+from ddpmon.recording.step_table import StepTable
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
-from ddpmon.table.verdict import TableVerdict, judge_table
+from ddpmon.table.verdict import TableVerdict, judge_rows, judge_table
 
 SCHEMA_VERSION = 1
 
 
 def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool = False) -> int:
-    """Judge the table, of steps or of marks, and print what was found; returns the exit code."""
+    """Judge the table, of steps or of marks, or a recording, and print what was found; returns the exit code."""
+    from ddpmon.recording.layout import RecordingError
+
     try:
-        verdict = _judge(table, of_marks)
-    except TableError as error:
+        verdict = judge_any(table, of_marks)
+    except (TableError, RecordingError) as error:
         complain(str(error))
         return USAGE
     except OSError as error:
@@ -33,7 +38,17 @@ def diagnose(table: str, as_json: bool, fail_on: Severity | None, of_marks: bool
     return FOUND if fail_on is not None and _found(verdict, fail_on) else OK
 
 
-def _judge(table: str, of_marks: bool) -> TableVerdict:
+def judge_any(table: str, of_marks: bool = False) -> TableVerdict:
+    """The verdict on a table in a file, on standard input for "-", or on the steps of a recording.
+
+    Raises:
+        TableError, RecordingError: it cannot be judged.
+        OSError: it cannot be read.
+    """
+    path = recording_at(table)
+    if path is not None and not of_marks:
+        with closing(StepTable(path)) as steps:
+            return judge_rows(steps.table())
     if table == "-":
         stream = getattr(sys.stdin, "buffer", None)  # there is no sys.stdin where it is closed
         if not isinstance(stream, io.BufferedReader):

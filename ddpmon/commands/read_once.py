@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from ddpmon.commands.looks import Looks
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 # On a link with a round trip of 1 s the first picture takes ten of them, and the lookup of a name may take 6 s besides.
 LIMIT_S = 15.0
+Answer = tuple[Snapshot, RunInfo | None]
 
 
 def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     """A snapshot of the run after as many `looks` as are needed, by default one.
+
+    Raises:
+        TargetError: a TARGET that makes no sense.
+        StoreUnavailable: nothing was read within the limit.
+    """
+    return look_with_info(target, looks)[0]
+
+
+def look_with_info(target: str | None, looks: Looks | None = None) -> Answer:
+    """The same, with what the run says of itself.
 
     It is read in a thread of its own, so that a store that hangs cannot hang us.
 
@@ -25,7 +39,7 @@ def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     looks = looks or Looks(for_s=0.0)
     import ddpmon.watcher.observer  # noqa: F401 (a second on a cold disk, which is no fault of the store's)
 
-    answers: SimpleQueue[Snapshot | BaseException] = SimpleQueue()
+    answers: SimpleQueue[Answer | BaseException] = SimpleQueue()
     threading.Thread(target=_look, args=(target, looks, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
@@ -40,12 +54,25 @@ def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     return answer
 
 
-def _look(target: str | None, looks: Looks, answers: SimpleQueue[Snapshot | BaseException]) -> None:
+def look_at_recording(path: Path) -> Snapshot:
+    """The last moment of a recording.
+
+    Raises:
+        RecordingError: the file is no recording, or nothing of it can be read.
+    """
+    from ddpmon.recording.travel import Replay
+
+    with closing(Replay(path)) as replay:
+        return replay.tick()
+
+
+def _look(target: str | None, looks: Looks, answers: SimpleQueue[Answer | BaseException]) -> None:
     from ddpmon.watcher.observer import Observer
 
     try:
         observer = Observer(target)
-        answers.put(looks.at(observer.tick))
+        snapshot = looks.at(observer.tick)
+        answers.put((snapshot, None if observer.run is None else observer.run.info))
         observer.close()
     except BaseException as error:  # whatever it is, the main thread tells it in a sentence
         answers.put(error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ddpmon.commands.console import FOUND, NO_RUN, OK, USAGE, complain
 from ddpmon.commands.looks import Looks, found
-from ddpmon.commands.read_once import look_once
+from ddpmon.commands.read_once import look_at_recording, look_once
+from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import reached
 from ddpmon.diagnose.alert import Severity
 from ddpmon.snapshot import Snapshot
@@ -20,23 +21,30 @@ def status(
     for_s: float | None = None,
     goes_on: bool = False,
 ) -> int:
-    """Print the status of a run here, on an ssh host or of a Slurm job; returns the exit code.
+    """Print the status of a run here, on an ssh host, of a Slurm job or recorded; returns the exit code.
 
-    It looks at the run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints a
+    It looks at a live run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints a
     line whenever something has changed, by default until the run is over.
     """
+    from ddpmon.recording.layout import RecordingError
+
     try:
-        with reached(target, ssh, slurm) as address:
-            if goes_on:
-                return _watch(address, as_json, fail_on, for_s)
-            snapshot = look_once(address, Looks(for_s, fail_on=fail_on))
-    except TargetError as error:
+        path = recording_at(target) if ssh is None and slurm is None else None
+        if path is not None:
+            snapshot = look_at_recording(path)
+        else:
+            with reached(target, ssh, slurm) as address:
+                if goes_on:
+                    return _watch(address, as_json, fail_on, for_s)
+                snapshot = look_once(address, Looks(for_s, fail_on=fail_on))
+    except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
-    if snapshot.run is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
+    known = snapshot.link.state in ("live", "gone") or snapshot.replay is not None  # gone, and remembered by its store
+    if snapshot.run is None or not known:
         complain(snapshot.link.message or "no run was found")
         return NO_RUN
     print(_for_a_script(snapshot) if as_json else _for_a_person(snapshot))

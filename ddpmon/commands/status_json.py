@@ -17,7 +17,7 @@ from ddpmon.report.run_life import how
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, ReplayView, RunView, Snapshot
 
 Object = dict[str, Any]
 COUNTS_OF_READINGS = {"reads", "slow_reads", "readings"}  # they tell the verdicts what is new
@@ -91,6 +91,7 @@ def status_object(snapshot: Snapshot) -> Object:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": _iso(snapshot.taken_at),
+        "recorded": None if snapshot.replay is None else _recorded(snapshot.replay),
         "link": {"state": snapshot.link.state, "message": snapshot.link.message},
         "run": _run(snapshot.run),
         "coverage": _coverage(snapshot.coverage),
@@ -102,6 +103,10 @@ def status_object(snapshot: Snapshot) -> Object:
         "pending": [_pending(pending) for pending in snapshot.pending],
         "notices": list(snapshot.notices),
     }
+
+
+def _recorded(replay: ReplayView) -> Object:
+    return {"seconds": rounded(replay.length), "notes": list(replay.notes)}
 
 
 def _run(run: RunView | None) -> Object | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
-from ddpmon.format import age
+from ddpmon.format import age, clock, local_time
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.progress import progress_words
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import calm_sentence, firing, headline
 from ddpmon.report.wording import format_ranks
-from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot
 
 MAX_ROWS = 16
 MAX_HOSTS = 8
@@ -40,6 +40,8 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     """The lines to print."""
     if snapshot.run is not None:
         yield _headline(snapshot.run)
+    if snapshot.replay is not None:
+        yield from _recorded(snapshot.replay)
     if snapshot.link.state == "gone":
         yield f"not live: {printable(snapshot.link.message)}"
     yield from _verdicts(snapshot)
@@ -55,6 +57,12 @@ def status_lines(snapshot: Snapshot) -> Iterator[str]:
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
     yield from _hosts(snapshot)
     yield from (f"note: {printable(notice)}" for notice in snapshot.notices)
+
+
+def _recorded(replay: ReplayView) -> Iterator[str]:
+    """When the moment was that is shown, and what of the recording is damaged."""
+    yield f"recorded: {clock(replay.length)} until {local_time(replay.wall)}"
+    yield from (f"note: {printable(note)}" for note in replay.notes)
 
 
 def verdict(snapshot: Snapshot) -> str:

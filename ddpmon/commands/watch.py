@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
+from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -13,17 +15,32 @@ if TYPE_CHECKING:
     from ddpmon.tui.reader import Source
 
 
+_CLOSE_S = 2.0  # so long the end waits for the reader's thread, which may hang in the store
+REPLAY_INTERVAL_S = 0.5  # between two pictures of a recording: as smooth as a slow terminal draws
+MEMORY_BYTES, MEMORY_RANKS = 32 << 20, 1024  # what a live run can be rewound over without a file, and for which runs
+
+
 def watch(
-    target: str | None, interval: float, ascii_only: bool, ssh: str | None = None, slurm: str | None = None
+    target: str | None,
+    interval: float,
+    ascii_only: bool,
+    ssh: str | None = None,
+    slurm: str | None = None,
+    record: str | None = None,
 ) -> int:
-    """Show the run until the user quits, here, on an ssh host or of a Slurm job; returns the exit code."""
+    """Show the run until the user quits, here, on an ssh host, of a Slurm job, or recorded; returns the exit code."""
+    from ddpmon.recording.layout import RecordingError
+
     if not has_terminal(STDIN, STDOUT):
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
+        path = recording_at(target) if ssh is None and slurm is None else None
+        if path is not None:
+            return _replay(path, ascii_only, record)
         with reached(target, ssh, slurm) as address:
-            return show(address, interval, ascii_only)
-    except TargetError as error:
+            return show(address, interval, ascii_only, record)
+    except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
     except StoreUnavailable as error:
@@ -31,17 +48,38 @@ def watch(
         return NO_RUN
 
 
-def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) -> int:
+def _replay(path: Path, ascii_only: bool, record: str | None) -> int:
+    """Open the dashboard on a recording."""
+    from ddpmon.recording.travel import Replay
+
+    if record is not None:
+        raise TargetError(f"{str(path)!r} is a recording already: leave --record out")
+    return show_source(Replay(path), REPLAY_INTERVAL_S, ascii_only)
+
+
+def show(target: str | None, interval: float = 1.0, ascii_only: bool = False, record: str | None = None) -> int:
     """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
 
-    It is 3 where no run was ever read, with the reason on stderr.
+    It is 3 where no run was ever read, with the reason on stderr. What is seen is recorded, into memory or a file, so
+    that the run can be rewound.
 
     Raises:
         TargetError: a TARGET that makes no sense.
+        RecordingError: the file for the recording is there already, or cannot be made.
     """
+    from ddpmon.recording.bounds import Bounds
+    from ddpmon.recording.recorder import Recorder
+    from ddpmon.recording.travel import Rewindable
     from ddpmon.watcher.observer import Observer
 
-    return show_source(Observer(target), interval, ascii_only)
+    if record is None:
+        recorder = Recorder(None, Bounds(bytes=MEMORY_BYTES, ranks=MEMORY_RANKS))
+    else:
+        recorder = Recorder(Path(record))
+    source = Rewindable(Observer(target, recorder), recorder)
+    code = show_source(source, interval, ascii_only)
+    source.closed.wait(_CLOSE_S)
+    return code
 
 
 def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False) -> int:

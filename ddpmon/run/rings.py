@@ -90,7 +90,7 @@ class Rings:
             name: np.frombuffer(b"".join(parts), "<f2" if name in HOST_COLUMNS else "<f4")
             for name, parts in zip(names, tables, strict=True)
         }
-        new = self._new(who, steps)
+        new = self.new(who, steps)
         self._take(who[new], steps[new], {name: _as_f32(column[new]) for name, column in values.items()})
 
     def add_rows(self, who: I64, steps: I64, tables: Tables) -> None:
@@ -101,12 +101,12 @@ class Rings:
             steps: [n] its step; those of a rank may have come before, and are then left alone.
             tables: names of columns, and their values [n, columns] as float32 or float16.
         """
-        new = self._new(who, steps)
+        new = self.new(who, steps)
         rows = [(names, _as_f32(table[new])) for names, table in tables]
         values = {name: table[:, place] for names, table in rows for place, name in enumerate(names)}
         self._take(who[new], steps[new], values)
 
-    def _new(self, who: I64, steps: I64) -> I64:
+    def new(self, who: I64, steps: I64) -> I64:
         """The places of the rows that are not on record, and not overtaken."""
         cells = who * self.capacity + steps % self.capacity
         return np.flatnonzero(((self.step.reshape(-1)[cells] < steps) | (steps < 0)) & (who >= 0))

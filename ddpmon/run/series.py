@@ -55,6 +55,10 @@ class RunSeries:
             row = rows.stop
         self._append(_points(steps, table["loss"], table["samples"], table["duration"]))
 
+    def restore(self, points: Points) -> None:
+        """Begin with points [n, 6] that were taken down before, in step order."""
+        self._append(points)
+
     def add(self, steps: I64, loss: F32, samples: F32, duration: F32) -> None:
         """Append steps newer than all before; arrays are [world, len(steps)]."""
         fresh = steps > self.newest

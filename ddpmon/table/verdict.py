@@ -18,7 +18,7 @@ from ddpmon.snapshot import Finding
 from ddpmon.table.fields import Array
 from ddpmon.table.history import History
 from ddpmon.table.normalise import Records, normalise, ranks_listed
-from ddpmon.table.read import read_table
+from ddpmon.table.read import Table, read_table
 from ddpmon.table.replay import STEPS_A_TICK, replay, tick_of
 from ddpmon.table.trace_marks import read_marks, steps_of_marks
 
@@ -60,13 +60,25 @@ def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = Fals
         OSError: it cannot be read.
     """
     table = (read_marks if of_marks else read_table)(stream, source)
-    records, notes = (steps_of_marks if of_marks else normalise)(table)
+    return _verdict(table, *(steps_of_marks if of_marks else normalise)(table))
+
+
+def judge_rows(table: Table) -> TableVerdict:
+    """Judge a table of steps that has been read.
+
+    Raises:
+        TableError: it cannot be judged.
+    """
+    return _verdict(table, *normalise(table))
+
+
+def _verdict(table: Table, records: Records, notes: list[str]) -> TableVerdict:
     compared, near, ranks = _compared(records), _near(records), np.unique(records.rank)
     history = History()
     for said, step in replay(records) if near else ():
         history.hear(said, step)
     return TableVerdict(
-        source=source,
+        source=table.source,
         ranks=len(ranks),
         steps=len(records.steps),
         first_step=int(records.steps[0]),

@@ -15,10 +15,12 @@ from textual.message import Message
 from textual.theme import Theme
 from textual.timer import Timer
 
+from ddpmon.recording.travel import Move, Request, Travel, wall_of
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
@@ -69,6 +71,15 @@ class WatchApp(App[None]):
         Binding("5", "findings", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
+        Binding("left_square_bracket", "travel('step', -1)", "Back by a step", show=False),
+        Binding("right_square_bracket", "travel('step', 1)", "Forward by a step", show=False),
+        Binding("left_curly_bracket", "travel('seconds', -60)", "Back by a minute", show=False),
+        Binding("right_curly_bracket", "travel('seconds', 60)", "Forward by a minute", show=False),
+        Binding("n", "travel('finding', 1)", "To the next finding", show=False),
+        Binding("N", "travel('finding', -1)", "To the finding before", show=False),
+        Binding("t", "go_to", "Go to a step or a time of day", show=False),
+        Binding("end", "travel_to('end')", "To the end, live", show=False, priority=True),
+        Binding("home", "travel_to('start')", "To the beginning", show=False, priority=True),
     ]
 
     def __init__(self, source: Source, *, interval: float = 1.0, ascii_only: bool = False) -> None:
@@ -80,6 +91,7 @@ class WatchApp(App[None]):
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
+        self._travel: Travel | None = getattr(source, "travel", None)
         self._beat: Timer | None = None
         self._look: Look = make_look(colour=self._colour, ascii_only=ascii_only)
         self.picture = ViewState(self._shown, self._look, interval=self._interval)
@@ -174,15 +186,53 @@ class WatchApp(App[None]):
         self._look = make_look(dark=theme.dark, colour=self._colour, ascii_only=self._ascii_only)
         self._draw()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without a past, and while a run is live, `home` and `end` are the table's."""
+        if action in ("travel", "go_to", "travel_to") and self._travel is None:
+            return False
+        return action != "travel_to" or self._shown.replay is not None
+
+    def action_travel(self, move: Move, amount: float = 0.0) -> None:
+        """Go to another moment of what was recorded, or change how it is played."""
+        if self._travel is not None:
+            self._frozen_at = None
+            self._travel.ask(Request(move, amount))
+            self._reader.refocus()
+
+    def action_travel_to(self, end: Move) -> None:
+        """Go to the beginning or to the end."""
+        self.action_travel(end)
+
+    def action_go_to(self) -> None:
+        """Ask for a step or a time of day, and go there."""
+        near = self._shown.taken_at
+        self.push_screen(GoTo(), lambda text: self._go_to(text or "", near))
+
+    def _go_to(self, text: str, near: float) -> None:
+        wall = wall_of(text, near)
+        digits = text.replace(",", "")
+        if wall is not None:
+            self.action_travel("to_wall", wall)
+        elif digits.isdigit() and len(digits) < MOST_DIGITS:
+            self.action_travel("to_step", float(digits))
+        elif text:
+            self.bell()
+
     def action_freeze(self) -> None:
-        """Freeze the display, or let it go on with the latest picture."""
+        """Freeze the display, or let it go on with the latest picture; play a recording, or pause it."""
+        if self._shown.replay is not None:
+            self.action_travel("play")
+            return
         self._frozen_at = time.monotonic() if self._frozen_at is None else None
         if self._frozen_at is None:
             self._shown = self._latest
         self._draw()
 
     def action_rate(self, slower: int) -> None:
-        """Read more or less often."""
+        """Read more or less often; play a recording faster or slower."""
+        if self._shown.replay is not None:
+            self.action_travel("speed", -slower)
+            return
         nearest = min(range(len(INTERVALS)), key=lambda place: abs(INTERVALS[place] - self._interval))
         self._interval = INTERVALS[max(0, min(nearest + slower, len(INTERVALS) - 1))]
         self._keep_time()

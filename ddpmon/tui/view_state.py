@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpmon.format import age, count
-from ddpmon.snapshot import Link, Snapshot
+from ddpmon.format import age, clock, count, local_time
+from ddpmon.snapshot import Link, ReplayView, Snapshot
 from ddpmon.tui.theme import Look
 
 NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, taken_monotonic=0.0)
@@ -46,9 +46,20 @@ def notice(picture: ViewState) -> str:
     if picture.stuck_s is not None:
         known = "nothing has been read yet" if run is None else "what is shown is that old"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"
+    if picture.snapshot.replay is not None:
+        return _moment(picture.snapshot.replay)
     if picture.paused_s is not None:
         step = f" at step {count(run.step)}" if run and run.step is not None else ""
         return f"display frozen{step} for {age(picture.paused_s)}; collection goes on, space resumes"
     if run is None or link.state == "live":
         return link.message if run is not None else ""
     return link.message or f"the store is {link.state}; this is the last state"
+
+
+def _moment(replay: ReplayView) -> str:
+    """Which moment of the past is shown, and how to go on from there."""
+    playing = f"playing at {replay.speed:g}x" if replay.playing else "space plays"
+    end = "end goes back to the live run" if replay.is_live else "[ ] step, { } minute, n finding"
+    damage = f"{replay.notes[0]}; " if replay.notes else ""
+    when = f"{local_time(replay.wall)}, {clock(replay.t)} of {clock(replay.length)}"
+    return f"{damage}{when}; {playing}; {end}"

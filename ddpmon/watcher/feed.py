@@ -19,6 +19,7 @@ from ddpmon.run.model import Run
 from ddpmon.schema import F, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
 from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
+from ddpmon.watcher.tap import Tap
 
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
@@ -69,6 +70,7 @@ class Feed:
 
     Args:
         info: what the run says of itself.
+        tap: what else is given all that is read.
 
     Attributes:
         run: all that has been read.
@@ -78,9 +80,12 @@ class Feed:
         unread_histories: the ranks of which no history has been read yet.
     """
 
-    def __init__(self, info: RunInfo) -> None:
+    def __init__(self, info: RunInfo, tap: Tap | None = None) -> None:
         self.run = Run(info)
         self.read_at = 0.0
+        self._tap = tap
+        if tap is not None:
+            tap.begin(self.run)
         self._ranks = RoundRobin(range(info.world_size), RANKS_AT_ONCE, RANK_TURNS)
         self._hosts = RoundRobin(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
         self._seen: dict[str, bytes] = {}
@@ -112,10 +117,10 @@ class Feed:
         waiting = [*self._host_rows(store, writers)]
         self._take_whole(store, self._wanted(waiting, writers, always), told_ages=told_ages)
         for rows in waiting:
-            run.add_rows(rows, self.read_at)
+            self._add_rows(rows)
         if new := _writers(run) - self._writers:
             for rows in self._host_rows(store, new):
-                run.add_rows(rows, self.read_at)
+                self._add_rows(rows)
         self._writers = _writers(run)
         if int(run.latest.ended.sum()) > self._ended:  # others may have ended, too, and their writer with them
             self._take_whole(store, np.flatnonzero(~run.latest.ended).tolist(), told_ages=told_ages)
@@ -143,7 +148,12 @@ class Feed:
             if run.missing_whole(rows).any():
                 yield rows
             else:
-                run.add_rows(rows, self.read_at)
+                self._add_rows(rows)
+
+    def _add_rows(self, rows: HostRows) -> None:
+        if self._tap is not None:
+            self._tap.rows(self.run, rows)
+        self.run.add_rows(rows, self.read_at)
 
     def _host_frames(self, store: CheckedStore, writers: Sequence[int]) -> Iterator[list[HostFrame]]:
         """The new host frames of these ranks: as many together as take no more memory than one answer may."""
@@ -203,6 +213,8 @@ class Feed:
         ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
         if told_ages:
             ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
+        if self._tap is not None:
+            self._tap.ranks(run, frames, ages)
         run.add_ranks(frames, self.read_at, ages)
         for frame in frames:  # their steps and buckets are in the run by now: do not keep them twice
             force_setattr(frame, "steps", _TAKEN)
@@ -215,6 +227,8 @@ class Feed:
         ages: dict[int, float] = {}
         if told_ages:
             ages = self._ages(store, node_key, [node.node for node in nodes if node.node not in run.nodes])
+        if self._tap is not None:
+            self._tap.nodes(run, nodes, ages)
         for node in nodes:
             run.add_node(node, self.read_at - ages.get(node.node, 0.0))
 
@@ -230,6 +244,8 @@ class Feed:
             parts = (range(start, min(end, start + _LARGE_AT_ONCE)) for start in range(first, end, _LARGE_AT_ONCE))
             frames = [frame for part in parts for frame in self._new(store, history_key, part, HistoryFrame)]
             self.unread_histories = world - end
+            if self._tap is not None:
+                self._tap.histories(self.run, frames, are_last=not self.unread_histories)
             self.run.add_history(frames, are_last=not self.unread_histories)
             if world > _HISTORIES_FIRST and time.monotonic() >= until:
                 return

@@ -17,6 +17,7 @@ from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.watcher import run_end
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.select_run import select_run
+from ddpmon.watcher.tap import Tap
 
 _REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
 _NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
@@ -28,6 +29,7 @@ class StoreLink:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        tap: what else is given all that is read.
 
     Attributes:
         store: where frames are read; None while there is no connection.
@@ -41,7 +43,8 @@ class StoreLink:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, tap: Tap | None = None) -> None:
+        self._tap = tap
         self.store: CheckedStore | None = None
         self.feed: Feed | None = None
         self.state = Link("waiting", "looking for a run")
@@ -167,7 +170,7 @@ class StoreLink:
         if known is not None:
             self._news = _news(info, known)
             self._news_until = time.monotonic() + _NEWS_S
-        self.feed = Feed(info)
+        self.feed = Feed(info, self._tap)
         self._checks.begin()
         store.expect(run_prefix(info.run_id))  # rank 0 makes all of a run's keys before it describes the run
 

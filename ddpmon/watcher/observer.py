@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
-from ddpmon.diagnose.step_matrix import lost_ranks
-from ddpmon.report import build, run_life
-from ddpmon.report.hosts import build_nodes
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
@@ -21,6 +17,8 @@ from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.link import StoreLink
+from ddpmon.watcher.picture import Moment, take_picture
+from ddpmon.watcher.tap import Tap, Tick
 
 _NAMED = 16  # findings, and ranks of each, that are read at every tick
 
@@ -30,6 +28,7 @@ class Observer:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        tap: what else is given all that is read.
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
@@ -38,11 +37,13 @@ class Observer:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, tap: Tap | None = None) -> None:
         self.focus: int | None = None
-        self._link = StoreLink(target)
+        self._tap = tap
+        self._link = StoreLink(target, tap)
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
+        self._alerts: tuple[Alert, ...] = ()
         self._findings: tuple[Finding, ...] = ()
 
     @property
@@ -52,11 +53,12 @@ class Observer:
 
     def tick(self) -> Snapshot:
         """Read the store and build a snapshot of what is known now."""
-        link = self._link
+        link, is_settled = self._link, False
         try:
             link.open()
             if link.store is not None and link.feed is not None:
                 self._read(link.store, link.feed)
+                is_settled = not link.feed.unread_histories
                 link.stand(link.feed.run)
         except StoreSilent as error:
             link.fall_silent(str(error))
@@ -64,6 +66,8 @@ class Observer:
             link.lose(str(error))
         except FrameError as error:
             link.refuse(str(error))
+        if self._tap is not None and link.feed is not None:
+            self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
         return self.rebuild()
 
     def rebuild(self) -> Snapshot:
@@ -79,10 +83,11 @@ class Observer:
 
     def _read(self, store: CheckedStore, feed: Feed) -> None:
         if feed is not self._judged:
-            self._judge, self._judged, self._findings = Judge(), feed, ()
+            self._judge, self._judged, self._alerts, self._findings = Judge(), feed, (), ()
         feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
         if feed.is_complete:
-            self._findings = in_words(self._judge(feed.run, feed.run.ages(feed.read_at)))
+            self._alerts = self._judge(feed.run, feed.run.ages(feed.read_at))
+            self._findings = in_words(self._alerts)
 
     def _in_question(self, run: Run) -> set[int]:
         """The ranks that are read at every tick: the reader's, and some of those that the findings name."""
@@ -90,44 +95,24 @@ class Observer:
         named |= {self.focus} if self.focus is not None else set()
         return {rank for rank in named if 0 <= rank < run.info.world_size}
 
-    def _build(self, feed: Feed, now: float) -> Snapshot:
-        run, link = feed.run, self._link
-        ages = run.ages(now)
-        lost = lost_ranks(run, run.ages(feed.read_at))  # while the store is silent, the ranks are not to blame
-        told = ages * np.nan if link.state.state == "silent" else ages  # steps may be finished that nobody tells
-        ranks = build.build_ranks(run, ages, lost)
-        alive = run.taking_part()
-        alive[lost] = False
-        if not alive.any():  # then the last picture is of all
-            alive = run.taking_part()
-        view = build.build_run(run, told, lost, link.source, ended=link.ended)
-        return Snapshot(
+    def _told(self, feed: Feed, *, is_settled: bool) -> Tick:
+        """What the tap is told at the end of a tick."""
+        link = self._link
+        return Tick(
+            read_at=feed.read_at,
+            wall=time.time(),
+            is_settled=is_settled,
+            is_judged=is_settled and feed.is_complete,
             link=link.state,
-            taken_at=time.time(),
-            taken_monotonic=now,
-            run=view,
-            coverage=build.build_coverage(run, ages, now, feed.unread_histories),
-            job=build.build_job(run, ranks, alive, self._findings),
-            ranks=ranks,
-            heat=build.build_heat(run),
-            series=build.build_series(run),
-            nodes=build_nodes(run, now),
-            findings=self._findings,
-            pending=self._judge.pending,
-            notices=(*run_life.of_run(run.info, view.state), *link.notices(), *_notices(run)),
-            detail=None if self.focus is None else build.build_detail(run, self.focus),
+            ended=link.ended,
+            source=link.source,
+            alerts=self._alerts if feed is self._judged else (),
+            findings=self._findings if feed is self._judged else (),
         )
 
-
-def _notices(run: Run) -> list[str]:
-    """What was set aside, and why."""
-    said = [
-        f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
-    ]
-    noted = np.flatnonzero(run.latest.noted)[:5].tolist()
-    said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
-    if run.latest.thinned.any():
-        said.append("steps are faster than they can be sent: only every second, fourth, ... step is kept")
-    if run.rings.set_aside:
-        said.append(f"{run.rings.set_aside} step records were set aside: their durations are impossible")
-    return said
+    def _build(self, feed: Feed, now: float) -> Snapshot:
+        link = self._link
+        moment = Moment(
+            now, feed.read_at, time.time(), link.state, link.ended, link.source, link.notices(), feed.unread_histories
+        )
+        return take_picture(feed.run, moment, self._findings, self._judge.pending, self.focus)

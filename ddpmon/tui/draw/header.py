@@ -55,7 +55,9 @@ def _identity(picture: ViewState, run: RunView, name: Line, room: int) -> Line:
 
 
 def _state(picture: ViewState, run: RunView) -> Line:
-    look = picture.look
+    look, replay = picture.look, picture.snapshot.replay
+    if replay is not None:
+        return [Segment(f"{'REWOUND' if replay.is_live else 'REPLAY'} {run.state}", look.accent)]
     if picture.paused_s is not None:
         return [Segment("FROZEN", look.accent)]
     if picture.stuck_s is not None or picture.snapshot.link.state in ("silent", "gone"):

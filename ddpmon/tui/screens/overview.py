@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
+from ddpmon.snapshot import ReplayView
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.layout import LEAST, Plan, plan
@@ -21,6 +22,14 @@ from ddpmon.tui.view_state import notice
 from ddpmon.tui.widgets.canvas import Canvas, Filter
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
+
+
+def _replay_keys(replay: ReplayView) -> Keys:
+    """What moves in time."""
+    return (
+        ("space", "pause" if replay.playing else "play"), ("[ ]", "step"), ("{ }", "minute"), ("n N", "finding"),
+        ("t", "go to"), ("+ -", "speed"), ("end", "live" if replay.is_live else "end"), ("?", "help"),
+    )  # fmt: skip
 
 
 class Overview(BaseScreen):
@@ -113,6 +122,9 @@ class Overview(BaseScreen):
             return (("enter", "keep the filter"), ("esc", "all ranks"))
         if self.query_one(HeatMap).has_focus:
             return (("enter", "only these ranks"), ("j k", "down, up"), ("tab", "table"), ("esc", "all ranks"))
+        replay = self.picture.snapshot.replay
+        if replay is not None:
+            return (*_replay_keys(replay), ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("q", "quit"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
         zoom = (("tab", "heat-map"),) if self.query_one(HeatMap).can_focus else ()

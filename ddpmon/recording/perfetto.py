@@ -1,0 +1,160 @@
+"""The steps of a recording as a Chrome trace, which Perfetto reads: one timeline for all ranks.
+
+Its time is built from sync points, not from clocks. All ranks leave a step's sync point together, so it is one moment
+for all of them; a rank's phases lie before it, back to the sync point before. Clocks of hosts may differ by seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.recording.layout import COLUMNS, RecordingError
+from ddpmon.recording.reader import Recording
+from ddpmon.recording.step_table import StepTable
+from ddpmon.recording.story import events_of
+
+MOST_ROWS = 200_000  # of steps and ranks: 150 MB of JSON, which a browser still opens
+PHASES, WAIT, MARKS = 1, 2, 3  # threads
+RUN = 1 << 20  # the process of what belongs to no rank; above all ranks
+_ORDER = ("input", "forward", "backward", "optimizer")
+_PLACE = {name.removesuffix("_ms"): at for at, name in enumerate(COLUMNS)}
+Event = dict[str, Any]
+Floats = NDArray[np.float64]
+
+
+class TooManySteps(ValueError):  # noqa: N818 (a size, and no mistake of the program)
+    """The trace would be too large; the message says what to do."""
+
+
+def write_trace(recording: Recording, out: TextIO, steps: tuple[int, int] | None) -> int:
+    """Write the trace; returns the number of its events.
+
+    Raises:
+        RecordingError: there is no step.
+        TooManySteps: there are too many.
+    """
+    table = StepTable(recording, steps)
+    rows = np.array([*table.rows()], object).astype(np.float64).reshape(-1, 2 + len(COLUMNS))
+    rows = rows[np.isfinite(rows[:, :2]).all(axis=1) & (rows[:, 2] > 0)]
+    if not len(rows):
+        raise RecordingError("there is no step in that span")
+    if len(rows) > MOST_ROWS:
+        raise TooManySteps(f"{len(rows):,} steps of ranks are more than the {MOST_ROWS:,} of a trace: give --steps A:B")
+    about = {
+        "producer": "ddpmon",
+        "time": "aligned on sync points, which all ranks leave together; clocks of hosts are not compared",
+        "run": recording.info(table.run).name,
+    }
+    out.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n')
+    count = 0
+    for event in _events(recording, table, rows):
+        out.write(f"{',' if count else ' '}{json.dumps(event, allow_nan=False)}\n")
+        count += 1
+    out.write("]}\n")
+    return count
+
+
+def _events(recording: Recording, table: StepTable, rows: Floats) -> Iterator[Event]:
+    ranks = np.unique(rows[:, 1]).astype(int).tolist()
+    yield from _names(ranks, table.nodes())
+    ends: dict[int, float] = {}
+    now = 0.0
+    for flow, part in enumerate(np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1)):
+        now += float(part[:, 2].max()) * 1e3
+        ends[int(part[0, 0])] = now
+        yield from _step(part, now, flow)
+    yield from _findings(recording, table, ends, {*ranks})
+
+
+def _names(ranks: Sequence[int], nodes: dict[int, str]) -> Iterator[Event]:
+    def told(what: str, pid: int, tid: int, **args: Any) -> Event:
+        return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
+
+    for rank in ranks:
+        host = f" - {nodes[rank]}" if rank in nodes else ""
+        yield told("process_name", rank, 0, name=f"rank {rank}{host}")
+        yield told("process_sort_index", rank, 0, sort_index=rank)
+        for tid, name in ((PHASES, "phases"), (WAIT, "wait")):
+            yield told("thread_name", rank, tid, name=name)
+    yield told("process_name", RUN, 0, name="run")
+    yield told("process_sort_index", RUN, 0, sort_index=-1)
+    yield told("thread_name", RUN, MARKS, name="findings")
+
+
+def _step(part: Floats, end: float, flow: int) -> Iterator[Event]:
+    """One step of all ranks, which ends at `end` in µs."""
+    step = int(part[0, 0])
+    exposed = np.nan_to_num(part[:, 2 + _PLACE["exposed"]])
+    last = int(exposed.argmin())  # who waits least has come last
+    for row, waited in zip(part, exposed, strict=True):
+        yield from _of_rank(row, step, end, float(waited) * 1e3)
+    if len(part) > 1:
+        yield from _arrows(part, exposed, last, end, flow)
+    yield _counter("step time, ms", end, float(np.median(part[:, 2])))
+    losses = part[:, 2 + _PLACE["loss"]]
+    if np.isfinite(losses).any():
+        yield _counter("loss", end, float(np.nanmedian(losses)))
+
+
+def _of_rank(row: Floats, step: int, end: float, waited: float) -> Iterator[Event]:
+    """The phases of one rank in one step, in the order in which they come, and its wait."""
+    rank, duration = int(row[1]), float(row[2]) * 1e3
+    values = {name: _us(row[2 + _PLACE[name]]) for name in (*_ORDER, "barrier")}
+    waited = min(waited, duration)
+    start, ready = end - duration, end - waited
+    other = max(0.0, duration - waited - sum(values.values()))
+    at = start
+    for name, length in (("optimizer", values["optimizer"]), ("barrier", values["barrier"]), ("other", other),
+                         ("input", values["input"]), ("forward", values["forward"]),
+                         ("backward", values["backward"])):  # fmt: skip
+        length = min(length, ready - at)
+        if length > 0:
+            yield _slice(rank, WAIT if name == "barrier" else PHASES, name, at, length, step)
+        at += max(length, 0.0)
+    if waited > 0:
+        yield _slice(rank, WAIT, "wait", ready, waited, step)
+
+
+def _us(value: float) -> float:
+    return float(value) * 1e3 if math.isfinite(value) and value > 0 else 0.0
+
+
+def _slice(rank: int, tid: int, name: str, at: float, length: float, step: int) -> Event:
+    args = {"step": step}
+    return {"ph": "X", "name": name, "pid": rank, "tid": tid, "ts": round(at, 3), "dur": round(length, 3), "args": args}
+
+
+def _arrows(part: Floats, exposed: Floats, last: int, end: float, flow: int) -> Iterator[Event]:
+    """From the rank that came last, in its backward, to the end of everybody's wait."""
+    ready = end - float(exposed[last]) * 1e3
+    for at, row in enumerate(part):
+        if at != last and exposed[at] > 0:
+            link = {"name": "waits for", "cat": "wait", "id": flow * len(part) + at}
+            yield {**link, "ph": "s", "pid": int(part[last, 1]), "tid": PHASES, "ts": round(ready - 0.01, 3)}
+            waits = {"pid": int(row[1]), "tid": WAIT, "ts": round(end - 0.01, 3)}
+            yield {**link, "ph": "f", "bp": "e", **waits}
+
+
+def _counter(name: str, at: float, value: float) -> Event:
+    return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": round(at, 3), "args": {"value": value}}
+
+
+def _findings(recording: Recording, table: StepTable, ends: dict[int, float], ranks: set[int]) -> Iterator[Event]:
+    """Each alert as an instant at its first step, on the ranks that it names."""
+    steps = np.array(sorted(ends))
+    for event in events_of(recording, table.run):
+        since = event.since_step if event.since_step is not None else event.first_step
+        if since is None or since > steps[-1] or (event.last_step or since) < steps[0]:
+            continue
+        at = ends[int(steps[min(np.searchsorted(steps, since), len(steps) - 1)])]
+        args = {"summary": event.summary, "severity": event.severity, "step": since, "cost_pct": event.cost_pct}
+        mark = {"ph": "i", "name": event.kind, "ts": round(at, 3), "args": args}
+        named = [rank for rank in event.ranks if rank in ranks]
+        yield {**mark, "pid": RUN, "tid": MARKS, "s": "g"}
+        yield from ({**mark, "pid": rank, "tid": PHASES, "s": "p"} for rank in named[:16])

@@ -1,0 +1,112 @@
+"""From a recording to its report: the last picture, and the lives of all alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ddpmon.diagnose.alert import SEVERITIES
+from ddpmon.parts import RankNumber
+from ddpmon.recording.layout import RecordingError
+from ddpmon.recording.looks import DamageError
+from ddpmon.recording.reader import Recording
+from ddpmon.recording.travel import Replay
+from ddpmon.report.run_report import Event, RunReport
+from ddpmon.schema import RunInfo
+from ddpmon.snapshot import Finding, Snapshot
+
+_COLUMNS = (
+    "kind", "worst", "summary", "advice", "cause", "phase", "ranks", "nodes", "since_step", "cost_pct", "evidence",
+    "first_at", "last_at", "first_step", "last_step", "ended_at",
+)  # fmt: skip
+_ranks = msgspec.json.Decoder(Annotated[list[RankNumber], Meta(max_length=1 << 17)])
+_nodes = msgspec.json.Decoder(list[str])
+_evidence = msgspec.json.Decoder(dict[str, float | int | str])
+
+
+def report_of_file(path: Path) -> RunReport:
+    """The report on the newest run of a recording.
+
+    Raises:
+        RecordingError: the file is no recording, or nothing of a run can be read.
+    """
+    replay = Replay(path)
+    try:
+        snapshot = replay.tick()
+        return report_of(replay.travel.recording, snapshot, str(path))
+    finally:
+        replay.close()
+
+
+def report_of(recording: Recording, snapshot: Snapshot, source: str) -> RunReport:
+    """The report on the newest run of an open recording, of which `snapshot` is the last picture.
+
+    Raises:
+        RecordingError: nothing of a run can be read.
+    """
+    if snapshot.run is None or not recording.chunks:
+        raise RecordingError(f"{source} holds no run that can be read: {snapshot.link.message}")
+    run = recording.chunks[-1].run
+    try:
+        info = recording.info(run)
+    except DamageError as error:
+        raise RecordingError(f"{source} holds no run that can be read: {error}") from None
+    began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
+    events = tuple(events_of(recording, run))
+    began_at = float(began) if isinstance(began, (int, float)) else recording.chunks[0].wall
+    return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
+
+
+def events_of(recording: Recording, run: int) -> Iterator[Event]:
+    """What was said of a run, in the order in which it was said first."""
+    query = f"SELECT {', '.join(_COLUMNS)} FROM alerts WHERE run = ? AND last_at NOT NULL ORDER BY first_at, id"
+    for row in recording.rows(query, run):
+        values = dict(zip(_COLUMNS, row, strict=True))
+        try:
+            yield _event(values)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            recording.note(f"an alert cannot be read ({error})")
+
+
+def _event(values: dict[str, Any]) -> Event:
+    if values["worst"] not in SEVERITIES:
+        raise ValueError(f"{values['worst']!r} is no severity")
+    ended = values.pop("ended_at")
+    texts = {name: str(values.pop(name) or "") for name in ("kind", "summary", "advice")}
+    return Event(
+        severity=values.pop("worst"),
+        ranks=_ranks.decode(values.pop("ranks")),
+        nodes=_nodes.decode(values.pop("nodes")),
+        evidence=_evidence.decode(values.pop("evidence")),
+        lasts=ended is None,
+        **texts,
+        **values,
+    )
+
+
+def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:
+    """The report on a live run that nobody has recorded: what can be seen of it now."""
+    events = tuple(map(_event_of, snapshot.findings))
+    return RunReport(snapshot, info, events, info.started_at, snapshot.taken_at, source)
+
+
+def _event_of(finding: Finding) -> Event:
+    return Event(
+        kind=finding.kind,
+        severity=finding.severity,
+        summary=finding.summary,
+        advice=finding.advice,
+        cause=finding.cause,
+        phase=finding.phase,
+        ranks=finding.ranks,
+        nodes=finding.nodes,
+        since_step=finding.since_step,
+        cost_pct=finding.cost_pct,
+        evidence=finding.evidence,
+        last_step=finding.cleared_at_step,
+        lasts=finding.cleared_at_step is None,
+    )

@@ -1,0 +1,263 @@
+"""Travels in time: a recording that is played, and a live run that can be rewound over what has been seen of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from ddpmon.recording.player import Player
+from ddpmon.recording.reader import Place, Recording
+from ddpmon.recording.recorder import Recorder
+from ddpmon.snapshot import Link, ReplayView, Snapshot
+from ddpmon.watcher.observer import Observer
+
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_USUAL = SPEEDS.index(1.0)
+# So long one tick may play looks before it draws: at 64 times the speed a second of looks of 64 ranks takes 0.4 s.
+_BUDGET_S = 0.5
+_LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
+Move = Literal["step", "seconds", "finding", "play", "speed", "start", "end", "to_step", "to_wall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the reader of the screen asks for.
+
+    Attributes:
+        move: "step", "seconds" and "finding" go by `amount`, "speed" changes it by so many grades, "to_step" and
+            "to_wall" go to a step or a Unix time; "play" plays or pauses; "start" and "end" go there.
+    """
+
+    move: Move
+    amount: float = 0.0
+
+
+class Travel:
+    """Where we are in a recording. `ask` may be called by any thread, all else by one.
+
+    Args:
+        recording: what is travelled in.
+
+    Attributes:
+        playing, speed: whether it goes on by itself, and how many times as fast as it was.
+        wants_end: whether the end has been asked for, or has been reached, since this was last set to False.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.player = recording, Player(recording)
+        self.playing = self.wants_end = False
+        self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
+        self._asked: SimpleQueue[Request] = SimpleQueue()
+
+    @property
+    def speed(self) -> float:
+        """How many times as fast it plays as it was."""
+        return SPEEDS[self._grade]
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody has asked for something."""
+        return not self._asked.empty()
+
+    def ask(self, request: Request) -> None:
+        """Ask for a move; it is made by the thread that ticks."""
+        self._asked.put(request)
+
+    def go(self, place: Place | None) -> None:
+        """Go to a look."""
+        if place is not None:
+            self.player.go(place)
+            self._t = place.t
+
+    def tick(self) -> None:
+        """Make the moves that were asked for, and play on."""
+        now = time.monotonic()
+        passed, self._then = min(now - self._then, _LONGEST_S), now
+        try:
+            while True:
+                self._make(self._asked.get_nowait())
+        except Empty:
+            pass
+        if self.playing:
+            self._play_on(passed * self.speed)
+
+    def view(self, *, is_live: bool) -> ReplayView | None:
+        """Where we are; None before the first look."""
+        here, first, last = self.player.place, self.recording.first(), self.recording.last()
+        if here is None or first is None or last is None:
+            return None
+        length = last.t - first.t
+        notes = tuple(self.recording.notes)
+        exact = self.player.is_exact
+        return ReplayView(here.t - first.t, length, here.wall, self.playing, self.speed, is_live, exact, notes)
+
+    def _make(self, request: Request) -> None:
+        moves: Mapping[Move, Callable[[float], None]] = {
+            "step": lambda by: self._go_by(lambda here: self.recording.other_step(here, 1 if by > 0 else -1)),
+            "finding": lambda by: self._go_by(lambda here: self.recording.other_finding(here, 1 if by > 0 else -1)),
+            "seconds": lambda by: self._go_by(lambda here: self.recording.at(here.t + by)),
+            "to_step": lambda step: self.go(self.recording.at_step(int(step))),
+            "to_wall": lambda wall: self.go(self.recording.at_wall(wall)),
+            "start": lambda _: self.go(self.recording.first()),
+            "end": lambda _: self._to_end(),
+            "speed": self._change_speed,
+            "play": lambda _: self._play_or_pause(),
+        }
+        if request.move not in ("play", "speed"):
+            self.playing = False
+        moves[request.move](request.amount)
+
+    def _go_by(self, where: Callable[[Place], Place | None]) -> None:
+        here = self.player.place or self.recording.last()
+        if here is not None:
+            self.go(where(here) or here)
+
+    def _to_end(self) -> None:
+        self.wants_end = True
+        self.go(self.recording.last())
+
+    def _change_speed(self, grades: float) -> None:
+        self._grade = max(0, min(self._grade + int(grades), len(SPEEDS) - 1))
+
+    def _play_or_pause(self) -> None:
+        here, last = self.player.place, self.recording.last()
+        if not self.playing and here is not None and last is not None and here.look >= last.look:
+            self.go(self.recording.first())
+        self.playing = not self.playing
+
+    def _play_on(self, seconds: float) -> None:
+        self._t += seconds
+        self.player.play(self._t, _BUDGET_S)
+        here, last = self.player.place, self.recording.last()
+        if here is None or last is None or here.look >= last.look:
+            self.playing, self.wants_end = False, True
+        elif self._t > here.t + max(self.speed, 2.0):  # looks take longer than they may, or are missing here
+            following = self.recording.after(here)
+            self._t = here.t if following is None or following.t <= self._t else self._t
+
+
+class Replay:
+    """A source of pictures from a recording's file: it stands at the end first, where the run's last state is.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        focus: the rank whose detail the next snapshot carries.
+        travel: where it stands.
+
+    Raises:
+        RecordingError: the file is no recording, or nothing of it can be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.focus: int | None = None
+        self._path = path
+        self.travel = Travel(Recording(path))
+        self.travel.go(self.travel.recording.last())
+
+    def tick(self) -> Snapshot:
+        """Play on, if it is playing, and build a snapshot of the moment."""
+        self.travel.recording.refresh()
+        self.travel.tick()
+        return self._picture()
+
+    def rebuild(self) -> Snapshot:
+        """Make the moves that were asked for, and build a snapshot of the moment."""
+        self.travel.tick()
+        return self._picture()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.travel.recording.close()
+
+    def _picture(self) -> Snapshot:
+        snapshot = self.travel.player.picture(self.focus)
+        if snapshot is None:
+            why = "; ".join(self.travel.recording.notes) or "its recorder had not read the run yet"
+            return Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic())
+        return replace(snapshot, replay=self.travel.view(is_live=False))
+
+
+class Rewindable:
+    """A live run that can be rewound over what its recorder has taken down; reading goes on meanwhile.
+
+    Args:
+        observer: follows the run, and tells the recorder.
+        recorder: what is rewound over.
+
+    Attributes:
+        travel: where it stands once it has been rewound.
+        closed: set once the recording has been closed.
+    """
+
+    def __init__(self, observer: Observer, recorder: Recorder) -> None:
+        self._observer, self._recorder = observer, recorder
+        self.travel = Travel(Recording(recorder.book))
+        self.closed = threading.Event()
+        self._is_behind = False
+
+    @property
+    def focus(self) -> int | None:
+        """The rank whose detail the next snapshot carries."""
+        return self._observer.focus
+
+    @focus.setter
+    def focus(self, rank: int | None) -> None:
+        self._observer.focus = rank
+
+    def tick(self) -> Snapshot:
+        """Read the run, and build a snapshot of it, or of the moment that it has been rewound to."""
+        return self._of_moment(self._observer.tick)
+
+    def rebuild(self) -> Snapshot:
+        """The same without reading."""
+        return self._of_moment(self._observer.rebuild)
+
+    def close(self) -> None:
+        """Let go of the store, and end the recording."""
+        self._observer.close()
+        self._recorder.close()
+        self.closed.set()
+
+    def _of_moment(self, live: Callable[[], Snapshot]) -> Snapshot:
+        now = live()
+        travel = self.travel
+        if not (self._is_behind or travel.is_asked):
+            return self._noted(now)
+        travel.recording.refresh()
+        if not self._is_behind:
+            travel.wants_end = False
+        travel.tick()
+        snapshot = None if travel.wants_end else travel.player.picture(self.focus)
+        view = travel.view(is_live=True)
+        self._is_behind = snapshot is not None and view is not None
+        if snapshot is None or view is None:
+            travel.wants_end, travel.player = False, Player(travel.recording)
+            return self._noted(now)
+        return replace(snapshot, replay=view)
+
+    def _noted(self, snapshot: Snapshot) -> Snapshot:
+        """The live picture, with what the recorder has to say."""
+        trouble = self._recorder.trouble
+        if not trouble:
+            return snapshot
+        return replace(snapshot, notices=(*snapshot.notices, f"not recorded since: {trouble}"))
+
+
+def wall_of(text: str, near: float) -> float | None:
+    """The Unix time of a clock time such as 03:12 or 03:12:40 here, on the day that makes it nearest to `near`."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isdigit() for part in parts):
+        return None
+    hour, minute, second = (*map(int, parts), *(0,) * (3 - len(parts)))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    day = datetime.fromtimestamp(near).replace(hour=hour, minute=minute, second=second, microsecond=0).timestamp()
+    return min((day - 86_400.0, day, day + 86_400.0), key=lambda wall: abs(wall - near))

@@ -1,0 +1,140 @@
+"""A report as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ddpmon.format import clean, figure, local_time
+from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
+
+MOST_RANKS, MOST_HOSTS = 32, 64
+RANK_COLUMNS = (
+    ("work ms", "work_ms"),
+    ("wait ms", "wait_ms"),
+    ("late ms", "lateness_ms"),
+    ("input", "input_ms"),
+    ("forward", "forward_ms"),
+    ("backward", "backward_ms"),
+    ("optimizer", "optimizer_ms"),
+    ("other", "other_ms"),
+)
+_ESCAPED = str.maketrans({char: f"\\{char}" for char in "\\`*_{}[]<>|#"})
+
+
+def markdown(report: RunReport) -> str:
+    """The whole report; foreign text is escaped."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def text(words: str) -> str:
+    """Foreign text for Markdown: on one line, without any mark-up of its own."""
+    return clean(words).translate(_ESCAPED)
+
+
+def advice_text(words: str) -> str:
+    """Advice: its commands, which stand between backticks, stay as they are."""
+    parts = clean(words).split("`")
+    return "`".join(part if at % 2 else text(part) for at, part in enumerate(parts)) if len(parts) % 2 else text(words)
+
+
+def _lines(report: RunReport) -> Iterator[str]:
+    yield f"# {text(report.title)}"
+    yield ""
+    yield f"**{text(report.verdict)}**"
+    yield ""
+    yield from _pairs(facts(report))
+    for note in report.notes:
+        yield f"> {text(note)}"
+        yield ""
+    yield from _events(report)
+    yield from _ranks(report)
+    yield from _hosts(report)
+    yield "## Configuration"
+    yield ""
+    yield from _pairs(configuration(report))
+
+
+def _pairs(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
+    yield "| | |"
+    yield "|---|---|"
+    yield from (f"| {text(name)} | {text(value)} |" for name, value in pairs)
+    yield ""
+
+
+def _events(report: RunReport) -> Iterator[str]:
+    yield "## What happened"
+    yield ""
+    if not report.troubles:
+        yield "No trouble was found."
+        yield ""
+    for event in report.troubles:
+        yield from _event(event, report)
+    if report.advice:
+        yield "## Settings to try"
+        yield ""
+        for event in report.advice:
+            yield f"- {text(event.summary)} {advice_text(event.advice)}".rstrip()
+        yield ""
+
+
+def _event(event: Event, report: RunReport) -> Iterator[str]:
+    yield f"### {event.severity}{'' if event.lasts else ' (over)'}: {text(event.summary)}"
+    yield ""
+    said = (
+        ("when", when_words(event)),
+        ("cost", cost_words(event, report)),
+        ("evidence", evidence_words(event.evidence)),
+    )
+    yield from (f"- {name}: {text(words)}" for name, words in said if words)
+    if event.advice:
+        yield f"- to do: {advice_text(event.advice)}"
+    yield ""
+    for name, rows in evidence_blocks(event.evidence):
+        yield f"{text(name)}:"
+        yield ""
+        yield from (f"    {clean(row)}" for row in rows)
+        yield ""
+
+
+def worst_ranks(report: RunReport) -> list[int]:
+    """The ranks that work longest, at most 32, the longest first."""
+    ranks = report.snapshot.ranks
+    if ranks is None:
+        return []
+    known = np.flatnonzero(np.isfinite(ranks.work_ms))
+    chosen: list[int] = known[np.argsort(-ranks.work_ms[known], kind="stable")][:MOST_RANKS].tolist()
+    return chosen
+
+
+def _ranks(report: RunReport) -> Iterator[str]:
+    ranks, chosen = report.snapshot.ranks, worst_ranks(report)
+    if ranks is None or not chosen:
+        return
+    yield "## Ranks at the end"
+    yield ""
+    if len(chosen) < len(ranks):
+        yield f"The {len(chosen)} of {len(ranks):,} ranks that work longest; medians over 20 steps."
+        yield ""
+    yield f"| rank | host | state | {' | '.join(name for name, _ in RANK_COLUMNS)} |"
+    yield f"|---|---|---|{'---|' * len(RANK_COLUMNS)}"
+    for rank in chosen:
+        cells = " | ".join(figure(float(ranks.column(name)[rank])) for _, name in RANK_COLUMNS)
+        yield f"| {rank} | {text(ranks.host[rank])} | {text(ranks.state[rank])} | {cells} |"
+    yield ""
+
+
+def _hosts(report: RunReport) -> Iterator[str]:
+    nodes = report.snapshot.nodes[:MOST_HOSTS]
+    if not nodes:
+        return
+    yield "## Hosts at the end"
+    yield ""
+    for node in nodes:
+        yield f"- {text(node.host)}: {text('; '.join(summarise_host(node, report.snapshot.ranks))) or 'nothing is known'}"
+    yield ""
+    yield f"Written at {local_time(report.ended_at)} of the run."
+    yield ""

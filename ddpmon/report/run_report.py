@@ -1,0 +1,172 @@
+"""What a report on a run consists of: the last picture, what the run says of itself, and what was said of it when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ddpmon.diagnose.alert import SEVERITIES, Severity
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import clean, clock, count, figure, local_time, plural
+from ddpmon.report.verdicts import calm_sentence, headline
+from ddpmon.schema import RunInfo
+from ddpmon.snapshot import Snapshot
+
+MOST_EVENTS = 60  # in a report: the dearest; a run that restarts all night has thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One trouble from its first word to its last, described as it was said last.
+
+    Attributes:
+        kind, severity, summary, advice, cause, phase, evidence: as `Finding` has them; the severity is the worst.
+        ranks, nodes: whom it names. since_step, cost_pct: as `Finding` has them.
+        first_at, last_at: when it was said first and last, as Unix time; None where that was not recorded.
+        first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
+        times: how often it came, where several of one kind on the same ranks are told as one.
+        seconds: how long they lasted together.
+    """
+
+    kind: str
+    severity: Severity
+    summary: str
+    advice: str = ""
+    cause: str | None = None
+    phase: str | None = None
+    ranks: Sequence[int] = ()
+    nodes: Sequence[str] = ()
+    since_step: int | None = None
+    cost_pct: float | None = None
+    evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    first_at: float | None = None
+    last_at: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    lasts: bool = True
+    times: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Everything that a report says.
+
+    Attributes:
+        snapshot: the last picture. info: what the run says of itself.
+        events: what was said of it, in the order in which it was said first.
+        began_at, ended_at: what the report covers, as Unix time. source: the file or the address.
+        notes: what is damaged or missing.
+    """
+
+    snapshot: Snapshot
+    info: RunInfo
+    events: Sequence[Event]
+    began_at: float
+    ended_at: float
+    source: str
+    notes: Sequence[str] = ()
+
+    @property
+    def troubles(self) -> list[Event]:
+        """What is worth a section of its own, the worst and dearest first."""
+        alike: dict[tuple[object, ...], list[Event]] = {}
+        for each in self.events:
+            if each.kind != "advice":
+                alike.setdefault((each.kind, tuple(each.ranks), tuple(each.nodes)), []).append(each)
+        return sorted(map(_as_one, alike.values()), key=_weight, reverse=True)[:MOST_EVENTS]
+
+    @property
+    def advice(self) -> list[Event]:
+        """Settings that may make the run faster."""
+        return [each for each in self.events if each.kind == "advice" and each.lasts][:MOST_EVENTS]
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        return clean(self.info.name)
+
+    @property
+    def verdict(self) -> str:
+        """The sentence that a dashboard has on top at the end."""
+        worst = headline(self.snapshot.findings)
+        return clean(worst.summary if worst else calm_sentence(self.snapshot))
+
+    @property
+    def device_hours(self) -> tuple[float, str]:
+        """What the reported time took in all, and in which unit: GPU-hours, or rank-hours without GPUs."""
+        hours = max(0.0, self.ended_at - self.began_at) / 3600 * self.info.world_size
+        return hours, "GPU-hours" if self.info.device == "cuda" else "rank-hours"
+
+
+def _as_one(events: Sequence[Event]) -> Event:
+    """Troubles of one kind on the same ranks, in their order, as the last of them: from the first on."""
+    first, last = events[0], events[-1]
+    worst = max((each.severity for each in events), key=SEVERITIES.index)
+    begun = {"since_step": first.since_step, "first_at": first.first_at, "first_step": first.first_step}
+    seconds = sum(map(_seconds, events))
+    return replace(last, severity=worst, times=len(events), seconds=seconds, **begun)
+
+
+def _seconds(event: Event) -> float:
+    """How long it lasted, by when it was said first and last."""
+    known = event.first_at is not None and event.last_at is not None
+    return max(0.0, event.last_at - event.first_at) if known else 0.0  # type: ignore[operator]
+
+
+def _weight(event: Event) -> tuple[bool, bool, int, float]:
+    return event.severity != "info", event.lasts, SEVERITIES.index(event.severity), event.cost_pct or 0.0
+
+
+def cost_words(event: Event, report: RunReport) -> str:
+    """`16 % of the time, 1.2 GPU-hours`; empty where it is not known."""
+    if event.cost_pct is None or event.kind not in KINDS:
+        return ""
+    words = f"{event.cost_pct:.2g} % of the time" if event.cost_pct < 10 else f"{event.cost_pct:.0f} % of the time"
+    hours = event.cost_pct / 100 * event.seconds / 3600 * report.info.world_size
+    return f"{words}, {figure(hours)} {report.device_hours[1]}" if hours >= 0.01 else words
+
+
+def when_words(event: Event) -> str:
+    """`2026-11-23 03:12:10 to 03:40:02, since step 1,204`."""
+    parts = [f"{event.times} times"] if event.times > 1 else []
+    if event.first_at is not None:
+        end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
+        parts.append(f"{local_time(event.first_at)} to {end}")
+    if event.since_step is not None:
+        parts.append(f"since step {event.since_step:,}")
+    return ", ".join(parts)
+
+
+def facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    """The figures at the head of a report: name and value."""
+    run, job, info = report.snapshot.run, report.snapshot.job, report.info
+    hours, unit = report.device_hours
+    hosts = plural(len(run.nodes), "host") if run else "–"
+    yield "state", run.state if run else "unknown"
+    yield "ranks", f"{info.world_size:,} on {hosts}"
+    yield "reported", f"{local_time(report.began_at)} to {local_time(report.ended_at)[11:]}"
+    yield "time", f"{clock(report.ended_at - report.began_at)} ({figure(hours)} {unit})"
+    yield "step", count(run.step if run else None)
+    yield "step time", f"{figure(job.step_ms)} ms"
+    yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"
+    yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
+    yield "lost to waiting", f"{figure(job.lost_to_waiting_pct)} %"
+
+
+def configuration(report: RunReport) -> Iterator[tuple[str, str]]:
+    """What the run says of itself: name and value, cleaned."""
+    info = report.info
+    yield "run", clean(info.run_id)
+    yield "read from", clean(report.source)
+    yield "started", local_time(info.started_at)
+    yield "backend, device", f"{clean(info.backend)}, {clean(info.device)}"
+    yield "parameters", count(info.parameters)
+    yield "gradients of a reduction", f"{info.gradient_bytes / 2**20:,.1f} MiB"
+    yield "rank 0", f"pid {info.pid} on {clean(info.host)}"
+    for name in info.settings.__struct_fields__:
+        value = getattr(info.settings, name)
+        if value is not None:
+            yield name, clean(str(value))
+    for name, version in sorted(info.versions.items()):
+        yield clean(name), clean(version)

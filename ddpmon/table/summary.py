@@ -1,0 +1,145 @@
+"""A table of steps in a few figures, and two of them side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.run.medians import median
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Finding
+from ddpmon.table.fields import Array
+from ddpmon.table.normalise import Records, normalise
+from ddpmon.table.read import Table
+from ddpmon.table.verdict import judge_rows
+
+FIGURES = (
+    "step_ms",
+    "slow_step_ms",
+    "work_ms",
+    "wait_ms",
+    *(f"{name}_ms" for name in PHASES),
+    "lost_pct",
+    "throughput",
+    "rank_throughput",
+)
+_SLOW = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """What a table comes to.
+
+    Attributes:
+        source: what it is called. ranks, steps: how many it has; `first_step` and `last_step` are the ends of what is
+            compared, without the warm-up.
+        figures: name -> value, NaN where unknown: medians over ranks and steps in ms; `slow_step_ms` is the step time
+            that one step in 20 exceeds, `lost_pct` the share of the time that ranks wait for others, `throughput` in
+            samples/s of the whole run, `rank_throughput` of a rank.
+        findings: what `ddpmon diagnose` says of it.
+        notes: what was left out or is missing.
+    """
+
+    source: str
+    ranks: int
+    steps: int
+    first_step: int
+    last_step: int
+    figures: Mapping[str, float]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def summarise(table: Table) -> TableSummary:
+    """The figures of a table.
+
+    Raises:
+        TableError: it cannot be judged.
+    """
+    verdict = judge_rows(table)
+    records, _ = normalise(table)
+    kept = _past_warm_up(records)
+    steps = records.step[kept]
+    return TableSummary(
+        source=table.source,
+        ranks=verdict.ranks,
+        steps=len(np.unique(steps)),
+        first_step=int(steps.min()),
+        last_step=int(steps.max()),
+        figures=dict(_figures(steps, {name: values[kept] for name, values in records.values.items()})),
+        findings=verdict.findings,
+        notes=verdict.notes,
+    )
+
+
+def _past_warm_up(records: Records) -> Array:
+    """[n] the rows past the warm-up; all where there are no others."""
+    late: Array = records.step >= SUSTAINED.warm_up_steps
+    return late if late.any() else np.ones(len(late), bool)
+
+
+def _figures(step: Array, values: Mapping[str, Array]) -> Iterator[tuple[str, float]]:
+    """The figures of rows in the order of their steps."""
+    starts = np.flatnonzero(np.diff(step, prepend=-1))
+    many = np.diff(starts, append=len(step))
+    duration = np.add.reduceat(values["duration"], starts) / many
+    wait = values["exposed"] + np.nan_to_num(values.get("barrier", np.zeros(len(step))))
+    waited = np.add.reduceat(wait, starts) / many - np.minimum.reduceat(wait, starts)
+    work = np.maximum(values["duration"] - wait, 0)
+    named = sum(values.get(name, np.full(len(step), np.nan)) for name in PHASES if name != "other")
+    yield "step_ms", median(duration)
+    yield "slow_step_ms", float(np.quantile(duration, _SLOW))
+    yield "work_ms", median(work)
+    yield "wait_ms", median(wait)
+    for name in PHASES:
+        known = np.maximum(work - named, 0) if name == "other" else values.get(name)
+        yield f"{name}_ms", math.nan if known is None else median(known)
+    yield "lost_pct", 100 * median(waited / duration)
+    samples = np.nan_to_num(values.get("samples", np.zeros(len(step))))
+    total = np.add.reduceat(samples, starts)
+    rate = np.where(total > 0, total, np.nan) / duration * 1e3
+    yield "throughput", median(rate)
+    yield "rank_throughput", median(rate / many)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two tables side by side.
+
+    Attributes:
+        before, after: the two.
+        basis: what tells which is faster: "samples_per_s_and_rank" where both log samples, else "step_ms".
+        slower_pct: by how much more time `after` takes for a sample or a step; negative where it is faster.
+    """
+
+    before: TableSummary
+    after: TableSummary
+    basis: str
+    slower_pct: float
+
+    def changes(self) -> Iterator[tuple[str, float, float, float]]:
+        """Each figure: its name, before, after, and the change in percent."""
+        for name in FIGURES:
+            a, b = self.before.figures[name], self.after.figures[name]
+            yield name, a, b, 100 * (b / a - 1) if a else math.nan
+
+    def notes(self) -> Iterator[str]:
+        """What makes the two hard to compare."""
+        a, b = self.before, self.after
+        if a.ranks != b.ranks:
+            yield f"the first has {a.ranks:,} ranks, the second {b.ranks:,}: compared is what a rank does"
+        for each in (a, b):
+            if each.steps < SUSTAINED.verdict_steps:
+                yield f"{each.source} has only {each.steps:,} steps past the warm-up: the figures may be chance"
+
+
+def compare(before: TableSummary, after: TableSummary) -> Comparison:
+    """Which of two tables is faster, and by how much."""
+    rates = [each.figures["rank_throughput"] for each in (before, after)]
+    if all(math.isfinite(rate) and rate > 0 for rate in rates):
+        return Comparison(before, after, "samples_per_s_and_rank", 100 * (rates[0] / rates[1] - 1))
+    return Comparison(before, after, "step_ms", 100 * (after.figures["step_ms"] / before.figures["step_ms"] - 1))

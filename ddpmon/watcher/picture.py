@@ -1,0 +1,84 @@
+"""From a run as it is known at one moment to the `Snapshot` that every face draws."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddpmon.diagnose.pending import Pending
+from ddpmon.diagnose.step_matrix import lost_ranks
+from ddpmon.report import build, run_life
+from ddpmon.report.hosts import build_nodes
+from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding, Link, RunState, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a picture is taken, and how the watcher stands with the store then.
+
+    Attributes:
+        now: the moment, in seconds on the clock that the run's frames were read by.
+        read_at: when the run was read last, on the same clock.
+        wall: the moment as Unix time.
+        link: the store. ended: the run's state once its end is known. source: the URL of what is read.
+        notices: what was set aside by others than the run.
+        unread_histories: ranks whose past is to be read.
+    """
+
+    now: float
+    read_at: float
+    wall: float
+    link: Link
+    ended: RunState | None
+    source: str
+    notices: Sequence[str] = ()
+    unread_histories: int = 0
+
+
+def take_picture(
+    run: Run, moment: Moment, findings: tuple[Finding, ...], pending: tuple[Pending, ...], focus: int | None
+) -> Snapshot:
+    """A snapshot of the run; `focus` is the rank whose detail it carries."""
+    ages = run.ages(moment.now)
+    lost = lost_ranks(run, run.ages(moment.read_at))  # while the store is silent, the ranks are not to blame
+    told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
+    ranks = build.build_ranks(run, ages, lost)
+    alive = run.taking_part()
+    alive[lost] = False
+    if not alive.any():  # then the last picture is of all
+        alive = run.taking_part()
+    view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
+    return Snapshot(
+        link=moment.link,
+        taken_at=moment.wall,
+        taken_monotonic=time.monotonic(),
+        run=view,
+        coverage=build.build_coverage(run, ages, moment.now, moment.unread_histories),
+        job=build.build_job(run, ranks, alive, findings),
+        ranks=ranks,
+        heat=build.build_heat(run),
+        series=build.build_series(run),
+        nodes=build_nodes(run, moment.now),
+        findings=findings,
+        pending=pending,
+        notices=(*run_life.of_run(run.info, view.state), *moment.notices, *_notices(run)),
+        detail=None if focus is None else build.build_detail(run, focus),
+    )
+
+
+def _notices(run: Run) -> list[str]:
+    """What was set aside, and why."""
+    said = [
+        f"{'once' if count == 1 else f'{count:,} times'}: {reason}" for reason, count in run.rejected.most_common(5)
+    ]
+    noted = np.flatnonzero(run.latest.noted)[:5].tolist()
+    said += [f"rank {rank}: {run.states[rank].frame.notes[-1]}" for rank in noted]
+    if run.latest.thinned.any():
+        said.append("steps are faster than they can be sent: only every second, fourth, ... step is kept")
+    if run.rings.set_aside:
+        said.append(f"{run.rings.set_aside} step records were set aside: their durations are impossible")
+    return said

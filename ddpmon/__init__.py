@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddpmon.version import __version__
+
 if TYPE_CHECKING:
     from ddpmon.probe.monitor import Monitor, attach
 
-__version__ = "0.1.0"
 __all__ = ["Monitor", "__version__", "attach"]
 
 

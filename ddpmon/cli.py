@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon import __version__
 from ddpmon.cli_options import (
     FAIL_ON,
     FAULTS,
@@ -32,6 +31,7 @@ from ddpmon.cli_options import (
 )
 from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, INTERRUPTED, OK, USAGE, leave, open_streams
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
+from ddpmon.version import __version__
 
 if TYPE_CHECKING:
     from ddpmon.diagnose.alert import Severity

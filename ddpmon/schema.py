@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from ddpmon import __version__
 from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
@@ -35,6 +34,7 @@ from ddpmon.parts import (
     StepNumber,
     Text,
 )
+from ddpmon.version import __version__
 
 SCHEMA_VERSION = 3
 OLDEST_READ = 1  # of frames other than host frames, whose columns have changed since

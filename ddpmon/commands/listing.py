@@ -11,7 +11,6 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
-from ddpmon import __version__
 from ddpmon.commands.console import printable
 from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
@@ -22,6 +21,7 @@ from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, discover, has_rank_0
 from ddpmon.store.tcp_connection import knock
+from ddpmon.version import __version__
 
 SCHEMA_VERSION = 1
 AT_ONCE = 16

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddpmon import __version__
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
 from ddpmon.commands.remote import runs_over_ssh
@@ -16,6 +15,7 @@ from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.discovery import told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
+from ddpmon.version import __version__
 
 HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "worst finding", "to watch it")
 RIGHT = (2, 4, 5, 6)  # columns of numbers

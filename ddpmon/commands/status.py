@@ -23,8 +23,8 @@ def status(
 ) -> int:
     """Print the status of a run here, on an ssh host, of a Slurm job or recorded; returns the exit code.
 
-    It looks at a live run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints a
-    line whenever something has changed, by default until the run is over.
+    It looks at a live run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints
+    a line whenever something has changed, by default until the run is over.
     """
     from ddpmon.recording.layout import RecordingError
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ddpmon import __version__
 from ddpmon.format import json_line
 from ddpmon.guard.message import Form, body_of
 from ddpmon.store.base import TargetError
+from ddpmon.version import __version__
 
 COMMAND_S = 30.0  # that a command may take; chosen: a mail or a page is sent in a few
 _END_S = 2.0  # between asking it to end and ending it

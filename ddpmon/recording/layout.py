@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-from ddpmon import __version__
+from ddpmon.version import __version__
 
 VERSION = 1  # of the tables; a file of a newer one is not read
 APPLICATION = 0x64646D6E  # "ddmn", in the head of the file

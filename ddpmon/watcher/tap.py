@@ -20,8 +20,8 @@ class Tick:
     Attributes:
         read_at: when its frames were read, in seconds on the watcher's monotonic clock.
         wall: the same moment as Unix time.
-        is_settled: whether all was read; a store that fails amid a tick leaves the rest of it out, and of a large run the
-            histories are read over some ticks.
+        is_settled: whether all was read; a store that fails amid a tick leaves the rest of it out, and of a large run
+            the histories are read over some ticks.
         is_judged: whether the run was judged.
         link: how the watcher stands with the store. ended: the run's state once its end is known.
         source: the URL of what was read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from device_job import Fault, Job
+from device_job import Fault, Job, simulate
 from device_play import watch
 
 from ddpmon.diagnose.alert import at_or_above
@@ -42,6 +42,15 @@ def test_hosts_that_become_slower_together_blame_no_rank() -> None:
     """A phase that is seldom seen without a wait is known from before, when all hosts were faster."""
     slower = Fault((0, 1, 2, 3), host=1.3)
     assert not warnings(Job(noise=0.03, kernel_us=4.5, item_every=50, steps=200, fault=slower))
+
+
+@pytest.mark.parametrize(("ranks", "item_every", "seed"), [(2, 50, 52), (4, 0, 54)])
+def test_a_median_of_few_noisy_samples_names_nobody(ranks: int, item_every: int, seed: int) -> None:
+    """It hardly moves from step to step, so that the ratio of two ranks shows none of the noise that it is wrong by."""
+    pause_every = 0 if item_every else 50
+    job = Job(ranks=ranks, noise=0.1, item_every=item_every, pause_every=pause_every, compiles=(90, 180))
+    ticks = watch(simulate(job, range(seed, seed + 1)), 0)
+    assert not [each for tick in ticks for each in tick.findings if at_or_above(each.severity, "warning")]
 
 
 def test_copies_behind_the_reduction_are_nobodys_lateness() -> None:

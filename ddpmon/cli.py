@@ -142,7 +142,8 @@ def watch(
 ) -> None:
     """Show a live dashboard of a run.
 
-    If no run has started yet, it waits for one, also at an address. With a name, --ssh or --slurm it does not wait.
+    If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm for a job that has not
+    started. With the name of a run on this host it does not wait.
 
     DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
     """
@@ -160,6 +161,10 @@ def ls(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="List names and addresses only, without connecting.")] = False,
+    slurm: Annotated[
+        str | None,
+        typer.Option("--slurm", metavar="JOBID", help="List the runs of this Slurm job instead.", show_default=False),
+    ] = None,
 ) -> None:
     """List the runs that can be reached, with the command that shows each.
 
@@ -168,7 +173,7 @@ def ls(
     """
     from ddpmon.commands.ls import ls as command
 
-    leave(command(target, ssh, as_json, brief))
+    leave(command(target, ssh, as_json, brief, slurm))
 
 
 @app.command()

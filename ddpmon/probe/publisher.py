@@ -65,7 +65,7 @@ class Publisher(threading.Thread):
             say(f"stopped publishing ({type(error).__name__}: {error}); training is not affected")
         finally:
             self._share.close()
-            self._uplink.close()
+            self._uplink.close(failed=self._final_state == "failed")
 
     def _turn(self) -> float:
         """One attempt to connect or to publish; returns the seconds until the next."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -15,10 +16,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ddpmon.parts import MAX_RANKS
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
-from ddpmon.store.discovery import Announcement, announce, anybody_finds, withdraw
+from ddpmon.store.discovery import Announcement, announce, anybody_finds, discover, has_rank_0, withdraw
 from ddpmon.store.signed import Checks, token_of_environment
 
 _RUNS_KEPT = 64  # ids that one store lists
@@ -123,12 +125,11 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
+            **_launcher(os.environ),
         )
         self._file = announce(self._announcement)
-        there = f"ddpmon watch {shlex.quote(url)}"
-        how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
-        elsewhere = f" (from another host: {there})" if how != there and not _is_local(url) else ""
-        say(f"to watch this run: {how}{elsewhere}{hint}")
+        is_found = self._file is not None and anybody_finds(self._file)
+        say(f"to watch this run: {_ways(self._announcement, is_found=is_found)}{hint}")
 
     def _rename_store(self, store_pid: int) -> None:
         if self._announcement is not None and self._announcement.store_pid != store_pid:
@@ -141,11 +142,62 @@ class Announcer:
             if self._announcement is not None and (self._file is None or not self._file.exists()):
                 self._file = announce(self._announcement)
 
-    def withdraw(self) -> None:
-        """Remove the file."""
+    def withdraw(self, *, failed: bool = False) -> None:
+        """Remove the file; after a failure it stays where a launcher starts the ranks again, for watchers to see that."""
         if self._file is not None:
-            withdraw(self._file)
+            run = self._announcement
+            if not failed or run is None or run.attempt >= run.attempts:
+                withdraw(self._file)
             self._file = None
+
+
+def _ways(run: Announcement, *, is_found: bool) -> str:
+    """The commands that show the run: on this host, and from where the user probably is."""
+    there = f"ddpmon watch {shlex.quote(run.url)}"
+    here = f"ddpmon watch {shlex.quote(_called(run))}" if is_found else there
+    elsewhere = _from_elsewhere(os.environ, run.url) or ("" if _is_local(run.url) else there)
+    return f"{here} (from another host: {elsewhere})" if elsewhere not in ("", here) else here
+
+
+def _called(run: Announcement) -> str:
+    """Its name, or its id where another run here has the same name or one that begins so."""
+    others = (each.name for each in discover() if each.run_id != run.run_id and has_rank_0(each))
+    is_plain = not run.name.startswith("-") and "://" not in run.name and run.name.isprintable()
+    return run.name if is_plain and run.name and run.name not in others else run.run_id
+
+
+def _from_elsewhere(environment: Mapping[str, str], url: str) -> str:
+    """The command for the host from which this job was submitted, or this shell was opened; "" where neither is known.
+
+    A job inherits the variables of the shell that submitted it, so Slurm's come first.
+    """
+    if not url.startswith("tcp://"):
+        return ""
+    if job := environment.get("SLURM_JOB_ID", ""):
+        return f"ddpmon watch --slurm {shlex.quote(job)}"
+    _, _, host, port = (*environment.get("SSH_CONNECTION", "").split(), "", "", "", "")[:4]
+    if not host:
+        return ""
+    ssh = "" if port == "22" else f"DDPMON_SSH={shlex.quote(f'ssh -p {port}')} "
+    return f"{ssh}ddpmon watch --ssh {shlex.quote(f'{_user()}@{host}')}"
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may have a user without a name
+        return str(os.geteuid())
+
+
+def _launcher(environment: Mapping[str, str]) -> dict[str, int]:
+    """Who starts the ranks again if they fail, and how often: torchrun says it in variables."""
+    try:
+        restarts, most = (int(environment[f"TORCHELASTIC_{name}"]) for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+    except (KeyError, ValueError):
+        return {}
+    if not 0 <= restarts <= most <= MAX_RANKS:
+        return {}
+    return {"launcher_pid": os.getppid(), "attempt": restarts + 1, "attempts": most + 1}
 
 
 def _is_local(url: str) -> bool:

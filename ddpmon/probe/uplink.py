@@ -184,9 +184,9 @@ class Uplink:
         others = range(1, self.world_size, -(-self.world_size // _ASKED))
         return store.get_many([rank_key(self.run, rank) for rank in others])
 
-    def close(self) -> None:
-        """Withdraw the run's file, close the store, and end its process."""
-        self.announcer.withdraw()
+    def close(self, *, failed: bool = False) -> None:
+        """Withdraw the run's file, close the store, and end its process; `failed` is how this rank has ended."""
+        self.announcer.withdraw(failed=failed)
         self.handover.training = None
         if self.way.server is not None:
             self.way.server.end()

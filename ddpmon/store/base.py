@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 # The longest value that a watcher takes: what a frame may have (schema.MAX_FRAME_BYTES), and its signature.
@@ -19,8 +20,25 @@ class StoreSilent(StoreUnavailable):
     """The store is there and does not answer: stopped, or cut off."""
 
 
+class StoreHungUp(StoreSilent):
+    """Connections are taken and closed at once: the store is full, or nobody listens behind a tunnel."""
+
+
 class TargetError(ValueError):
     """A TARGET that cannot be understood: an unknown scheme, a bad host or port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A socket file of this user's that leads to a store as another host reaches it.
+
+    Attributes:
+        path: the socket file.
+        host: whose side it leads to, as the user calls it.
+    """
+
+    path: str
+    host: str
 
 
 class Store(Protocol):

@@ -35,6 +35,10 @@ class Announcement(Struct, frozen=True, kw_only=True):
         pid_started, store_started: when those processes started, in clock ticks since boot, so that a reused pid does
             not mislead; `announce` fills them in.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
+        launcher_pid: the process that starts the ranks again if they fail; 0 where nothing does.
+        launcher_started: when that process started; `announce` fills it in.
+        attempt, attempts: which start of the ranks this is, from 1, and how many there are at most; 0 where nothing
+            starts them again.
     """
 
     run_id: Text
@@ -48,6 +52,24 @@ class Announcement(Struct, frozen=True, kw_only=True):
     store_pid: Count = 0
     store_started: float = 0.0
     machine: Text = ""
+    launcher_pid: Count = 0
+    launcher_started: float = 0.0
+    attempt: Count = 0
+    attempts: Count = 0
+
+
+class PastRun(Struct, frozen=True, kw_only=True):
+    """A run of this host whose processes are dead and that has not withdrawn its file, within the last day.
+
+    Attributes:
+        state: "restarting" where its launcher lives and has attempts left, else "killed".
+        attempt, attempts: as in its announcement.
+    """
+
+    id: Text
+    state: Text
+    attempt: Count = 0
+    attempts: Count = 0
 
 
 _decoder = msgspec.json.Decoder(Announcement)
@@ -88,14 +110,34 @@ def discover() -> list[Announcement]:
     return sorted(found, key=lambda run: (has_rank_0(run), run.started_at), reverse=True)
 
 
+def past_runs() -> list[PastRun]:
+    """The runs of this host whose rank 0 disappeared within the last day and did not end cleanly. Never raises.
+
+    A run whose store can still be read is among them only if its launcher is about to start it again.
+    """
+    found: list[PastRun] = []
+    for folder in existing_folders():
+        for name in (*folder.names(".dead"), *folder.names(".json")):
+            run = _read(folder, name)
+            if run is not None and run.machine == _machine() and (not _alive(run) or is_restarting(run)):
+                found.append(_past(run))
+    return found
+
+
 def left_behind(run_id: str) -> bool:
     """Whether the run's file is still there although its processes are dead: it did not end cleanly."""
-    name = stem(run_id)
-    for folder in existing_folders():
-        run = _read(folder, f"{name}.json")
-        if folder.names(f"{name}.dead") or (run is not None and run.machine == _machine() and not _alive(run)):
-            return True
-    return False
+    return any(run.id == run_id for run in past_runs())
+
+
+def is_restarting(run: Announcement) -> bool:
+    """Whether the run's rank 0 is dead, and its launcher lives and has attempts left."""
+    launcher_lives = run.launcher_pid > 0 and started(run.launcher_pid) == run.launcher_started
+    return not has_rank_0(run) and run.attempt < run.attempts and launcher_lives
+
+
+def _past(run: Announcement) -> PastRun:
+    state = "restarting" if is_restarting(run) else "killed"
+    return PastRun(id=run.run_id, state=state, attempt=run.attempt, attempts=run.attempts)
 
 
 def _live(folder: Folder, name: str) -> Announcement | None:
@@ -117,6 +159,7 @@ def _write(folder: Folder, announcement: Announcement) -> Path:
         announcement,
         pid_started=started(announcement.pid) or 0.0,
         store_started=started(announcement.store_pid) or 0.0,
+        launcher_started=started(announcement.launcher_pid) or 0.0,
         machine=_machine(),
     )
     name = stem(announcement.run_id)

@@ -6,6 +6,8 @@ import select
 import socket
 from time import monotonic
 
+from ddpmon.store.base import Through
+
 _PIECE = 1 << 17  # bytes that are read or sent at once: what a connection holds beside the value that is being read
 
 
@@ -27,6 +29,7 @@ class Connection:
         host: a name or an address. How long the lookup of a name takes is up to the resolver.
         port: the port.
         until: when the present operation has to be over, on the monotonic clock in seconds.
+        through: a tunnel that leads there.
 
     Attributes:
         until: the same, for whoever begins the next operation.
@@ -35,10 +38,10 @@ class Connection:
         OSError: nobody listens there, or no connection was made in time.
     """
 
-    def __init__(self, host: str, port: int, until: float) -> None:
+    def __init__(self, host: str, port: int, until: float, through: Through | None = None) -> None:
         self.until = until
         self._unsent, self._unread = bytearray(), bytearray()
-        self._socket = _connected(host, port, until)
+        self._socket = _tunnelled(through, until) if through else _connected(host, port, until)
         self._poll = select.poll()
         self._poll.register(self._socket)
 
@@ -134,6 +137,19 @@ class Connection:
             raise HungUp
         self._unread += data
         return True
+
+
+def _tunnelled(through: Through, until: float) -> socket.socket:
+    """A socket that is connected to the near end of a tunnel."""
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.settimeout(max(0.1, until - monotonic()))
+        door.connect(through.path)
+        door.setblocking(False)
+    except BaseException:
+        door.close()
+        raise
+    return door
 
 
 def _connected(host: str, port: int, until: float) -> socket.socket:

@@ -20,6 +20,7 @@ from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.link import StoreLink
+from ddpmon.watcher.way import Way
 
 _NAMED = 16  # findings, and ranks of each, that are read at every tick
 
@@ -29,6 +30,7 @@ class Observer:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        way: leads to a run that is elsewhere; `target` is then None.
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
@@ -37,9 +39,9 @@ class Observer:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, way: Way | None = None) -> None:
         self.focus: int | None = None
-        self._link = StoreLink(target)
+        self._link = StoreLink(target, way)
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
         self._findings: tuple[Finding, ...] = ()
@@ -58,9 +60,9 @@ class Observer:
                 self._read(link.store, link.feed)
                 link.stand(link.feed.run)
         except StoreSilent as error:
-            link.fall_silent(str(error))
+            link.fall_silent(error)
         except StoreUnavailable as error:
-            link.lose(str(error))
+            link.lose(error)
         except FrameError as error:
             link.refuse(str(error))
         return self.rebuild()

@@ -25,6 +25,7 @@ _ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")  # a dea
 _BATCH = ("-o", "BatchMode=yes")
 _CONTROL_S = 3.0  # an ssh that shares its connection answers within milliseconds
 _REFUSED = re.compile(rb"open failed: (?:connect failed: )?(.+)")  # the far end could not connect to a store
+_WHERE = re.compile(r"^(ssh: connect to host \S+ port \d+|[^\s:]+@[^\s:]+): ")  # what stands beside it anyway
 _ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
@@ -92,13 +93,12 @@ class SshLink:
         """Why the connection is down and what is done about it, in a sentence; empty while it is up."""
         if not self._reason and self._is_up():
             return ""
-        why = f" ({self._reason})" if self._reason else ""
-        left_s = self._next_try - time.monotonic()
+        down = f"the ssh connection to {self.host} is down"
         if self._is_refused:
-            after = "the host does not let ssh in again without asking: quit with q and start again to log in"
-        else:
-            after = f"trying again in {left_s:.0f} s" if left_s >= 1 else "trying again now"
-        return f"the ssh connection to {self.host} is down{why}; {after}"
+            return f"{down}, and ssh would ask for a password again: quit and start anew; {self._reason}"
+        left_s = self._next_try - time.monotonic()
+        after = f"trying again in {left_s:.0f} s" if left_s >= 1 else "trying again now"
+        return f"{down}{f' ({self._reason})' if self._reason else ''}; {after}"
 
     def refusal(self) -> str:
         """Why the host could not connect to the forwarded store, in a sentence; empty where ssh has not said."""
@@ -242,7 +242,7 @@ class SshLink:
 def _why_ended(heard: bytes) -> str:
     """The last line of an ssh that is neither a warning of its beginning nor about a single channel."""
     lines = [line for line in heard.splitlines() if line.strip() and not line.startswith((b"Warning:", b"channel "))]
-    return last_line(lines[-1]).rstrip(".") if lines else "ssh has ended"
+    return _WHERE.sub("", last_line(lines[-1])).rstrip(".") if lines else "ssh has ended"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -143,7 +143,7 @@ class Announcer:
                 self._file = announce(self._announcement)
 
     def withdraw(self, *, failed: bool = False) -> None:
-        """Remove the file; after a failure it stays where a launcher starts the ranks again, for watchers to see that."""
+        """Remove the file; after a failure it stays where a launcher starts the ranks again, so that watchers see it."""
         if self._file is not None:
             run = self._announcement
             if not failed or run is None or run.attempt >= run.attempts:

@@ -5,7 +5,7 @@
     python bench/chaos.py --cycles 1000                       attach and detach, lose the store and have it back
 
 Four ranks on two hosts that are network namespaces train under an elastic torchrun; rank 3 is slow all the time. A
-watcher on another host has the address, one on host 0 finds runs by itself. Every 25 faults the job starts anew, every
+watcher on another host has the address, one on host 0 finds runs by itself. Every 25 faults the job starts again, every
 other time publishing to a redis-server. After each fault both watchers must be right within 10 seconds of the first
 step that all ranks make again (of the last step of the warm-up, where they were started again): the run's processes,
 hosts and coverage, the slow rank named, nothing else claimed. At the end every loss of every rank is compared with that

@@ -165,7 +165,7 @@ def _one(stage: Stage, fault: Planned, seed: int) -> Outcome:
 def _judge(stage: Stage, outcome: Outcome, healed: float, before: dict[int, Life], allowed_s: float) -> None:
     truth = truth_of(stage)
     if outcome.fault.kind not in RESTARTS and truth.pids != {rank: life.pid for rank, life in before.items()}:
-        outcome.wrong.append("the ranks have been started anew")
+        outcome.wrong.append("the ranks have been started again")
     patience_s = max(allowed_s, _PATIENCE_S)
     with ThreadPoolExecutor() as both:
         for seconds, doubt in both.map(lambda w: right_after(w, truth, healed, patience_s), (stage.far, stage.near)):

@@ -199,7 +199,7 @@ def _pause(job: Job, name: str, ms: F64, marked: bool) -> None:
 
 
 def epochs(job: Job) -> None:
-    """Every 150 steps a short last batch, and then an input that starts anew, on all ranks."""
+    """Every 150 steps a short last batch, and then an input that starts again, on all ranks."""
     for phase in ("forward", "backward"):
         job.phases[phase][:, 149::150] *= job.rng.uniform(0.2, 0.7)
     ms = np.zeros_like(job.skew)

@@ -1,6 +1,7 @@
 """How right the verdicts are on devices whose hosts run ahead: simulated devices, no GPU.
 
     python bench/device.py cells [--cells PATTERN,PATTERN] [--seeds N]
+    python bench/device.py quiet [--seeds N]
     python bench/device.py replay CELL SEED
 
 Hosts, launch queues, devices and reductions are simulated (device_job.py); marks go through the probe's own log,
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from detection_truth import Tick
-from device_cells import Cell, all_cells
+from device_cells import QUIET, Cell, all_cells
 from device_job import ONSET, simulate
 from device_play import watch
 
@@ -30,6 +32,7 @@ from ddpmon.snapshot import Finding
 
 SHORT = "n4-3%-*"
 DUE_PCT = 5.0  # from so much true gain on a verdict is due
+DRAWN_WORLDS = (*(2, 4, 8) * 5, 64)  # 64 ranks take as long to simulate as all others together
 _BATCH = 10  # seeds simulated together
 _NEAR_PCT = 3.0  # a warning is true where the gain is no further below what makes it one
 HEAD = (
@@ -152,6 +155,23 @@ def run(patterns: Sequence[str], seeds: int) -> None:
     print(f"{time.monotonic() - began:.0f} s")
 
 
+def run_quiet(seeds: int) -> None:
+    """Judge every kind of job that must not alarm with `seeds` seeds, each in a cell that is drawn, and say who did."""
+    cells = {cell.name: cell for cell in all_cells() if not cell.guilty and cell.job.ranks in DRAWN_WORLDS}
+    draw = random.Random(0)
+    print(f"simulated devices, no GPU: {seeds} seeds of each kind, in cells that are drawn\n\n{HEAD}", flush=True)
+    for kind in QUIET:
+        outcomes = []
+        for seed in range(seeds):
+            ranks = draw.choice(DRAWN_WORLDS)
+            cell = cells[draw.choice([n for n in cells if n.startswith(f"n{ranks}-") and n.endswith(f"-{kind}")])]
+            trace = simulate(cell.job, range(seed, seed + 1))
+            outcomes.append(judge(cell, [*watch(trace, 0)], 0.0))
+            for sentence in outcomes[-1].untrue:
+                print(f"{cell.name} {seed}: {sentence}", flush=True)
+        print(row(kind, outcomes), flush=True)
+
+
 def replay(name: str, seed: int) -> None:
     """Print the truth of one run, and what was said of it over time."""
     cell = next((cell for cell in all_cells() if cell.name == name), None)
@@ -176,12 +196,16 @@ def main() -> None:
     many = commands.add_parser("cells")
     many.add_argument("--cells", default=SHORT, help="patterns of names")
     many.add_argument("--seeds", type=int, default=3, help="runs of a cell")
+    quiet = commands.add_parser("quiet")
+    quiet.add_argument("--seeds", type=int, default=100, help="runs of a kind")
     again = commands.add_parser("replay")
     again.add_argument("cell")
     again.add_argument("seed", type=int)
     options = parser.parse_args()
     if options.command == "cells":
         run(options.cells.split(","), options.seeds)
+    elif options.command == "quiet":
+        run_quiet(options.seeds)
     else:
         replay(options.cell, options.seed)
 

@@ -49,7 +49,7 @@ class Spent:
 
 
 class Endless:
-    """A job that goes on for ever in a bounded memory; with a straggler of 1.3x on its middle rank, or without."""
+    """A job that goes on without end in a bounded memory; with a straggler of 1.3x on its middle rank, or without."""
 
     def __init__(self, ranks: int, straggler: bool) -> None:
         self.job: Job = healthy_job(np.random.default_rng(ranks), ranks, _CV, steps=_START + _PERIOD)

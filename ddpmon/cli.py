@@ -4,63 +4,44 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import sys
 import traceback
-from collections.abc import Callable
-from enum import Enum
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+import click
 
 from ddpmon import __version__
-from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, USAGE, leave, open_streams
+from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, INTERRUPTED, OK, USAGE, leave, open_streams
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 
-C = TypeVar("C", bound=Enum)
+if TYPE_CHECKING:
+    from ddpmon.diagnose.alert import Severity
+
 N = TypeVar("N", int, float)
-TARGET_HELP = (
-    "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or the address "
-    "of its store, tcp://HOST:PORT or redis://HOST. Default: the only run."
-)
+F = TypeVar("F", bound=Callable[..., Any])
+FAIL_ON = ("info", "warning", "critical")
+FAULTS = ("input", "forward", "backward", "host")
+ARGUMENTS = {
+    "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
+    "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run.",
+    "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
+    "Default: the runs on this host and in the store of DDPMON_STORE.",
+    "TABLE": "A file, or - for standard input.  [required]",
+}
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
-STORE_HELP = (
-    "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
-    "Default: the runs on this host and in the store of DDPMON_STORE."
-)
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
+FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s."
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
 
 
-class FailOn(str, Enum):
-    """Severities to fail on."""
+def _one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of the words, which names a wrong one in one sentence."""
 
-    INFO = "info"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-
-class Fault(str, Enum):
-    """Where the slow rank of the demo loses time."""
-
-    INPUT = "input"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    HOST = "host"
-
-
-def _choices(kind: type[C]) -> str:
-    return f"<{'|'.join(choice.value for choice in kind)}>"
-
-
-def _one_of(kind: type[C]) -> Callable[[str | C], C]:
-    """A parser of one of the choices, which names a wrong one in one sentence; Typer's own message does not."""
-
-    def read(word: str | C) -> C:
-        try:
-            return kind(word)
-        except ValueError:
-            raise typer.BadParameter(f"{word!r} is not one of {', '.join(choice.value for choice in kind)}.") from None
+    def read(word: str) -> str:
+        if word not in words:
+            raise click.BadParameter(f"{word!r} is not one of {', '.join(words)}.")
+        return word
 
     return read
 
@@ -77,69 +58,99 @@ def _number(kind: type[N], least: float, most: float) -> Callable[[str | N], N]:
                 return value
         except (ValueError, OverflowError):
             pass
-        raise typer.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
+        raise click.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
 
     return read
 
 
-def _quantity(kind: type[N], unit: str, text: str, least: float = -math.inf, most: float = math.inf) -> Any:
+class Command(click.Command):
+    """A command whose help says what its arguments are."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments above the options."""
+        arguments = [each for each in self.get_params(ctx) if isinstance(each, click.Argument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(_name(each), ARGUMENTS[_name(each)]) for each in arguments])
+        super().format_options(ctx, formatter)
+
+
+def _name(argument: click.Argument) -> str:
+    return str(argument.human_readable_name)
+
+
+class Commands(click.Group):
+    """The commands, listed in the order of this file."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        del ctx
+        return list(self.commands)
+
+
+def _choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
+    return click.option(flag, type=_one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
+
+
+def _quantity(
+    flag: str,
+    kind: type[int] | type[float],
+    unit: str,
+    text: str,
+    default: float | None = None,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Callable[[F], F]:
     """An option that takes a number within bounds; `text` tells of a default that is None."""
-    return typer.Option(parser=_number(kind, least, most), metavar=unit, help=text)
+    return click.option(flag, type=_number(kind, least, most), metavar=unit, default=default, help=text)
 
 
-app = typer.Typer(
-    help="Show which rank of a PyTorch DistributedDataParallel run is late: in which phase, since when, at what cost.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+def _switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
+    return click.option(flag, *([name] if name else []), is_flag=True, help=text)
+
+
+target_argument = click.argument("target", required=False)
+ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
+slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
+json_switch = _switch("--json", "Print one JSON object.", "as_json")
+fail_on_option = _choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")
+
+
+def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
+    """Show the completion of a shell, or install it; the empty word is the shell in which we run."""
+    if shell is not None and not ctx.resilient_parsing:
+        from ddpmon.commands.completion import completion
+
+        leave(completion(app, shell, is_to_install=option.name == "install_completion"))
+
+
+def _shell_option(flag: str, text: str) -> Callable[[F], F]:
+    return click.option(
+        flag, is_flag=False, flag_value="", metavar="[SHELL]", is_eager=True, expose_value=False,
+        callback=_completion, help=text,
+    )  # fmt: skip
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, message="ddpmon %(version)s", help="Print the version and exit.")
+@_shell_option("--install-completion", "Install completion for the current shell, or for SHELL.")
+@_shell_option(
+    "--show-completion",
+    "Show completion for the current shell, or for SHELL, to copy it or customize the installation.",
 )
-Target = Annotated[str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)]
-SshHost = Annotated[str | None, typer.Option("--ssh", metavar="[USER@]HOST", help=SSH_HELP, show_default=False)]
-FailOnOption = Annotated[
-    FailOn | None,
-    typer.Option(
-        parser=_one_of(FailOn),
-        metavar=_choices(FailOn),
-        help="Exit 1 on a finding of this severity or worse.",
-        show_default=False,
-    ),
-]
-ForSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--for",
-        parser=_number(float, 0, 60),
-        metavar="SECONDS",
-        help="Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s.",
-        show_default=False,
-    ),
-]
-SlurmJob = Annotated[str | None, typer.Option("--slurm", metavar="JOBID", help=SLURM_HELP, show_default=False)]
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"ddpmon {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    del version
+def app() -> None:
+    """Show which rank of a PyTorch DistributedDataParallel run is late: in which phase, since when, at what cost."""
 
 
 @app.command()
-def watch(
-    target: Target = None,
-    interval: Annotated[float, _quantity(float, "SECONDS", "Seconds between two updates.", 0.25, 10)] = 1.0,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")] = False,
-    ssh: SshHost = None,
-    slurm: SlurmJob = None,
-) -> None:
+@target_argument
+@_quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
+@_switch("--ascii", "Use ASCII characters only.", "ascii_only")
+@ssh_option
+@slurm_option
+def watch(target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None) -> None:
     """Show a live dashboard of a run.
 
     If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm for a job that has not
@@ -153,19 +164,12 @@ def watch(
 
 
 @app.command()
-def ls(
-    target: Annotated[str | None, typer.Argument(metavar="STORE", help=STORE_HELP, show_default=False)] = None,
-    ssh: Annotated[
-        str | None,
-        typer.Option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="List names and addresses only, without connecting.")] = False,
-    slurm: Annotated[
-        str | None,
-        typer.Option("--slurm", metavar="JOBID", help="List the runs of this Slurm job instead.", show_default=False),
-    ] = None,
-) -> None:
+@click.argument("store", required=False)
+@click.option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.")
+@json_switch
+@_switch("--brief", "List names and addresses only, without connecting.")
+@click.option("--slurm", metavar="JOBID", help="List the runs of this Slurm job instead.")
+def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: str | None) -> None:
     """List the runs that can be reached, with the command that shows each.
 
     Exit codes: 0 runs were found, 2 usage error, 3 no run was found or the store cannot be reached, 4 the output cannot
@@ -173,17 +177,23 @@ def ls(
     """
     from ddpmon.commands.ls import ls as command
 
-    leave(command(target, ssh, as_json, brief, slurm))
+    leave(command(store, ssh, as_json, brief, slurm))
 
 
 @app.command()
+@target_argument
+@json_switch
+@fail_on_option
+@click.option("--for", "seconds", type=_number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
+@ssh_option
+@slurm_option
 def status(
-    target: Target = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    fail_on: FailOnOption = None,
-    seconds: ForSeconds = None,
-    ssh: SshHost = None,
-    slurm: SlurmJob = None,
+    target: str | None,
+    as_json: bool,
+    fail_on: Severity | None,
+    seconds: float | None,
+    ssh: str | None,
+    slurm: str | None,
 ) -> None:
     """Print the state of a run once.
 
@@ -194,30 +204,26 @@ def status(
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on.value if fail_on else None, ssh, slurm, seconds))
+    leave(command(target, as_json, fail_on, ssh, slurm, seconds))
 
 
 @app.command(help=DIAGNOSE_HELP)
-def diagnose(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
-    marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    fail_on: FailOnOption = None,
-) -> None:
+@click.argument("table", type=click.Path())
+@_switch("--marks", "TABLE has one row per mark, made from traces.")
+@json_switch
+@fail_on_option
+def diagnose(table: str, marks: bool, as_json: bool, fail_on: Severity | None) -> None:
     """Diagnose a table made from logs."""
     from ddpmon.commands.diagnose import diagnose as command
 
-    leave(command(table, as_json, fail_on.value if fail_on else None, of_marks=marks))
+    leave(command(table, as_json, fail_on, of_marks=marks))
 
 
 @app.command()
-def doctor(
-    nproc: Annotated[int | None, _quantity(int, "N", "Ranks that you plan to start on a host.", 1, 4096)] = None,
-    port: Annotated[
-        int | None, _quantity(int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", 1, 65535)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+@_quantity("--nproc", int, "N", "Ranks that you plan to start on a host.", least=1, most=4096)
+@_quantity("--port", int, "PORT", "Port of the rendezvous. Default: MASTER_PORT, or 29500.", least=1, most=65535)
+@json_switch
+def doctor(nproc: int | None, port: int | None, as_json: bool) -> None:
     """Check before a run what would hurt it: GPUs, CPUs, memory, ports, network, versions.
 
     It checks this host. To check all hosts of a run: torchrun ... -m ddpmon.doctor, or srun python -m ddpmon.doctor.
@@ -230,64 +236,51 @@ def doctor(
 
 
 @app.command()
-def demo(
-    nproc: Annotated[int, _quantity(int, "N", "Number of ranks.", 2, 64)] = 4,
-    fault: Annotated[
-        Fault,
-        typer.Option(
-            parser=_one_of(Fault),
-            metavar=_choices(Fault),
-            help="Where the slow rank loses time, from step 60 on.",
-        ),
-    ] = Fault.INPUT,
-    steps: Annotated[
-        int | None, _quantity(int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", 120)
-    ] = None,
-) -> None:
+@_quantity("--nproc", int, "N", "Number of ranks.", 4, least=2, most=64)
+@_choice("--fault", FAULTS, "Where the slow rank loses time, from step 60 on.", "input")
+@_quantity("--steps", int, "N", "Number of steps. Default: 600 in a terminal, 180 without one.", least=120)
+def demo(nproc: int, fault: str, steps: int | None) -> None:
     """Train a small model with one slow rank, and watch ddpmon find that rank.
 
     Without a terminal it prints status lines and exits with 0 if ddpmon named the slow rank, else with 1.
     """
     from ddpmon.commands.demo import demo as command
 
-    leave(command(nproc, fault.value, steps))
+    leave(command(nproc, fault, steps))
 
 
 @app.command()
-def simulate(
-    ranks: Annotated[int, _quantity(int, "N", "Number of ranks.")] = 64,
-    hosts: Annotated[int | None, _quantity(int, "N", "Number of hosts. Default: 8 ranks on each.")] = None,
-    scenario: Annotated[str, typer.Option(metavar="SCENARIO", help=SCENARIO_HELP)] = "mixed",
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Publish to this store. Default: host one.")] = None,
-    seconds: Annotated[
-        float | None, _quantity(float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
-    ] = None,
-    step_ms: Annotated[float, _quantity(float, "MS", "Duration of a step in milliseconds.")] = 500.0,
-    history_hours: Annotated[float, _quantity(float, "HOURS", "Pretend that the run has lasted this long.")] = 0.0,
-    processes: Annotated[int | None, _quantity(int, "N", "Number of processes that publish. Default: 2.")] = None,
-    seed: Annotated[int, _quantity(int, "N", "Seed of all random numbers.")] = 0,
-) -> None:
+@_quantity("--ranks", int, "N", "Number of ranks.", 64)
+@_quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
+@click.option("--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP)
+@click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
+@_quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
+@_quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
+@_quantity("--history-hours", float, "HOURS", "Pretend that the run has lasted this long.", 0.0)
+@_quantity("--processes", int, "N", "Number of processes that publish. Default: 2.")
+@_quantity("--seed", int, "N", "Seed of all random numbers.", 0)
+def simulate(store: str | None, history_hours: float, **how: Any) -> None:
     """Publish a simulated run, to try the dashboard at any size. The run is labelled as simulated."""
     from ddpmon.commands.simulate import simulate as command
 
-    leave(
-        command(
-            store, ranks=ranks, hosts=hosts, scenario=scenario, seconds=seconds, step_ms=step_ms, hours=history_hours,
-            processes=processes, seed=seed,
-        )
-    )  # fmt: skip
+    leave(command(store, hours=history_hours, **how))
 
 
 def main() -> None:
     """Run the command line. Exit code 1 means a finding, so nothing else ends with it."""
     open_streams()
     gc.set_threshold(*GC_THRESHOLDS)
-    if len(sys.argv) > 2 and sys.argv[1] in ("--install-completion", "--show-completion"):
-        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # makes Typer read the word: a shell it knows
     try:
-        app(args=sys.argv[1:] or ["--help"])
+        leave(app(args=sys.argv[1:] or ["--help"], prog_name="ddpmon", standalone_mode=False) or OK)
+    except click.ClickException as error:
+        error.show()
+        leave(USAGE)
+    except click.Abort:
+        leave(INTERRUPTED)
     except SystemExit as end:
-        leave(USAGE if end.code == 1 else int(end.code or 0))  # Typer's 1: a shell without completion
+        leave(
+            USAGE if end.code == 1 else int(end.code or OK)
+        )  # Click's 1: completion for a shell that it does not know
     except Exception:
         traceback.print_exc()
         leave(BROKEN)

@@ -5,8 +5,9 @@ A host frame carries one row of them for each of its ranks, as float64, so that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 State = Literal["running", "stalled", "finished", "failed"]
 STATES: tuple[State, ...] = ("running", "stalled", "finished", "failed")
@@ -14,8 +15,7 @@ NAN = float("nan")
 _LARGEST, _LARGEST_COUNT, _LARGEST_STEP = 1e15, float(1 << 53), float(1 << 48)  # of counts those that a float64 holds
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """One figure of a rank.
 
     Attributes:

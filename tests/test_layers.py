@@ -8,7 +8,7 @@ import sys
 
 import ddpmon
 
-SCREEN = ("textual", "rich", "typer")
+SCREEN = ("textual", "rich", "click")
 WATCHERS = ("run", "diagnose", "table", "snapshot", "report", "watcher", "tui")
 EVERY_MODULE = ["ddpmon", *sorted(found.name for found in pkgutil.walk_packages(ddpmon.__path__, "ddpmon."))]
 REPORT = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"

@@ -93,7 +93,7 @@ class ResumableSampler(DistributedSampler[Any]):
 
 
 class Stream:
-    """This rank's micro-batches, without end; epochs follow each other, each shuffled anew."""
+    """This rank's micro-batches, without end; epochs follow each other, each shuffled again."""
 
     def __init__(self, config: Config, text: Tensor, rank: int, world_size: int) -> None:
         self.config = config
@@ -104,7 +104,7 @@ class Stream:
             config.batch,
             sampler=self.sampler,
             num_workers=config.workers,
-            # Ranks started by --nproc would otherwise spawn their workers too, and each would import torch anew.
+            # Ranks started by --nproc would otherwise spawn their workers too, and each would import torch again.
             multiprocessing_context="fork" if config.workers else None,
             drop_last=True,
             pin_memory=torch.cuda.is_available(),

@@ -35,7 +35,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class Fault:
-    """A delay of `ms` milliseconds (for ever, where the kind knows none) in some ranks' steps.
+    """A delay of `ms` milliseconds (without end, where the kind knows none) in some ranks' steps.
 
     Those are the steps `start`, `start + every`, ... before `until`.
     """

@@ -31,7 +31,7 @@ class Faults:
         self.cycles_per_ms = 0.0
 
     def delay_ms(self, kind: str, step: int) -> float:
-        """Milliseconds by which `kind` is delayed in this step (0: not at all, infinite: for ever)."""
+        """Milliseconds by which `kind` is delayed in this step (0: not at all, infinite: without end)."""
         return sum(fault.ms for fault in self.mine if fault.kind == kind and fault.due(step))
 
     def input_delay_ms(self, step: int) -> float:
@@ -136,7 +136,7 @@ _STRIKES: dict[str, Callable[[Faults, float], None]] = {
 
 
 def come_late(seconds: float) -> None:
-    """Sleep; for ever means until the parent process has gone: a loader's worker must not outlive its rank."""
+    """Sleep; without end means until the parent process has gone: a loader's worker must not outlive its rank."""
     parent = os.getppid()
     if not math.isinf(seconds):
         time.sleep(seconds)

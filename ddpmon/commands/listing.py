@@ -6,7 +6,6 @@ import re
 import socket
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 from urllib.parse import quote
 
@@ -160,6 +159,8 @@ def looked_at(runs: Sequence[Listed], store: str | None = None) -> list[Listed]:
 
     What is pending in a run is waited for, but only within `USUAL_MOST_S` of the start for all of them.
     """
+    from concurrent.futures import ThreadPoolExecutor  # it loads `logging`, which `status` has no use for
+
     until = time.monotonic() + USUAL_MOST_S
 
     def look(run: Listed) -> Listed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.snapshot import Snapshot
@@ -15,8 +16,7 @@ USUAL_MOST_S = 5.0
 _EVERY_S = 0.5  # ranks and hosts publish every second; a look twice as often is late by half of that at most
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(Struct, frozen=True):
     """How long a run is looked at.
 
     Attributes:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from ddpmon.commands.console import FOUND, NO_RUN, OK, USAGE, complain
 from ddpmon.commands.looks import Looks, found
 from ddpmon.commands.read_once import look_once
-from ddpmon.commands.status_json import status_object
 from ddpmon.commands.target import reached
 from ddpmon.diagnose.alert import Severity
-from ddpmon.format import json_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -37,8 +35,15 @@ def status(
     if snapshot.run is None or snapshot.link.state not in ("live", "gone"):  # gone, and remembered by its store
         complain(snapshot.link.message or "no run was found")
         return NO_RUN
-    print(json_line(status_object(snapshot)) if as_json else _for_a_person(snapshot))
+    print(_for_a_script(snapshot) if as_json else _for_a_person(snapshot))
     return FOUND if fail_on is not None and found(snapshot, fail_on) else OK
+
+
+def _for_a_script(snapshot: Snapshot) -> str:
+    from ddpmon.commands.status_json import status_object
+    from ddpmon.format import json_line
+
+    return json_line(status_object(snapshot))
 
 
 def _for_a_person(snapshot: Snapshot) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook
@@ -23,8 +23,7 @@ from ddpmon.schema import RunInfo
 _MIB = 1 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InputAdvice(Measures):
+class InputAdvice(Measures, frozen=True):
     """Input takes a notable part of a step on the typical rank.
 
     Attributes:
@@ -38,8 +37,7 @@ class InputAdvice(Measures):
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class OneBucketAdvice(Measures):
+class OneBucketAdvice(Measures, frozen=True):
     """All gradients are in one bucket, whose transfer cannot overlap with backward.
 
     Attributes:
@@ -57,8 +55,7 @@ class OneBucketAdvice(Measures):
     cap_mib: int
 
 
-@dataclass(frozen=True, slots=True)
-class ManyBucketsAdvice(Measures):
+class ManyBucketsAdvice(Measures, frozen=True):
     """The gradients are in many small buckets.
 
     Attributes:
@@ -73,8 +70,7 @@ class ManyBucketsAdvice(Measures):
     bucket_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccumulateAdvice(Measures):
+class AccumulateAdvice(Measures, frozen=True):
     """The transfer takes a large part of a step.
 
     Attributes:
@@ -87,8 +83,7 @@ class AccumulateAdvice(Measures):
     step_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class HalfPrecisionAdvice(Measures):
+class HalfPrecisionAdvice(Measures, frozen=True):
     """The gradients are transferred as float32.
 
     Attributes:
@@ -103,8 +98,7 @@ class HalfPrecisionAdvice(Measures):
     busbw_gb_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class InterconnectAdvice(Measures):
+class InterconnectAdvice(Measures, frozen=True):
     """The GPUs reduce over a slow path.
 
     Attributes:
@@ -120,8 +114,7 @@ class InterconnectAdvice(Measures):
     busbw_gb_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class BucketViewAdvice(Measures):
+class BucketViewAdvice(Measures, frozen=True):
     """The memory of a GPU is nearly full, and the gradients are in it twice.
 
     Attributes:
@@ -133,8 +126,7 @@ class BucketViewAdvice(Measures):
     gradient_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What advice rests on: medians in ms over the last fifty usable steps, sizes in bytes.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ddpmon.diagnose.kinds import KindName
 
@@ -11,16 +12,14 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(Struct, frozen=True):
     """What a rule has measured, in numbers and names. Each rule has a class of its own, without any sentence.
 
     The sentence on a class of measures is written in `ddpmon.report`.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """What explains a lateness.
 
     Attributes:
@@ -40,8 +39,7 @@ class Cause:
     precedence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Struct, frozen=True):
     """One verdict: what, who, in which phase, since when, at what cost.
 
     Attributes:

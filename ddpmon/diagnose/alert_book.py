@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert, Cause, Severity
 from ddpmon.diagnose.late_policy import ALERTS, INTERMITTENT
@@ -23,8 +25,7 @@ GroupName = Literal[
 ]
 
 
-@dataclass(slots=True)
-class CauseRecord:
+class CauseRecord(Struct):
     """What was found to explain an alert, as long as it is of one kind and names the same ranks.
 
     Attributes:
@@ -42,8 +43,7 @@ class CauseRecord:
     recalled: Cause | None = None
 
 
-@dataclass(slots=True)
-class Life:
+class Life(Struct):
     """One trouble from its first judgement to its end, on a rank, a host or the whole job.
 
     Attributes:

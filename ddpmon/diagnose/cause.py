@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Measures, Severity
 from ddpmon.diagnose.alert_book import AlertBook, CauseRecord
@@ -20,8 +21,7 @@ Figure = Literal["throttled", "clock", "cpu_clock", "queue"]
 _FIGURES: tuple[Figure, ...] = ("throttled", "clock", "cpu_clock", "queue")  # the first that carries as much is named
 
 
-@dataclass(frozen=True, slots=True)
-class FigureMeasures(Measures):
+class FigureMeasures(Measures, frozen=True):
     """A figure of the late ranks' own that explains their lateness, where no contention is known that would.
 
     Attributes:

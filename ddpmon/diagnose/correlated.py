@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import lost_ranks
@@ -15,8 +16,7 @@ from ddpmon.diagnose.tick import Tick
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """What was lost on the way, in numbers of each.
 
     Attributes:
@@ -32,8 +32,7 @@ class Losses:
     set_aside: int
 
 
-@dataclass(frozen=True, slots=True)
-class CoverageMeasures(Measures):
+class CoverageMeasures(Measures, frozen=True):
     """How much of the run is not seen.
 
     Attributes:
@@ -57,23 +56,20 @@ class CoverageMeasures(Measures):
     thinned: int
 
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
+class Publisher(Struct, frozen=True):
     """A process that publishes frames of a rank: its pid, and its host."""
 
     pid: int
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicateRanksMeasures(Measures):
+class DuplicateRanksMeasures(Measures, frozen=True):
     """Two processes publish as each of the named ranks; `publishers` are those of the first one."""
 
     publishers: tuple[Publisher, Publisher]
 
 
-@dataclass(frozen=True, slots=True)
-class LostMeasures(Measures):
+class LostMeasures(Measures, frozen=True):
     """The named ranks are lost.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
@@ -24,8 +24,7 @@ from ddpmon.run.medians import median, middle
 from ddpmon.run.model import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(Struct, frozen=True):
     """A verdict that the machine may explain.
 
     Attributes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
@@ -28,16 +28,14 @@ _CONNECTION = re.compile(
 _INTERRUPTS = {"KeyboardInterrupt", "SIGTERM", "SIGINT", "SignalException"}
 
 
-@dataclass(frozen=True, slots=True)
-class RankError:
+class RankError(Struct, frozen=True):
     """The exception that ended a rank: its class, such as "IndexError", and its message."""
 
     kind: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RankEnd:
+class RankEnd(Struct, frozen=True):
     """How a rank ended.
 
     Attributes:
@@ -51,8 +49,7 @@ class RankEnd:
     traceback: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FirstFailureMeasures(Measures):
+class FirstFailureMeasures(Measures, frozen=True):
     """The named ranks failed by themselves.
 
     Attributes:
@@ -66,8 +63,7 @@ class FirstFailureMeasures(Measures):
     followers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptedMeasures(Measures):
+class InterruptedMeasures(Measures, frozen=True):
     """Somebody interrupted the run.
 
     Attributes:
@@ -84,8 +80,7 @@ class InterruptedMeasures(Measures):
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class DisappearedMeasures(Measures):
+class DisappearedMeasures(Measures, frozen=True):
     """The named ranks fell silent without a message, and others failed because of it.
 
     Attributes:
@@ -99,8 +94,7 @@ class DisappearedMeasures(Measures):
     error: RankError | None
 
 
-@dataclass(frozen=True, slots=True)
-class LeftMeasures(Measures):
+class LeftMeasures(Measures, frozen=True):
     """The named ranks ended without an exception, while others still needed them.
 
     Attributes:
@@ -114,8 +108,7 @@ class LeftMeasures(Measures):
     error: RankError | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenConnectionMeasures(Measures):
+class BrokenConnectionMeasures(Measures, frozen=True):
     """All failures follow from another rank's end, and no rank reported one.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
@@ -32,16 +33,14 @@ _COLLECTIVES: tuple[CollectivePhase, ...] = ("exposed", "barrier")
 _SHOWN = 4  # phases that a sentence counts ranks in, at most
 
 
-@dataclass(frozen=True, slots=True)
-class Waiters:
+class Waiters(Struct, frozen=True):
     """The ranks that wait for others, and the collective that most of them are in."""
 
     ranks: tuple[int, ...]
     collective: Collective
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """What is known of every hang.
 
     Attributes:
@@ -59,15 +58,13 @@ class Hang:
     backend: str
 
 
-@dataclass(frozen=True, slots=True)
-class SilentMeasures(Measures):
+class SilentMeasures(Measures, frozen=True):
     """A hang whose named ranks have fallen silent."""
 
     hang: Hang
 
 
-@dataclass(frozen=True, slots=True)
-class MismatchMeasures(Measures):
+class MismatchMeasures(Measures, frozen=True):
     """A hang in which ranks never came to a collective, or are in different ones.
 
     Attributes:
@@ -83,8 +80,7 @@ class MismatchMeasures(Measures):
     others_line: StackFrame | None
 
 
-@dataclass(frozen=True, slots=True)
-class StuckMeasures(Measures):
+class StuckMeasures(Measures, frozen=True):
     """A hang whose named ranks, or their GPUs, are stuck.
 
     Attributes:
@@ -98,8 +94,7 @@ class StuckMeasures(Measures):
     is_alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UnattributedMeasures(Measures):
+class UnattributedMeasures(Measures, frozen=True):
     """A hang in which nothing tells one rank from the others: all wait, or all are at work.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.tick import Tick, late_of
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenPaceMeasures(Measures):
+class HiddenPaceMeasures(Measures, frozen=True):
     """What a rank may cost whose CPU sets the pace.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
@@ -22,8 +23,7 @@ from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(Struct, frozen=True):
     """Steps (their places on record, ascending) in which one rank, or some together, held the others up."""
 
     at: I64
@@ -160,8 +160,7 @@ def _own_hits(matrix: StepMatrix, hits: NDArray[np.bool_], rank: int) -> Hits:
     return Hits(at[gap >= INTERMITTENT.real_share * large])
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """What counts in a window: its shorter form, or the longer ones in which hits are rare and must be larger.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ddpmon.schema import PHASES
 
@@ -50,8 +51,7 @@ COMPUTES = frozenset({"forward", "backward", "optimizer", "work"})  # the phases
 ANY_PHASE = frozenset({*PHASES, "work"})  # "work": several phases
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """One kind of finding, and everything that depends on the kind alone.
 
     Attributes:

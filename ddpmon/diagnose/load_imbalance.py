@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from ddpmon.diagnose.step_matrix import StepMatrix, ends_of_blocks
 from ddpmon.diagnose.tick import Tick, late_of
 
 
-@dataclass(frozen=True, slots=True)
-class UnevenWorkMeasures(Measures):
+class UnevenWorkMeasures(Measures, frozen=True):
     """How uneven the work of the ranks is, over a window of steps.
 
     Attributes:

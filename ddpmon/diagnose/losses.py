@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
@@ -22,8 +22,7 @@ F64 = NDArray[np.float64]
 _ASKED = 8  # ranks whose later losses are looked at: it bounds the work where all ranks of a large run are meant
 
 
-@dataclass(frozen=True, slots=True)
-class LossJumpMeasures(Measures):
+class LossJumpMeasures(Measures, frozen=True):
     """A loss that has risen to several times what it was.
 
     Attributes:
@@ -41,8 +40,7 @@ class LossJumpMeasures(Measures):
     world_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class NonfiniteLossMeasures(Measures):
+class NonfiniteLossMeasures(Measures, frozen=True):
     """Losses that are not finite.
 
     Attributes:
@@ -107,8 +105,7 @@ def raised(losses: F32, cut: int) -> NDArray[np.bool_]:
     return above & np.isfinite(level)
 
 
-@dataclass(slots=True)
-class _Jump:
+class _Jump(Struct):
     """A jump that stands: whose, since when, from what to what; `calm` counts logged values back below the limit."""
 
     ranks: tuple[int, ...]

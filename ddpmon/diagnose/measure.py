@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Measures
@@ -22,8 +23,7 @@ COLUMNS = ("work", "wait", "gc", "samples", *PHASES)
 _LAUNCHED = ("forward", "backward", "optimizer")  # the phases in which a host launches kernels
 
 
-@dataclass(frozen=True, slots=True)
-class Whom:
+class Whom(Struct, frozen=True):
     """Who is late together.
 
     Attributes:
@@ -37,8 +37,7 @@ class Whom:
     of_host: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RankProcess:
+class RankProcess(Struct, frozen=True):
     """Where the process of a rank can be looked at.
 
     Attributes:
@@ -52,8 +51,7 @@ class RankProcess:
     gpu_index: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LateMeasures(Measures):
+class LateMeasures(Measures, frozen=True):
     """By how much ranks are late: medians over the steps in ms, of several ranks the median one.
 
     Attributes:

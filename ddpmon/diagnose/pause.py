@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -29,8 +28,7 @@ _RUNTIME_FILES = re.compile(r"eval_frame\.py|external_utils\.py|cudagraph_trees\
 _RUNTIME_FUNCTIONS = frozenset({"run", "forward", "__call__", "__getitem__", "<lambda>", "launch_metadata", "runner"})
 
 
-@dataclass(frozen=True, slots=True)
-class GraphMeasures(Measures):
+class GraphMeasures(Measures, frozen=True):
     """Ranks that replay a CUDA graph of whole steps, in which no step is measured.
 
     Attributes:
@@ -47,8 +45,7 @@ class GraphMeasures(Measures):
     replay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class OngoingPauseMeasures(Measures):
+class OngoingPauseMeasures(Measures, frozen=True):
     """Ranks that are busy, while no step finishes.
 
     Attributes:
@@ -72,8 +69,7 @@ class OngoingPauseMeasures(Measures):
     write_bytes_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class UnsynchronisedMeasures(Measures):
+class UnsynchronisedMeasures(Measures, frozen=True):
     """Ranks that go from phase to phase without a reduction of gradients.
 
     Attributes:

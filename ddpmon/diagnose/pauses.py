@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ from ddpmon.schema import PHASES
 _CHUNK = 64  # steps whose columns are taken out of the rings at once, so that many of them take little memory
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPauseMeasures(Measures):
+class NamedPauseMeasures(Measures, frozen=True):
     """The pauses of one name that are over.
 
     Attributes:
@@ -45,8 +43,7 @@ class NamedPauseMeasures(Measures):
     steps_not_compared: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LongStepMeasures(Measures):
+class LongStepMeasures(Measures, frozen=True):
     """The long steps in which one rank held the others up, without a name.
 
     Attributes:
@@ -62,8 +59,7 @@ class LongStepMeasures(Measures):
     last_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class GcMeasures(Measures):
+class GcMeasures(Measures, frozen=True):
     """The pauses of Python's garbage collector that cost the job time.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Group, GroupName, Life
@@ -35,8 +35,7 @@ _BY_STEPS: Mapping[GroupName, tuple[KindName, int]] = {  # what each would be, a
 _OF_RANKS: tuple[GroupName, ...] = ("late ranks", "hidden pace")  # their keys are ranks
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """One trouble that is seen and not confirmed.
 
     Attributes:

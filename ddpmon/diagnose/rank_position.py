@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ddpmon.diagnose.waiting import device_error, device_phase, is_broken, is_device_stuck
 from ddpmon.parts import StackFrame
@@ -13,8 +14,7 @@ from ddpmon.schema import RankFrame
 DeviceState = Literal["", "broken", "no_answer", "stuck"]
 
 
-@dataclass(frozen=True, slots=True)
-class RankPosition:
+class RankPosition(Struct, frozen=True):
     """Where one rank stands.
 
     Attributes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
@@ -29,8 +29,7 @@ _SERIES = ("duration", "typical", "transfer", "spread", "samples")
 _RISES = ("typical", "transfer", "spread", *PHASES)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSlowerMeasures(Measures):
+class JobSlowerMeasures(Measures, frozen=True):
     """What shows that the whole job is slower than it was.
 
     Attributes:
@@ -51,8 +50,7 @@ class JobSlowerMeasures(Measures):
     several_hosts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SlowNetworkMeasures(Measures):
+class SlowNetworkMeasures(Measures, frozen=True):
     """What shows that the gradient transfer takes longer than it did, on all ranks alike.
 
     Attributes:

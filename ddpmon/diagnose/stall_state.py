@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.stop_policy import STALL
@@ -21,8 +21,7 @@ from ddpmon.schema import RankFrame
 CollectivePhase = Literal["exposed", "barrier"]
 
 
-@dataclass(slots=True)
-class StallState:
+class StallState(Struct):
     """A job that has stopped.
 
     Attributes:
@@ -117,8 +116,7 @@ def _has_progressed(state: StallState) -> bool:
     return any(frame.step > state.held for frame in running)
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Struct, frozen=True):
     """A collective that ranks wait in.
 
     Attributes:
@@ -130,8 +128,7 @@ class Collective:
     phase: CollectivePhase = "barrier"
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveMismatch:
+class CollectiveMismatch(Struct, frozen=True):
     """What the flight recorders tell of ranks that are not in one collective.
 
     Attributes:

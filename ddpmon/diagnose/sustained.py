@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert_book import Group
@@ -17,8 +17,7 @@ _TINY_MS = 1e-3  # ms that work counts at least, so that 0 is no divisor and get
 _CHUNK = 64  # window ends that are judged at once: a bound on memory
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
+class Verdicts(Struct, frozen=True):
     """Rule A at each of T window ends, for the k rows that may be high or are watched.
 
     Attributes:

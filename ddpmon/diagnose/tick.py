@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert
@@ -16,8 +16,7 @@ from ddpmon.diagnose.step_matrix import StepMatrix, alive
 from ddpmon.run.model import Run
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(Struct, frozen=True, dict=True):
     """What a rule judges.
 
     Attributes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +11,7 @@ from ddpmon.diagnose.stop_policy import UNEVEN_INPUTS
 from ddpmon.run.model import SILENT_S, Run
 
 
-@dataclass(frozen=True, slots=True)
-class UnevenInputsMeasures(Measures):
+class UnevenInputsMeasures(Measures, frozen=True):
     """A job that stands still because the data of the named ranks has ended.
 
     Attributes:
@@ -30,8 +27,7 @@ class UnevenInputsMeasures(Measures):
     has_finished: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LeftBehindMeasures(Measures):
+class LeftBehindMeasures(Measures, frozen=True):
     """A job that goes on without the named ranks, which have finished.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.parts import NO_ANSWER
@@ -14,8 +15,7 @@ BUILT_IN = frozenset({"start", "input", "forward", "backward", "optimizer", "oth
 Frames = dict[int, RankFrame]
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Who waits in a job that has stopped.
 
     Attributes:

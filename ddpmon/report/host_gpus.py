@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
@@ -26,8 +27,7 @@ SLOWED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GpuState:
+class GpuState(Struct, frozen=True):
     """One GPU and who is on it.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit
@@ -19,8 +20,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
 Evidence = Mapping[str, float | int | str]
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """What is said of one alert.
 
     Attributes:

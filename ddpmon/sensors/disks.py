@@ -47,7 +47,7 @@ def _plain(text: str) -> str:
 
 
 class FolderSensor:
-    """Reads the file system under one folder. A server that is gone may hold the reading up for ever.
+    """Reads the file system under one folder. A server that is gone may block the reading without end.
 
     Args:
         use: what the run needs the folder for.

@@ -49,13 +49,13 @@ class Rate:
         """The mean rate since the last call.
 
         Raises:
-            NotYet: it is the first, or the counter has begun anew.
+            NotYet: it is the first, or the counter has started again from zero.
         """
         before, self._before = self._before, (value, monotonic())
         if before is None:
             raise NotYet("read once so far")
         if value < before[0]:
-            raise NotYet("its counter has begun anew")
+            raise NotYet("its counter has started again from zero")
         return (value - before[0]) / max(self._before[1] - before[1], 1e-3)
 
 

@@ -74,7 +74,7 @@ def _lock(folder: Folder, name: str) -> int:
 
 
 def _clear_away(folder: Folder, own: str) -> None:
-    """Remove what processes that were killed have left; a lock that can be had is nobody's."""
+    """Remove what processes that were killed have left; a lock that can be taken has no owner."""
     for name in folder.names(_SUFFIX):
         with suppress(OSError):
             if name != own and folder.is_stale(name) and (handle := _lock(folder, name)) >= 0:

@@ -21,9 +21,9 @@ class HungUp(ConnectionError):  # noqa: N818 (a state of the world and no mistak
 class Connection:
     """One connection, for one thread at a time.
 
-    It prints nothing and starts no thread. It makes no view of its buffers: a program that lists its objects, as many do
-    that look for a leak, would keep the view, and a buffer that is viewed cannot be shortened. A forked child inherits the descriptor and must not use it; it does no harm
-    there except that the other end notices the end later.
+    It prints nothing and starts no thread. It makes no view of its buffers: a program that lists its objects, as many
+    do that look for a leak, would keep the view, and a buffer that is viewed cannot be shortened. A forked child
+    inherits the descriptor and must not use it; it does no harm there except that the other end notices the end later.
 
     Args:
         host: a name or an address. How long the lookup of a name takes is up to the resolver.

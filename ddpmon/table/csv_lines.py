@@ -6,7 +6,8 @@ import codecs
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ddpmon.table.fields import COLUMNS, NODE, Column, normal
 
@@ -55,8 +56,7 @@ class Lines:
             yield self.number, [rest]
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """The first line that is not empty.
 
     Attributes:

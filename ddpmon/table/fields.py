@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.parts import MAX_RANKS
@@ -17,8 +17,7 @@ LARGEST_STEP = 1 << 48
 MISSING = {"", "-", "na", "n/a", "nan", "none", "null"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of numbers.
 
     Attributes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import SEVERITIES, Alert, Severity
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.parts import NO_HOST
 
 
-@dataclass(slots=True, eq=False)
-class _Episode:
+class _Episode(Struct, eq=False):
     """One trouble from its first word to its last: how it was described while it lasted, and at its worst."""
 
     alert: Alert
@@ -74,7 +75,7 @@ class History:
         return (*sorted(lasting, key=_weight, reverse=True), *over)
 
     def _close(self, ended: Sequence[Alert], before: Sequence[_Episode]) -> None:
-        """End for good what has ended: if it began anew within the same tick, that is another episode."""
+        """End for good what has ended: if it began again within the same tick, that is another episode."""
         for alert in ended:
             for episode in before:
                 if not episode.closed and _identity(episode.alert) == _identity(alert):

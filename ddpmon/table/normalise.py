@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.run.rings import believable
 from ddpmon.table.csv_lines import TableError, listed
@@ -19,8 +19,7 @@ _FEW_RANKS = 4096
 _AGAIN = 3  # a loss scaler skips a step now and then; what comes back so often was not logged
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Struct, frozen=True):
     """n records in order of step, then rank, each pair once.
 
     Attributes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.table.csv_lines import Heading, Lines, TableError, listed, read_heading, split_line
 from ddpmon.table.fields import COLUMNS, NODE, Array, Column, numbers
@@ -16,8 +16,7 @@ NAMED = 5
 _CELL = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """The rows that can be read, in the order of the file.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge

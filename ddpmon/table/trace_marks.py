@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.leads import UNKNOWN, Leads, StepTimes
 from ddpmon.run.medians import median
@@ -65,8 +65,7 @@ def _check(heading: Heading, source: str) -> None:
     need_columns(heading, source, ("step", "rank", "mark", "host_ms"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
+class _Rank(Struct, frozen=True):
     """The marks of one rank: [s] steps, [s, 7] host and device times, NaN where unknown."""
 
     number: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.late_policy import SUSTAINED
@@ -23,8 +25,7 @@ from ddpmon.table.trace_marks import read_marks, steps_of_marks
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TableVerdict:
+class TableVerdict(Struct, frozen=True):
     """What there is to say of a table.
 
     Attributes:
@@ -81,7 +82,7 @@ def judge_table(stream: io.BufferedReader, source: str, *, of_marks: bool = Fals
 
 def _in_words(alert: Alert) -> Finding:
     """One that is over is described as it was while it lasted."""
-    return replace(tell(replace(alert, cleared_at_step=None)), cleared_at_step=alert.cleared_at_step)
+    return dataclasses.replace(tell(replace(alert, cleared_at_step=None)), cleared_at_step=alert.cleared_at_step)
 
 
 def _near(records: Records) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert, Severity
 from ddpmon.diagnose.pause import GraphMeasures, OngoingPauseMeasures, UnsynchronisedMeasures

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.kinds import KindName
@@ -13,11 +13,11 @@ from ddpmon.table.history import History
 from tests.table.tables import judged, rows_of, slow, text_of
 
 
-class Buckets(Measures):
+class Buckets(Measures, frozen=True):
     """Of one rule of thumb."""
 
 
-class Workers(Measures):
+class Workers(Measures, frozen=True):
     """Of another."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import Group, Life
@@ -13,8 +14,7 @@ from ddpmon.diagnose.contention_policy import CONTENTION
 from ddpmon.diagnose.kinds import KindName
 
 
-@dataclass(slots=True)
-class Contention:
+class Contention(Struct):
     """One contention, from its first symptom on.
 
     Attributes:

@@ -6,7 +6,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ddpmon.diagnose.alert import Measures
@@ -19,8 +18,7 @@ _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?$")
 Crowds = tuple[tuple[int, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CpuPinnedMeasures(Measures):
+class CpuPinnedMeasures(Measures, frozen=True):
     """More ranks are pinned to some CPUs than these are, where the host has more.
 
     Attributes:
@@ -34,8 +32,7 @@ class CpuPinnedMeasures(Measures):
     host_cpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class CpuThrottledMeasures(Measures):
+class CpuThrottledMeasures(Measures, frozen=True):
     """A CPU quota stops ranks.
 
     Attributes:
@@ -47,8 +44,7 @@ class CpuThrottledMeasures(Measures):
     quota_cpus: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuOversubscribedMeasures(Measures):
+class CpuOversubscribedMeasures(Measures, frozen=True):
     """More threads and workers compute than there are usable CPUs.
 
     Attributes:
@@ -64,8 +60,7 @@ class CpuOversubscribedMeasures(Measures):
     are_loaders: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NumaMeasures(Measures):
+class NumaMeasures(Measures, frozen=True):
     """Ranks may only run on another NUMA node than that of their GPU.
 
     Attributes:

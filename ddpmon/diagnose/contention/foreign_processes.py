@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ddpmon.diagnose.contention.cpu import MOST_CPUS, count, demand, mask_of, supply
 from ddpmon.diagnose.contention.host_state import Host, RunContext
@@ -15,8 +15,7 @@ from ddpmon.machine import Process
 from ddpmon.run.limits import TAKES_PCT
 
 
-@dataclass(frozen=True, slots=True)
-class Taker:
+class Taker(Struct, frozen=True):
     """A foreign process, what it takes in percent of a core, and in how many readings in a row it was busy."""
 
     process: Process
@@ -24,8 +23,7 @@ class Taker:
     reads: int
 
 
-@dataclass(frozen=True, slots=True)
-class CpuContentionMeasures(CulpritMeasures):
+class CpuContentionMeasures(CulpritMeasures, frozen=True):
     """Foreign processes take the CPUs of ranks which wait for one.
 
     Attributes:

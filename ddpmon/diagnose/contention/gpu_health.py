@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ddpmon.diagnose.alert import Measures
@@ -22,8 +21,7 @@ _REMAP = 63  # the Xid number of a remapped row that was recorded
 Degraded = Literal["width", "generation"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuThrottledMeasures(Measures):
+class GpuThrottledMeasures(Measures, frozen=True):
     """Heat, power or the hardware lowers the clocks of a rank's GPU.
 
     Attributes:
@@ -48,8 +46,7 @@ class GpuThrottledMeasures(Measures):
     utilization_pct: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuErrorMeasures(Measures):
+class GpuErrorMeasures(Measures, frozen=True):
     """A rank's GPU, or the board of its MIG instance, has reported errors since the run began.
 
     Attributes:
@@ -69,8 +66,7 @@ class GpuErrorMeasures(Measures):
     ends_a_process: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PcieMeasures(Measures):
+class PcieMeasures(Measures, frozen=True):
     """The PCIe link of a rank's GPU is slower than it can be.
 
     Attributes:

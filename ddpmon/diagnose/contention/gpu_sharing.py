@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, RunContext
@@ -16,8 +15,7 @@ from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is
 On = tuple[GpuFigures, GpuProcess]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSharedMeasures(CulpritMeasures):
+class GpuSharedMeasures(CulpritMeasures, frozen=True):
     """The processes of a foreign job use GPUs of the ranks.
 
     Attributes:
@@ -31,8 +29,7 @@ class GpuSharedMeasures(CulpritMeasures):
     sm_pct: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLeftoverMeasures(CulpritMeasures):
+class GpuLeftoverMeasures(CulpritMeasures, frozen=True):
     """Idle processes, probably of an earlier run, hold memory on GPUs of the ranks.
 
     Attributes:
@@ -44,8 +41,7 @@ class GpuLeftoverMeasures(CulpritMeasures):
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuHiddenMeasures(Measures):
+class GpuHiddenMeasures(Measures, frozen=True):
     """Memory on a rank's GPU belongs to processes that are not visible.
 
     Attributes:
@@ -59,8 +55,7 @@ class GpuHiddenMeasures(Measures):
     used_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDoubledMeasures(Measures):
+class GpuDoubledMeasures(Measures, frozen=True):
     """Several ranks train on one GPU.
 
     Attributes:
@@ -70,8 +65,7 @@ class GpuDoubledMeasures(Measures):
     ranks_on_it: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuContextMeasures(Measures):
+class GpuContextMeasures(Measures, frozen=True):
     """Ranks hold a context on the GPU of another rank.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention.process_history import Leak, ProcessHistory
@@ -22,8 +22,7 @@ from ddpmon.schema import NodeFrame
 _UNKNOWN = ProcessFigures()
 
 
-@dataclass(slots=True)
-class Host:
+class Host(Struct):
     """What is known of one host now.
 
     Attributes:
@@ -99,8 +98,7 @@ def look(number: int, frame: NodeFrame, heard_at: float, states: Iterable[tuple[
     return host
 
 
-@dataclass
-class RunContext:
+class RunContext(Struct, dict=True):
     """The run at one look.
 
     Attributes:

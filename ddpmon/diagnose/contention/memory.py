@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.contention.host_state import Host, RunContext
@@ -13,8 +12,7 @@ from ddpmon.machine import Disk, HostProcess
 from ddpmon.run.limits import FULL, SHM, SWAP_IN_S, is_low, memory_stall
 
 
-@dataclass(frozen=True, slots=True)
-class HostMemoryMeasures(CulpritMeasures):
+class HostMemoryMeasures(CulpritMeasures, frozen=True):
     """A host is short of memory. Its culprit is a foreign process with much of the memory, if there is one.
 
     Attributes:
@@ -31,8 +29,7 @@ class HostMemoryMeasures(CulpritMeasures):
     swap_in_bytes_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupMemoryMeasures(Measures):
+class CgroupMemoryMeasures(Measures, frozen=True):
     """The memory of a cgroup is nearly full, or processes were killed for it.
 
     Attributes:
@@ -47,8 +44,7 @@ class CgroupMemoryMeasures(Measures):
     is_nearly_full: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGrowthMeasures(CulpritMeasures):
+class MemoryGrowthMeasures(CulpritMeasures, frozen=True):
     """The memory of a rank, the culprit, grows steadily towards the limit.
 
     Attributes:
@@ -62,8 +58,7 @@ class MemoryGrowthMeasures(CulpritMeasures):
     rss_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SharedMemoryMeasures(Measures):
+class SharedMemoryMeasures(Measures, frozen=True):
     """Shared memory is too small or nearly full.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +20,7 @@ _NAMES = 64  # interfaces whose counters are kept for a host; it bounds the memo
 Counts = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class NicErrorMeasures(Measures):
+class NicErrorMeasures(Measures, frozen=True):
     """A network interface loses packets.
 
     Attributes:
@@ -37,8 +35,7 @@ class NicErrorMeasures(Measures):
     frames: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetransmitMeasures(Measures):
+class RetransmitMeasures(Measures, frozen=True):
     """A host sends many TCP segments again.
 
     Attributes:
@@ -50,8 +47,7 @@ class RetransmitMeasures(Measures):
     others_per_1000: float
 
 
-@dataclass(frozen=True, slots=True)
-class TakenPortMeasures(CulpritMeasures):
+class TakenPortMeasures(CulpritMeasures, frozen=True):
     """A port that the run wanted was taken. Its culprit is the process that holds or held it, if it is visible.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.contention_policy import GROWTH, HISTORY
@@ -146,8 +146,7 @@ def _means(values: Floats) -> Floats:
     return np.where(counts > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(counts, 1), np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
+class Leak(Struct, frozen=True):
     """One rank's growth: bytes a second, and the seconds until nothing is left at what the machine loses."""
 
     bytes_s: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +18,7 @@ _PATHS = 32  # disks of a host that are remembered; it bounds the memory where p
 _WAITS_FOR_DISKS = frozenset({"input", "other"})  # the phases in which data and checkpoints are read and written
 
 
-@dataclass(frozen=True, slots=True)
-class DiskLowMeasures(Measures):
+class DiskLowMeasures(Measures, frozen=True):
     """A disk that the run writes to is nearly full.
 
     Attributes:
@@ -35,8 +33,7 @@ class DiskLowMeasures(Measures):
     uses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSlowMeasures(Measures):
+class DiskSlowMeasures(Measures, frozen=True):
     """Ranks wait for a slow disk.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ddpmon.diagnose.alert import Measures, Severity
 from ddpmon.diagnose.contention_policy import CONTENTION
@@ -16,8 +17,7 @@ MOST_CULPRITS = 16
 Source = tuple[str, str]  # a sensor of a host and what it reads: ("host", "processes"), ("disk", "/work")
 
 
-@dataclass(frozen=True, slots=True)
-class Culprit:
+class Culprit(Struct, frozen=True):
     """A process whose doing a contention is.
 
     Attributes:
@@ -30,8 +30,7 @@ class Culprit:
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CulpritMeasures(Measures):
+class CulpritMeasures(Measures, frozen=True):
     """Measures of a contention that may be the doing of processes.
 
     Attributes:
@@ -41,8 +40,7 @@ class CulpritMeasures(Measures):
     culprits: tuple[Culprit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """One contention as one frame of a host shows it.
 
     Attributes:

@@ -132,8 +132,7 @@ class SshLink:
         with self._lock:
             if self._closing.is_set():
                 return
-            for name in ("cm", "way"):  # one that was killed has left its socket behind
-                self._path(name).unlink(missing_ok=True)
+            self._path("cm").unlink(missing_ok=True)  # one that was killed has left its socket behind
             self._said.truncate(0)
             mine = () if self._is_shared else ("-M", "-S", str(self._path("cm")), "-o", "ControlPersist=no")
             command = [*self._words[:-1], *mine, *batch, "-N", "-T", *_ALIVE, self.host]
@@ -196,6 +195,7 @@ class SshLink:
         return True
 
     def _begin_forwarding(self, there: Target) -> None:
+        self._path("way").unlink(missing_ok=True)  # ssh leaves it behind
         done = self._control("forward", "-L", self._forward_of(there))
         if done is None or done.returncode:
             why = "no answer" if done is None else last_line(done.stderr)

@@ -15,7 +15,7 @@ from ddpmon.watcher.run_end import restarting
 from ddpmon.watcher.way import Fate
 
 _EVERY_S, _LATER_S, _SOON_S = 4.0, 15.0, 60.0  # a look starts a ddpmon there, 0.3 s of a core: seldom after a minute
-_ASKED_S = 5.0  # a dashboard asks once an interval; nobody looks for one that has what it wants
+_ASKED_S = 15.0  # a dashboard asks once an interval, of 10 s at most; nobody looks for one that has what it wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,9 @@ class Lookout:
     _is_given: bool = False  # the user has named an address
     _target: Target | None = None
     _asked: float = 0.0
-    _closing: threading.Event = field(default_factory=threading.Event)
+    _wanted_since: float = 0.0  # a look that begins after this is wanted at once
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _is_closed: bool = False
     _thread: threading.Thread | None = None
 
     def look_first(self, *, waits: bool) -> None:
@@ -142,13 +144,19 @@ class Lookout:
     def fate(self, run_id: str, since: float) -> Fate | None:
         """What has become of a run, by a look that began after `since`; None while there is none."""
         self._ask()
-        if self._seen is None or self._began < since:
+        if self._began < since:
+            if self._wanted_since < since:
+                self._wanted_since = since
+                self._wake.set()
             return None
-        return Fate("unknown", self._trouble) if self._trouble else _fate(self._seen, run_id)
+        if self._seen is None or self._trouble:
+            return Fate("unknown", self._trouble)
+        return _fate(self._seen, run_id)
 
     def close(self) -> None:
         """Look no more."""
-        self._closing.set()
+        self._is_closed = True
+        self._wake.set()
         self.place.close()
 
     def _ask(self) -> None:
@@ -160,14 +168,15 @@ class Lookout:
 
     def _keep_looking(self) -> None:
         since = time.monotonic()
-        while not self._closing.is_set():
-            now = time.monotonic()
+        while not self._is_closed:
+            now, pause_s = time.monotonic(), 0.5
             if now - self._asked < _ASKED_S and not self.place.trouble():
                 self._look_again()
-                self._closing.wait(_EVERY_S if now - since < _SOON_S else _LATER_S)
+                pause_s = _EVERY_S if now - since < _SOON_S else _LATER_S
             else:
                 since = now
-                self._closing.wait(0.5)
+            self._wake.wait(pause_s)
+            self._wake.clear()
 
     def _look_again(self) -> None:
         began = time.monotonic()

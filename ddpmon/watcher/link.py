@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, RunState
-from ddpmon.store.base import StoreSilent, StoreUnavailable
+from ddpmon.store.base import StoreHungUp, StoreSilent, StoreUnavailable
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover
 from ddpmon.store.private import squatted
@@ -119,7 +119,8 @@ class StoreLink:
         elif self.store is not None:
             self.state = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
         else:
-            self._next_open = time.monotonic() + _REOPEN_S
+            if not isinstance(reason, StoreHungUp):  # which takes no time
+                self._next_open = time.monotonic() + _REOPEN_S
             self.lose(reason)
 
     def lose(self, reason: StoreUnavailable) -> None:
@@ -134,6 +135,8 @@ class StoreLink:
             self.state = Link("silent", f"{why}; the run does not depend on it; ddpmon keeps trying")
         elif self.ended in _OPEN:
             self._judge_the_end(self.feed.run, why)
+        elif self._way is not None:
+            self._fate(self.feed.run)  # so that the next run there is found
 
     def _is_cut_off(self) -> bool:
         """Whether the way is what fails; then that is said, and nothing of the run."""

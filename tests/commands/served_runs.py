@@ -65,7 +65,7 @@ class Served:
     def __init__(self, name: str) -> None:
         self.run_id = f"{name}-20260101-000000-ab12"
         self.job = MadeJob({**healthy_phases(2, STEPS), "input": np.array([[5.0], [60.0]]) * np.ones(STEPS)})
-        self.store, port = serve("127.0.0.1")
+        self.store, port = serve("127.0.0.1", 0)  # one that no other run takes once this one has ended
         self.url = f"tcp://127.0.0.1:{port}"
         self._publish_run(self.store, run_info(2, run_id=self.run_id, name=name, started_at=time.time() - 3600))
         self.file = announce(

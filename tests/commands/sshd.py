@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 CONFIG = """
-ListenAddress 127.0.0.1
+ListenAddress {address}
 Port {port}
 HostKey "{folder}/host_key"
 AuthorizedKeysFile "{folder}/key.pub"
@@ -88,13 +88,27 @@ class Server:
 
 
 @contextlib.contextmanager
-def real_ssh(folder: Path, *, password: bool = False) -> Iterator[Server]:
+def real_ssh(
+    folder: Path,
+    *,
+    password: bool = False,
+    address: str = "127.0.0.1",
+    inside: Sequence[str] = (),
+    client_inside: Sequence[str] = (),
+) -> Iterator[Server]:
     """A server that ends with the block; skips without one.
+
+    Args:
+        folder: for its keys and its log.
+        password: whether it asks for a password instead of a key.
+        address: where it listens.
+        inside: the command before `sshd` that runs it in another network namespace.
+        client_inside: the same for `ssh`.
 
     With a key it lets in this test's own user. With a password it lets in a second name of root, which only this server
     knows: its lists of users are bound over those of the machine in a mount namespace.
     """
-    server = _prepared(folder, password=password)
+    server = _prepared(folder, password, address, inside, client_inside)
     server.start()
     try:
         if not password:
@@ -110,7 +124,9 @@ def real_ssh(folder: Path, *, password: bool = False) -> Iterator[Server]:
         server.stop()
 
 
-def _prepared(folder: Path, *, password: bool) -> Server:
+def _prepared(
+    folder: Path, password: bool, address: str, inside: Sequence[str], client_inside: Sequence[str]
+) -> Server:
     sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if sshd is None or shutil.which("ssh") is None:
         pytest.skip("needs sshd and ssh (openssh-server, openssh-client)")
@@ -120,13 +136,16 @@ def _prepared(folder: Path, *, password: bool) -> Server:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ways = ("yes", "no") if password else ("no", "yes")
-    (folder / "config").write_text(CONFIG.format(port=port, folder=folder, password=ways[0], key=ways[1]))
+    (folder / "config").write_text(
+        CONFIG.format(address=address, port=port, folder=folder, password=ways[0], key=ways[1])
+    )
     options = ["-F", "/dev/null", "-p", str(port), "-i", f"{folder}/key", "-o", f'UserKnownHostsFile="{folder}/known"']
-    ssh = shlex.join(["ssh", *options, "-o", "StrictHostKeyChecking=accept-new"])
+    ssh = shlex.join([*client_inside, "ssh", *options, "-o", "StrictHostKeyChecking=accept-new"])
     user = USER if password else psutil.Process().username()
     command = [sshd, "-D", "-e", "-f", str(folder / "config")]
     _make_privilege_folder()
-    return Server(ssh, f"{user}@127.0.0.1", folder, [*(_with_user(folder) if password else []), *command])
+    around = [*inside, *(_with_user(folder) if password else [])]
+    return Server(ssh, f"{user}@{address}", folder, [*around, *command])
 
 
 def _with_user(folder: Path) -> list[str]:

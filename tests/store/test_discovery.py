@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ddpmon.store import discovery
-from ddpmon.store.discovery import Announcement, announce, discover, left_behind, withdraw
+from ddpmon.store.discovery import Announcement, announce, discover, left_behind, past_runs, withdraw
 from ddpmon.store.private import KEEP_S, stem
 
 Sleeper = Callable[[], "subprocess.Popen[bytes]"]
@@ -98,6 +98,21 @@ def test_a_killed_run_is_not_found_and_known_to_have_been_left_behind(sleeper: S
     assert discover() == []
     assert left_behind("r1"), "another watcher's look must not hide how the run ended"
     assert not left_behind("r2")
+
+
+def test_a_run_whose_launcher_has_attempts_left_is_restarting_as_long_as_that_lives(sleeper: Sleeper) -> None:
+    rank, launcher = sleeper(), sleeper()
+    elastic = msgspec.structs.replace(run(pid=rank.pid), launcher_pid=launcher.pid, attempt=1, attempts=3)
+    announce(elastic)
+    announce(msgspec.structs.replace(elastic, run_id="last", attempt=3))
+    assert past_runs() == []
+    rank.kill()
+    rank.wait()
+    said = {past.id: (past.state, past.attempt, past.attempts) for past in past_runs()}
+    assert said == {"r1": ("restarting", 1, 3), "last": ("killed", 3, 3)}
+    launcher.kill()
+    launcher.wait()
+    assert {past.state for past in past_runs()} == {"killed"}
 
 
 def test_a_reused_pid_is_not_the_run(sleeper: Sleeper) -> None:

@@ -1,0 +1,71 @@
+"""Rank 0's line: the command that shows its run, here and from where the user probably is."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from ddpmon.probe.registration import Announcer
+from ddpmon.store.discovery import discover, past_runs
+
+URL, WIDE = "tcp://127.0.0.1:29480", "tcp://10.0.0.7:29480"
+BEHIND_SSH = "10.0.0.9 51234 10.0.0.7 22"
+BEHIND_ANOTHER_PORT = "10.0.0.9 51234 10.0.0.7 2222"
+
+
+@pytest.fixture(autouse=True)
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are announced where this user's other shells would look, which is a folder of this test."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def line(capsys: pytest.CaptureFixture[str], url: str = URL, name: str = "gpt", run_id: str = "gpt-1") -> str:
+    """What rank 0 says."""
+    Announcer(name, 2).announce(run_id, url)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said.strip().removeprefix("ddpmon: to watch this run: ")
+
+
+def test_it_names_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert line(capsys) == "ddpmon watch gpt"
+    assert line(capsys, run_id="gpt-2") == "ddpmon watch gpt-2", "another run here is called gpt"
+    assert line(capsys, name="my run", run_id="my-run-1") == "ddpmon watch 'my run'"
+    assert line(capsys, name="--help", run_id="help-1") == "ddpmon watch help-1"
+
+
+def test_it_names_the_way_from_another_host(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert line(capsys, WIDE, "a") == f"ddpmon watch a (from another host: ddpmon watch {WIDE})"
+    user = getpass.getuser()
+    monkeypatch.setenv("SSH_CONNECTION", BEHIND_SSH)
+    assert line(capsys, URL, "b") == f"ddpmon watch b (from another host: ddpmon watch --ssh {user}@10.0.0.7)"
+    monkeypatch.setenv("SSH_CONNECTION", BEHIND_ANOTHER_PORT)
+    assert "DDPMON_SSH='ssh -p 2222' ddpmon watch --ssh" in line(capsys, URL, "c")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    assert line(capsys, WIDE, "d") == "ddpmon watch d (from another host: ddpmon watch --slurm 4711)"
+    assert line(capsys, "redis://h", "e") == "ddpmon watch e (from another host: ddpmon watch redis://h)"
+
+
+def test_a_failed_attempt_stays_announced_for_as_long_as_another_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    clean, failed = Announcer("clean", 2), Announcer("failed", 2)
+    clean.announce("clean-1", URL)
+    failed.announce("failed-1", URL)
+    clean.withdraw()
+    failed.withdraw(failed=True)
+    (left,) = discover()
+    assert (left.run_id, left.launcher_pid, left.attempt, left.attempts) == ("failed-1", os.getppid(), 2, 3)
+    assert past_runs() == [], "its rank 0 has not ended yet"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    last = Announcer("last", 2)
+    last.announce("last-1", URL)
+    last.withdraw(failed=True)
+    assert [run.run_id for run in discover()] == ["failed-1"], "no attempt follows this one"

@@ -8,13 +8,14 @@ from queue import Empty, SimpleQueue
 from ddpmon.commands.looks import Looks
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.watcher.way import Way
 
 # On a link with a round trip of 1 s the first picture takes ten of them, and the lookup of a name may take 6 s besides.
 LIMIT_S = 15.0
 
 
-def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
-    """A snapshot of the run after as many `looks` as are needed, by default one.
+def look_once(target: str | None, looks: Looks | None = None, way: Way | None = None) -> Snapshot:
+    """A snapshot of the run at `target`, or where `way` leads, after as many `looks` as are needed, by default one.
 
     It is read in a thread of its own, so that a store that hangs cannot hang us.
 
@@ -26,7 +27,7 @@ def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     import ddpmon.watcher.observer  # noqa: F401 (a second on a cold disk, which is no fault of the store's)
 
     answers: SimpleQueue[Snapshot | BaseException] = SimpleQueue()
-    threading.Thread(target=_look, args=(target, looks, answers), daemon=True).start()
+    threading.Thread(target=_look, args=(target, way, looks, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
@@ -40,11 +41,11 @@ def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
     return answer
 
 
-def _look(target: str | None, looks: Looks, answers: SimpleQueue[Snapshot | BaseException]) -> None:
+def _look(target: str | None, way: Way | None, looks: Looks, answers: SimpleQueue[Snapshot | BaseException]) -> None:
     from ddpmon.watcher.observer import Observer
 
     try:
-        observer = Observer(target)
+        observer = Observer(target, way)
         answers.put(looks.at(observer.tick))
         observer.close()
     except BaseException as error:  # whatever it is, the main thread tells it in a sentence

@@ -24,8 +24,8 @@ def status(
     It looks at the run for `for_s` seconds, by default as long as what is pending needs.
     """
     try:
-        with reached(target, ssh, slurm) as address:
-            snapshot = look_once(address, Looks(for_s, fail_on=fail_on))
+        with reached(target, ssh, slurm) as route:
+            snapshot = look_once(route.target, Looks(for_s, fail_on=fail_on), route.way)
     except TargetError as error:
         complain(str(error))
         return USAGE

@@ -6,7 +6,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
-from ddpmon.commands.target import reached
+from ddpmon.commands.target import Route, reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def watch(
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
-        with reached(target, ssh, slurm) as address:
-            return show(address, interval, ascii_only)
+        with reached(target, ssh, slurm, waits=True) as route:
+            return show(route, interval, ascii_only)
     except TargetError as error:
         complain(str(error))
         return USAGE
@@ -31,7 +31,7 @@ def watch(
         return NO_RUN
 
 
-def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) -> int:
+def show(route: Route, interval: float = 1.0, ascii_only: bool = False) -> int:
     """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
 
     It is 3 where no run was ever read, with the reason on stderr.
@@ -41,7 +41,7 @@ def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) ->
     """
     from ddpmon.watcher.observer import Observer
 
-    return show_source(Observer(target), interval, ascii_only)
+    return show_source(Observer(route.target, route.way), interval, ascii_only)
 
 
 def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False) -> int:

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 from ddpmon.parts import Attempt
 from ddpmon.report.wording import clean
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import RunState
 
 _SHOWN = 3  # attempts, the newest
 _RANKS = 8
 
 
-def of_run(info: RunInfo, state: RunState) -> list[str]:
-    """What is to be known of the life of a run that stands so, in sentences; none where there was one attempt."""
+def of_run(info: RunInfo) -> list[str]:
+    """What is to be known of the attempts before this one, in sentences; none in the first."""
     said = [_attempt(attempt, info) for attempt in info.attempts[-_SHOWN:]]
     if info.restart:
         how = "" if info.attempts else "; how the attempt before it ended is not known here"
-        said.insert(0, f"{_restart(info)} by its launcher: steps, loss and throughput begin again{how}")
-    if state in ("failed", "lost") and (next_one := may_restart(info)):
-        said.insert(0, next_one)
+        begun = attempt_of(info.restart, info.max_restarts)
+        said.insert(0, f"{begun}, begun by its launcher: steps, loss and throughput begin again{how}")
     return said
 
 
@@ -29,19 +27,18 @@ def may_restart(info: RunInfo) -> str:
     """That the launcher may start the ranks again; "" where it does not."""
     if info.max_restarts is None or info.restart >= info.max_restarts:
         return ""
-    return f"its launcher may restart it (restart {info.restart + 1} of {info.max_restarts})"
+    return f"its launcher may restart it ({attempt_of(info.restart + 1, info.max_restarts)})"
 
 
-def _restart(info: RunInfo) -> str:
-    most = "" if info.max_restarts is None else f" of {info.max_restarts}"
-    return f"restart {info.restart}{most}"
+def attempt_of(restart: int, most: int | None) -> str:
+    """The number of the attempt after so many restarts, of those that the launcher may make."""
+    return f"attempt {restart + 1:,}{'' if most is None else f' of {most + 1:,}'}"
 
 
 def _attempt(attempt: Attempt, info: RunInfo) -> str:
-    total = "" if info.max_restarts is None else f" of {info.max_restarts + 1}"
     at = "" if attempt.ended_at is None else f", {time.strftime('%H:%M:%S', time.localtime(attempt.ended_at))}"
     where = f"at step {attempt.step:,}" if attempt.step >= 0 else "before its first step"
-    return f"attempt {attempt.restart + 1}{total} ended {where}{at}: {how(attempt)}"
+    return f"{attempt_of(attempt.restart, info.max_restarts)} ended {where}{at}: {how(attempt)}"
 
 
 def how(attempt: Attempt) -> str:

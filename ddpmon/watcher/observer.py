@@ -21,6 +21,7 @@ from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.link import StoreLink
+from ddpmon.watcher.way import Way
 
 _NAMED = 16  # findings, and ranks of each, that are read at every tick
 
@@ -30,6 +31,7 @@ class Observer:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        way: leads to a run that is elsewhere; `target` is then None.
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
@@ -38,9 +40,9 @@ class Observer:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, way: Way | None = None) -> None:
         self.focus: int | None = None
-        self._link = StoreLink(target)
+        self._link = StoreLink(target, way)
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
         self._findings: tuple[Finding, ...] = ()
@@ -59,9 +61,9 @@ class Observer:
                 self._read(link.store, link.feed)
                 link.stand(link.feed.run)
         except StoreSilent as error:
-            link.fall_silent(str(error))
+            link.fall_silent(error)
         except StoreUnavailable as error:
-            link.lose(str(error))
+            link.lose(error)
         except FrameError as error:
             link.refuse(str(error))
         return self.rebuild()
@@ -114,7 +116,7 @@ class Observer:
             nodes=build_nodes(run, now),
             findings=self._findings,
             pending=self._judge.pending,
-            notices=(*run_life.of_run(run.info, view.state), *link.notices(), *_notices(run)),
+            notices=(*run_life.of_run(run.info), *link.notices(), *_notices(run)),
             detail=None if self.focus is None else build.build_detail(run, self.focus),
         )
 

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from ddpmon import __version__
 from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
@@ -329,14 +328,14 @@ _SAME_RELEASE = "use the same ddpmon release in the training and here"
 
 
 def _what_to_install(data: bytes) -> str:
-    """The releases of both sides, as far as the description of a run tells that of the training."""
+    """The release of the training, as far as the description of a run tells it."""
     try:
         release = _run_header.decode(data).versions.get("ddpmon", "")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         release = ""
     if not release or not release.isprintable():
-        return f"{_SAME_RELEASE} (here it is {__version__})"
-    return f"the training has ddpmon {release[:40]}, here it is {__version__}: install {release[:40]} here"
+        return _SAME_RELEASE
+    return f"the training has ddpmon {release[:40]}, so install that release here"
 
 
 def _check_columns(key: str, frame: object) -> None:

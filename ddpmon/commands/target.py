@@ -68,8 +68,9 @@ def here(target: str | None) -> str | None:
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
     fitting = _fitting([*runs, *more], target)
-    are_here = {run.id for run in fitting} <= {run.id for run in runs}
-    found = _only(fitting, "this host" if are_here else "this host and in the store of DDPMON_STORE")
+    local, stored = {run.id for run in fitting if run in runs}, {run.id for run in fitting if run in more}
+    where = "this host and in the store of DDPMON_STORE" if local and stored else "this host"
+    found = _only(fitting, where if local or not stored else "in the store of DDPMON_STORE")
     if found is None:
         raise _unknown(target, trouble)
     return found.target
@@ -142,7 +143,8 @@ def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | Non
     runs = [run for run in runs if run.state != "lost"] or runs
     if len(runs) > 1:
         lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
-        raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
+        place = where if where.startswith("in ") else f"on {where}"
+        raise TargetError("\n".join([f"several runs {place}: name one of these as TARGET", *lines]))
     return runs[0] if runs else None
 
 

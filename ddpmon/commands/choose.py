@@ -17,7 +17,7 @@ def choose(runs: Sequence[Listed], wanted: str | None, where: str, options: str)
         TargetError: several fit.
         StoreUnavailable: there are others, and none fits.
     """
-    found = only(runs if wanted is None else fitting(runs, wanted), where, options)
+    found = only(runs if wanted is None else fitting(runs, wanted), f"on {where}", options)
     if found is None and runs:
         others = ", ".join(printable(run.id) for run in runs[:8])
         raise StoreUnavailable(f"no run called {wanted!r} on {where}; there are: {others}")
@@ -43,7 +43,7 @@ def only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None
     runs = [run for run in runs if run.state not in ("lost", "restarting")] or runs
     if len(runs) > 1:
         lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
-        raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
+        raise TargetError("\n".join([f"several runs {where}: name one of these as TARGET", *lines]))
     return runs[0] if runs else None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddpmon.commands.choose import fitting, only
-from ddpmon.commands.listing import runs_here, runs_of_environment
+from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
 from ddpmon.commands.places import SlurmJob, SshHost
 from ddpmon.commands.way import Lookout
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -72,16 +72,22 @@ def here(target: str | None) -> str | None:
         raise TargetError("TARGET is empty: leave it out for the only run on this host")
     runs = runs_here()
     if target is None:
-        only(runs, "this host")
+        only(runs, "on this host")
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
     found = fitting([*runs, *more], target)
-    are_here = {run.id for run in found} <= {run.id for run in runs}
-    chosen = only(found, "this host" if are_here else "this host and in the store of DDPMON_STORE")
+    chosen = only(found, _where(found, runs))
     if chosen is None:
         raise _unknown(target, trouble)
     return chosen.target
+
+
+def _where(found: Sequence[Listed], here: Sequence[Listed]) -> str:
+    are_here = {run in here for run in found}
+    if are_here == {False}:
+        return "in the store of DDPMON_STORE"
+    return "on this host and in the store of DDPMON_STORE" if False in are_here else "on this host"
 
 
 def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:

@@ -58,7 +58,7 @@ def ask(command: Sequence[str], where: str) -> Listing:
     except ValueError as error:
         raise StoreUnavailable(f"the answer of the ddpmon on {where} cannot be read here: {error}") from None
     if not listings and done.returncode != NO_RUN:
-        raise StoreUnavailable(_refusal(done, command[0], where))
+        raise StoreUnavailable(_refusal(done, where))
     return joined(listings)
 
 
@@ -137,7 +137,7 @@ def login_trouble(command: Sequence[str], heard: bytes) -> str:
     return f"{trouble}{where}; log in once by hand, which says more: {by_hand}"
 
 
-def _refusal(done: Done, program: str, where: str) -> str:
+def _refusal(done: Done, where: str) -> str:
     reason = last_line(done.stderr)
     if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
         if set_to := os.environ.get("DDPMON_REMOTE"):

@@ -116,6 +116,7 @@ class Announcer:
         if self._announcement is not None:
             self._rename_store(store_pid)
             return
+        attempt, attempts = _attempts(os.environ)
         self._announcement = Announcement(
             run_id=run,
             name=self.name,
@@ -125,7 +126,9 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
-            **_launcher(os.environ),
+            launcher_pid=os.getppid() if attempts else 0,
+            attempt=attempt,
+            attempts=attempts,
         )
         self._file = announce(self._announcement)
         is_found = self._file is not None and anybody_finds(self._file)
@@ -143,7 +146,7 @@ class Announcer:
                 self._file = announce(self._announcement)
 
     def withdraw(self, *, failed: bool = False) -> None:
-        """Remove the file; after a failure it stays where a launcher starts the ranks again, so that watchers see it."""
+        """Remove the file; after a failure it stays for watchers to see where a launcher starts the ranks again."""
         if self._file is not None:
             run = self._announcement
             if not failed or run is None or run.attempt >= run.attempts:
@@ -189,15 +192,13 @@ def _user() -> str:
         return str(os.geteuid())
 
 
-def _launcher(environment: Mapping[str, str]) -> dict[str, int]:
-    """Who starts the ranks again if they fail, and how often: torchrun says it in variables."""
+def _attempts(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Which start of the ranks this is, and how many there are at most, as torchrun says; (0, 0) without it."""
     try:
         restarts, most = (int(environment[f"TORCHELASTIC_{name}"]) for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     except (KeyError, ValueError):
-        return {}
-    if not 0 <= restarts <= most <= MAX_RANKS:
-        return {}
-    return {"launcher_pid": os.getppid(), "attempt": restarts + 1, "attempts": most + 1}
+        return 0, 0
+    return (restarts + 1, most + 1) if 0 <= restarts <= most <= MAX_RANKS else (0, 0)
 
 
 def _is_local(url: str) -> bool:

@@ -128,7 +128,7 @@ def last_line(said: bytes) -> str:
 def login_trouble(command: Sequence[str], heard: bytes) -> str:
     """Why ssh logged nobody in, in a sentence; `command` is the ssh command, with the host at its end."""
     program, host = command[0], command[-1]
-    trouble = f"{program} could not log in to {host}: {last_line(heard)}"
+    trouble = f"{program} could not log in to {host}: {last_line(heard).rstrip('.')}"
     if b"Host key verification failed" not in heard:
         return trouble
     by_hand = shlex.join([*_words("DDPMON_SSH", "ssh"), host])

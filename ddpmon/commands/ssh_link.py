@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from ddpmon.commands.console import STDERR, STDIN, complain, has_terminal
 from ddpmon.commands.remote import LIMIT_S, LIMIT_WITH_A_PERSON_S, last_line, login_trouble, ssh_command
@@ -56,7 +55,6 @@ class SshLink:
         self._forwarded: Target | None = None
         self._reason, self._next_try, self._is_refused = "", 0.0, False  # why it is down; empty while it is up
         try:
-            self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (as long as the link)
             self._folder = tempfile.TemporaryDirectory(prefix="ddpmon-", dir=_short(), ignore_cleanup_errors=True)
         except OSError as error:
             raise StoreUnavailable(f"no way to {host}: {error.strerror or error}") from None
@@ -118,8 +116,6 @@ class SshLink:
                 self._control("cancel", "-L", self._forward_of(self._forwarded))
             _end(process)
         self._folder.cleanup()
-        with self._lock:
-            self._said.close()
 
     def _start(self, batch: tuple[str, ...]) -> None:
         """Start an ssh that holds the connection, the user's shared one or one of our own."""
@@ -133,15 +129,15 @@ class SshLink:
             if self._closing.is_set():
                 return
             self._path("cm").unlink(missing_ok=True)  # one that was killed has left its socket behind
-            self._said.truncate(0)
             mine = () if self._is_shared else ("-M", "-S", str(self._path("cm")), "-o", "ControlPersist=no")
             command = [*self._words[:-1], *mine, *batch, "-N", "-T", *_ALIVE, self.host]
-            self._process = subprocess.Popen(
-                [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-            )
+            with self._path("said").open("wb") as said:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                )
 
     def _wait_until_open(self, limit_s: float) -> None:
         """Wait until ssh shares its connection, which it does once it has logged in.
@@ -232,11 +228,9 @@ class SshLink:
 
     def _heard(self) -> bytes:
         """What ssh has said since it was started."""
-        with self._lock:
-            if self._said.closed:
-                return b""
-            self._said.seek(0)
-            return self._said.read(1 << 16)
+        with suppress(OSError), self._path("said").open("rb") as said:
+            return said.read(1 << 16)
+        return b""
 
 
 def _why_ended(heard: bytes) -> str:

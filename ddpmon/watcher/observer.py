@@ -46,6 +46,7 @@ class Observer:
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
         self._findings: tuple[Finding, ...] = ()
+        self._answered_at = 0.0  # when the store last answered, on the monotonic clock
 
     @property
     def run(self) -> Run | None:
@@ -81,8 +82,9 @@ class Observer:
 
     def _read(self, store: CheckedStore, feed: Feed) -> None:
         if feed is not self._judged:
-            self._judge, self._judged, self._findings = Judge(), feed, ()
+            self._judge, self._judged, self._findings, self._answered_at = Judge(), feed, (), feed.read_at
         feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
+        self._answered_at = feed.read_at
         if feed.is_complete:
             self._findings = in_words(self._judge(feed.run, feed.run.ages(feed.read_at)))
 
@@ -95,7 +97,7 @@ class Observer:
     def _build(self, feed: Feed, now: float) -> Snapshot:
         run, link = feed.run, self._link
         ages = run.ages(now)
-        lost = lost_ranks(run, run.ages(feed.read_at))  # while the store is silent, the ranks are not to blame
+        lost = lost_ranks(run, run.ages(self._answered_at))  # while the store is silent, the ranks are not to blame
         told = ages * np.nan if link.state.state == "silent" else ages  # steps may be finished that nobody tells
         ranks = build.build_ranks(run, ages, lost)
         alive = run.taking_part()

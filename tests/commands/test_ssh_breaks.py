@@ -89,7 +89,7 @@ def test_a_connection_that_breaks_is_no_end_of_the_run(host: Host) -> None:
             host.server.stop()
             seen = watch_until(observer, lambda seen: "Connection refused" in seen.link.message)
             assert seen.link.state == "silent"
-            assert "trying again" in seen.link.message
+            assert "is down (Connection refused); trying again" in seen.link.message
             assert "not seen since step 119" in summary_line(seen)
             assert "Connection refused" in summary_line(seen)
             host.server.start()

@@ -82,7 +82,7 @@ def test_a_link_that_is_down_for_a_while_is_told_and_the_picture_comes_back(cabl
             assert seen.link.state == "silent"
             assert f"the ssh connection to {cabled.server.login} is down (" in seen.link.message
             assert seen.run is not None
-            assert seen.run.state == "running"
+            assert seen.run.state == "running", "nobody knows better"
         finally:
             cabled.net.restore(SERVER)
         watch_until(observer, lambda seen: seen.link.state == "live")

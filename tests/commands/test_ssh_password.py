@@ -49,6 +49,15 @@ def test_a_password_is_asked_for_once_and_why_is_said(locked: Locked) -> None:
     assert not list(locked.own.iterdir()), "no socket and no folder is left"
 
 
+def test_who_does_not_want_to_log_in_leaves_nothing_behind(locked: Locked) -> None:
+    with person("watch", "--ssh", locked.server.login, environment=locked.environment) as someone:
+        someone.reads(ASKS)
+        someone.types("\x03")
+        assert someone.ends() != 0
+    assert "Traceback" not in someone.written
+    assert not list(locked.own.iterdir())
+
+
 def test_a_login_that_breaks_is_told_and_nobody_is_asked_across_the_dashboard(locked: Locked) -> None:
     with person("watch", "--ssh", locked.server.login, environment=locked.environment) as someone:
         someone.reads(ASKS)

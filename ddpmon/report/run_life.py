@@ -43,17 +43,26 @@ def _attempt(attempt: Attempt, info: RunInfo) -> str:
 
 def how(attempt: Attempt) -> str:
     """Which ranks ended it, in words."""
-    said = []
-    if attempt.vanished_count:
-        said.append(f"{_ranks(attempt.vanished, attempt.vanished_count)} vanished without a message")
-    if attempt.failed_count:
-        reason = attempt.failed[0].reason if attempt.failed else ""
-        ranks = _ranks([end.rank for end in attempt.failed], attempt.failed_count)
-        said.append(f"{ranks} ended with an error{f' ({clean(reason)})' if reason else ''}")
+    failed = listed([end.rank for end in attempt.failed], attempt.failed_count)
+    reason = attempt.failed[0].reason if attempt.failed else ""
+    return ended_by(listed(attempt.vanished, attempt.vanished_count), failed, reason)
+
+
+def ended_by(mute: str, failed: str, reason: str = "") -> str:
+    """How a run ended, in words.
+
+    Args:
+        mute: the ranks that said nothing of their end, as `listed` has them.
+        failed: those that ended with an error.
+        reason: the first error.
+    """
+    said = [f"{mute} disappeared without a message"] if mute else []
+    said += [f"{failed} ended with an error{f' ({clean(reason)})' if reason else ''}"] if failed else []
     return ", ".join(said) or "no rank said why"
 
 
-def _ranks(ranks: Sequence[int], count: int) -> str:
+def listed(ranks: Sequence[int], count: int) -> str:
+    """The first of so many ranks, in words; "" for none."""
     shown = ", ".join(map(str, ranks[:_RANKS]))
-    more = f" and {count - len(ranks[:_RANKS])} more" if count > len(ranks[:_RANKS]) else ""
-    return f"rank{'s' if count > 1 else ''} {shown}{more}"
+    more = f" and {count - len(ranks[:_RANKS]):,} more" if count > len(ranks[:_RANKS]) else ""
+    return f"rank{'s' if count > 1 else ''} {shown}{more}" if count else ""

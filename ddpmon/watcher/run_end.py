@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age
-from ddpmon.report.run_life import attempt_of, may_restart
+from ddpmon.report.run_life import attempt_of, ended_by, listed, may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
@@ -86,7 +86,7 @@ def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
     if failed:
         return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"
     if mute:
-        everyone = "every rank" if len(mute) == len(run.ranks) else _ranks(mute)
+        everyone = "every rank" if len(mute) == len(run.ranks) else listed(mute, len(mute))
         return "lost", f"{everyone} disappeared without a message, the last {when}: killed or disconnected; {memory}"
     return "finished", f"the run ended {when}; {memory}"
 
@@ -102,11 +102,4 @@ def _mute(run: Run) -> list[int]:
 
 
 def _how(failed: list[int], mute: list[int]) -> str:
-    parts = [f"{_ranks(mute)} disappeared without a message"] if mute else []
-    parts += [f"{_ranks(failed)} ended with an error"] if failed else []
-    return ", ".join(parts) or "its ranks have ended"
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+    return ended_by(listed(mute, len(mute)), listed(failed, len(failed)))

@@ -118,7 +118,7 @@ def test_the_attempts_before_this_one() -> None:
         "failed_count": 0,
         "vanished": [1],
         "vanished_count": 1,
-        "summary": "rank 1 vanished without a message",
+        "summary": "rank 1 disappeared without a message",
     }
     assert (second["ended_at"], second["step"]) == (None, None)
     assert second["failed"] == [{"rank": 0, "reason": "KeyError: 'x'"}, {"rank": 1, "reason": None}]

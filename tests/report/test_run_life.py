@@ -22,9 +22,9 @@ BEGIN = "begun by its launcher: steps, loss and throughput begin again"
 @pytest.mark.parametrize(
     ("attempt", "words"),
     [
-        (KILLED, "rank 1 vanished without a message"),
-        (BOTH, "rank 1 vanished without a message, rank 0 ended with an error (RuntimeError: Connection closed)"),
-        (MANY, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more vanished without a message"),
+        (KILLED, "rank 1 disappeared without a message"),
+        (BOTH, "rank 1 disappeared without a message, rank 0 ended with an error (RuntimeError: Connection closed)"),
+        (MANY, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more disappeared without a message"),
         (Attempt(run_id="a"), "no rank said why"),
     ],
 )
@@ -45,7 +45,7 @@ def test_how_an_attempt_ended(attempt: Attempt, words: str) -> None:
             {"max_restarts": 3, "restart": 1, "attempts": [KILLED]},
             [
                 f"attempt 2 of 4, {BEGIN}",
-                f"attempt 1 of 4 ended at step 1,256, {AT}: rank 1 vanished without a message",
+                f"attempt 1 of 4 ended at step 1,256, {AT}: rank 1 disappeared without a message",
             ],
         ),
     ],
@@ -56,7 +56,7 @@ def test_what_is_noticed(told: dict[str, object], said: list[str]) -> None:
 
 def test_an_attempt_whose_end_is_hardly_known() -> None:
     (_, first, *others) = of_run(run_info(2, restart=4, attempts=[KILLED, BOTH, MANY, KILLED]))
-    assert first.startswith("attempt 2 ended before its first step: rank 1 vanished"), "the newest three"
+    assert first.startswith("attempt 2 ended before its first step: rank 1 disappeared"), "the newest three"
     assert len(others) == 2
 
 

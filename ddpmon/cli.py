@@ -89,7 +89,8 @@ def watch(
 ) -> None:
     """Show a live dashboard of a run, or replay a recording.
 
-    If no run has started yet, it waits for one, also at an address. With a name, --ssh or --slurm it does not wait.
+    If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm for a job that has not
+    started. With the name of a run on this host it does not wait.
 
     DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
     """
@@ -121,7 +122,8 @@ def record(target: str | None, out: str | None, max_mb: int, ssh: str | None, sl
 @click.option("--ssh", metavar="[USER@]HOST", help="List the runs on this host instead.")
 @json_switch
 @switch("--brief", "List names and addresses only, without connecting.")
-def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool) -> None:
+@click.option("--slurm", metavar="JOBID", help="List the runs of this Slurm job instead.")
+def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: str | None) -> None:
     """List the runs that can be reached, with the command that shows each.
 
     Exit codes: 0 runs were found, 2 usage error, 3 no run was found or the store cannot be reached, 4 the output cannot
@@ -129,7 +131,7 @@ def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool) -> None:
     """
     from ddpmon.commands.ls import ls as command
 
-    leave(command(store, ssh, as_json, brief))
+    leave(command(store, ssh, as_json, brief, slurm))
 
 
 @app.command()

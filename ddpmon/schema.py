@@ -34,7 +34,6 @@ from ddpmon.parts import (
     StepNumber,
     Text,
 )
-from ddpmon.version import __version__
 
 SCHEMA_VERSION = 3
 OLDEST_READ = 1  # of frames other than host frames, whose columns have changed since
@@ -341,14 +340,14 @@ _SAME_RELEASE = "use the same ddpmon release in the training and here"
 
 
 def _what_to_install(data: bytes) -> str:
-    """The releases of both sides, as far as the description of a run tells that of the training."""
+    """The release of the training, as far as the description of a run tells it."""
     try:
         release = _run_header.decode(data).versions.get("ddpmon", "")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         release = ""
     if not release or not release.isprintable():
-        return f"{_SAME_RELEASE} (here it is {__version__})"
-    return f"the training has ddpmon {release[:40]}, here it is {__version__}: install {release[:40]} here"
+        return _SAME_RELEASE
+    return f"the training has ddpmon {release[:40]}, so install that release here"
 
 
 def _check_columns(key: str, frame: object) -> None:

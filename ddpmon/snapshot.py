@@ -22,7 +22,7 @@ from ddpmon.parts import Attempt, Failure, Stall
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-RunState = Literal["running", "stalled", "finished", "failed", "lost"]
+RunState = Literal["running", "stalled", "finished", "failed", "killed", "cancelled", "restarting", "lost"]
 LinkState = Literal["waiting", "live", "silent", "gone"]
 
 

@@ -16,10 +16,13 @@ _VARIABLES = {
     *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
 }
 
-# Files that start process groups of ranks, in the order in which they start: the longest first, so that the workers end
-# at about the same time. Single live tests of other files carry the mark themselves.
+# Files that start process groups of ranks, or servers that tests wait for, in the order in which they start: the
+# longest first, so that the workers end at about the same time. Single live tests of other files carry the mark
+# themselves.
 LIVE = (
     "test_chaos",
+    "commands/test_slurm",
+    "commands/test_ssh_breaks",
     "test_live_clashes",
     "test_live_troubles",
     "test_across_hosts",
@@ -43,6 +46,8 @@ LIVE = (
     "probe/test_probe_trigger",
     "probe/test_probe_troubles",
     "probe/test_probe_buckets",
+    "commands/test_ssh_network",
+    "commands/test_ssh_password",
     "sensors/test_live_gpus",
     "probe/test_probe_gpu",
 )

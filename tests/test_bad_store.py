@@ -251,7 +251,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     store.settle()
     differs = f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
     sentence = f"{differs}use the same ddpmon release in the training and here"
-    releases = f"the training has ddpmon 0.9.1, here it is {__version__}: install 0.9.1 here"
+    releases = f"the training has ddpmon 0.9.1, so install that release here (this is ddpmon {__version__})"
     assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {differs}{releases}"
     store.describe()
     store.speak(2, 0)

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ddpmon.commands.status import status
 from ddpmon.probe.external_store import ExternalStore, uplink_of
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.uplink import Handover
+from ddpmon.schema import RunInfo
 from ddpmon.store.discovery import discover
 from ddpmon.store.redis_url import parse_redis
 from tests.made_frames import columns, rank_frame, run_info
@@ -67,13 +69,17 @@ def runs(
         for name in ("r1", "r2"):
             external = ExternalStore(parse_redis(url)[0], 600)
             handover = Handover(None, "address")
-            uplink = uplink_of(me, name, handover, lambda run, name=name: run_info(1, run_id=run, name=name), external)
+            uplink = uplink_of(me, name, handover, partial(_described, name), external)
             stack.callback(uplink.close)
             assert uplink.connect()
             uplink.put_rank(rank_frame(0, 1, columns([], {}), run_id=uplink.run))
         watchers = redis.url("watchers:WATCHERS_PASSWORD@", f"?ca={certificate}", scheme="rediss")
         monkeypatch.setenv("DDPMON_STORE", watchers)
         yield capsys.readouterr().err
+
+
+def _described(name: str, run: str) -> RunInfo:
+    return run_info(1, run_id=run, name=name)
 
 
 @pytest.mark.usefixtures("runs")

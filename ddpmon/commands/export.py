@@ -76,9 +76,11 @@ def _recording(target: str | None, ssh: str | None, slurm: str | None) -> Iterat
         return
     from ddpmon.watcher.observer import Observer
 
-    with reached(target, ssh, slurm) as address, closing(Recorder(None)) as recorder:
-        with closing(Observer(address, recorder)) as observer:
+    with reached(target, ssh, slurm) as route, closing(Recorder(None)) as recorder:
+        with closing(Observer(route.target, route.way, recorder)) as observer:
             snapshot = observer.tick()
+            while snapshot.coverage is not None and snapshot.coverage.unread_histories:
+                snapshot = observer.tick()
         if snapshot.run is None or snapshot.link.state not in _GOOD_LINKS:
             raise StoreUnavailable(snapshot.link.message or "no run was found")
         recorder.catch_up()

@@ -18,8 +18,8 @@ def export_prometheus(target: str | None, address: str, ssh: str | None = None, 
     """Serve the run's figures at HOST:PORT until SIGTERM or SIGINT; returns the exit code."""
     try:
         client, (host, port) = _client(), host_and_port(address)
-        with reached(target, ssh, slurm) as found:
-            return _serve(client, Observer(found), host, port)
+        with reached(target, ssh, slurm) as route:
+            return _serve(client, Observer(route.target, route.way), host, port)
     except TargetError as error:
         complain(str(error))
         return USAGE

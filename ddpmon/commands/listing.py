@@ -19,7 +19,7 @@ from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
-from ddpmon.store.discovery import Announcement, discover, has_rank_0
+from ddpmon.store.discovery import Announcement, PastRun, discover, has_rank_0, is_restarting
 from ddpmon.store.tcp_connection import knock
 from ddpmon.version import __version__
 
@@ -46,7 +46,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         url: its store, as the host that lists it reaches it.
         host: where its rank 0 is.
         state: as its ranks tell; "gone" where its store has ended, though it is announced; before they are read "lost"
-            where its rank 0 was killed.
+            where its rank 0 was killed, and "restarting" where its launcher then lives and has attempts left.
         hosts: where its ranks are; None where its frames were not read.
         elapsed_s: how long it has been running.
         worst: its worst finding; None where there is none, or its frames were not read.
@@ -73,11 +73,16 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """What `ddpmon ls --json` prints on its one line."""
+    """What `ddpmon ls --json` prints on its one line.
+
+    Attributes:
+        past: the runs of that host that did not end cleanly within the last day; None where they were not looked for.
+    """
 
     schema_version: int = SCHEMA_VERSION
     release: Text = ""
     runs: Annotated[list[Listed], Meta(max_length=RUNS_SHOWN)]
+    past: Annotated[list[PastRun], Meta(max_length=RUNS_SHOWN)] | None = None
 
 
 _decoder = msgspec.json.Decoder(Listing)
@@ -102,6 +107,14 @@ def read_listing(line: bytes) -> Listing:
             f"version {SCHEMA_VERSION}: install the same release on both"
         )
     return listing
+
+
+def joined(listings: Sequence[Listing]) -> Listing:
+    """The listings of several hosts as one, without what can be no run."""
+    runs = [run for listing in listings for run in listing.runs if is_run_id(run.id)]
+    told = [listing.past for listing in listings if listing.past is not None]
+    complete = bool(told) and len(told) == len(listings)
+    return Listing(runs=runs, past=[run for past in told for run in past] if complete else None)
 
 
 def runs_here() -> list[Listed]:
@@ -184,7 +197,7 @@ def _announced(run: Announcement) -> Listed:
         name=run.name,
         url=run.url,
         host=run.host,
-        state=None if has_rank_0(run) else "lost",
+        state=None if has_rank_0(run) else "restarting" if is_restarting(run) else "lost",
         world_size=run.world_size,
         elapsed_s=_rounded(max(0.0, time.time() - run.started_at)),
     )

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import msgspec
 
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
-from ddpmon.commands.listing import SCHEMA_VERSION, Listed, looked_at, runs_here, runs_of, runs_of_environment
-from ddpmon.commands.remote import runs_over_ssh
+from ddpmon.commands.listing import (
+    RUNS_SHOWN,
+    SCHEMA_VERSION,
+    Listed,
+    looked_at,
+    runs_here,
+    runs_of,
+    runs_of_environment,
+)
+from ddpmon.commands.places import SshHost
+from ddpmon.commands.slurm import find_job, runs_of_job
 from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.discovery import told_of_containers
+from ddpmon.store.discovery import PastRun, past_runs, told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 from ddpmon.version import __version__
@@ -23,33 +33,40 @@ HOSTS_NAMED = 2
 UNKNOWN = "-"
 
 
-def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool) -> int:
-    """Print the runs on this host, in a store or on an ssh host; returns the exit code."""
+def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: str | None = None) -> int:
+    """Print the runs on this host, in a store, on an ssh host or of a Slurm job; returns the exit code."""
     try:
-        runs = _runs(target, ssh, brief)
+        runs = _runs(target, ssh, slurm, brief)
     except TargetError as error:
         complain(str(error))
         return USAGE
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
-    commands = [_to_watch(run, target, ssh) for run in runs]
+    commands = [_to_watch(run, target, ssh, slurm) for run in runs]
     if as_json:
-        print(_as_json(runs, commands))
+        print(_as_json(runs, commands, None if target or ssh or slurm else past_runs()))
     elif runs:
         print("\n".join(table(runs, commands)))
-        if target is None and ssh is None and (more := told_of_containers()):
+        if not (target or ssh or slurm) and (more := told_of_containers()):
             print(f"note: {printable(more)}")
     if not runs:
-        complain(f"no run {f'on {ssh}' if ssh else f'in {redacted(target)}' if target else _nowhere()}")
+        complain(f"no run {_where(target, ssh, slurm)}")
     return OK if runs else NO_RUN
 
 
-def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
-    if ssh is not None and target is not None:
-        raise TargetError("STORE and --ssh exclude each other: one is a store, the other a host with its own runs")
+def _runs(target: str | None, ssh: str | None, slurm: str | None, brief: bool) -> list[Listed]:
+    if sum(each is not None for each in (target, ssh, slurm)) > 1:
+        raise TargetError("STORE, --ssh and --slurm exclude each other: each says where to look for runs")
+    how = ["--brief"] if brief else []
     if ssh is not None:
-        return runs_over_ssh(ssh, *(["--brief"] if brief else []))
+        with closing(SshHost(ssh)) as host:
+            return host.runs(*how)
+    if slurm is not None:
+        job = find_job(slurm)
+        if not job.is_running:
+            raise StoreUnavailable(f"{job.words}: it has no run to list now")
+        return runs_of_job(job, *how).runs
     if target is not None:
         runs = runs_of(target)
     else:
@@ -58,7 +75,11 @@ def _runs(target: str | None, ssh: str | None, brief: bool) -> list[Listed]:
     return runs if brief else looked_at(runs, target)
 
 
-def _nowhere() -> str:
+def _where(target: str | None, ssh: str | None, slurm: str | None) -> str:
+    if target is not None:
+        return f"in {redacted(target)}"
+    if ssh is not None or slurm is not None:
+        return f"on {ssh}" if ssh is not None else f"on the hosts of job {slurm}"
     return f"on this host{f'; {why}' if (why := squatted() or told_of_containers()) else ''}"
 
 
@@ -108,11 +129,12 @@ def _hosts(run: Listed) -> str:
     return printable(", ".join(run.hosts)) if len(run.hosts) <= HOSTS_NAMED else f"{len(run.hosts)} hosts"
 
 
-def _to_watch(run: Listed, target: str | None, ssh: str | None) -> str:
-    there = ["--ssh", ssh] if ssh else []
+def _to_watch(run: Listed, target: str | None, ssh: str | None, slurm: str | None) -> str:
+    there = ["--ssh", ssh] if ssh else ["--slurm", slurm] if slurm else []
     return shlex.join(["ddpmon", "watch", *there, run.target if target else run.id])
 
 
-def _as_json(runs: Sequence[Listed], commands: Sequence[str]) -> str:
+def _as_json(runs: Sequence[Listed], commands: Sequence[str], past: Sequence[PastRun] | None) -> str:
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
-    return json_line({"schema_version": SCHEMA_VERSION, "release": __version__, "runs": rows})
+    told = None if past is None else msgspec.to_builtins(past[:RUNS_SHOWN])
+    return json_line({"schema_version": SCHEMA_VERSION, "release": __version__, "runs": rows, "past": told})

@@ -11,23 +11,24 @@ from ddpmon.commands.looks import Looks
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.watcher.way import Way
 
 # On a link with a round trip of 1 s the first picture takes ten of them, and the lookup of a name may take 6 s besides.
 LIMIT_S = 15.0
 Answer = tuple[Snapshot, RunInfo | None]
 
 
-def look_once(target: str | None, looks: Looks | None = None) -> Snapshot:
-    """A snapshot of the run after as many `looks` as are needed, by default one.
+def look_once(target: str | None, looks: Looks | None = None, way: Way | None = None) -> Snapshot:
+    """A snapshot of the run at `target`, or where `way` leads, after as many `looks` as are needed, by default one.
 
     Raises:
         TargetError: a TARGET that makes no sense.
         StoreUnavailable: nothing was read within the limit.
     """
-    return look_with_info(target, looks)[0]
+    return look_with_info(target, looks, way)[0]
 
 
-def look_with_info(target: str | None, looks: Looks | None = None) -> Answer:
+def look_with_info(target: str | None, looks: Looks | None = None, way: Way | None = None) -> Answer:
     """The same, with what the run says of itself.
 
     It is read in a thread of its own, so that a store that hangs cannot hang us.
@@ -40,7 +41,7 @@ def look_with_info(target: str | None, looks: Looks | None = None) -> Answer:
     import ddpmon.watcher.observer  # noqa: F401 (a second on a cold disk, which is no fault of the store's)
 
     answers: SimpleQueue[Answer | BaseException] = SimpleQueue()
-    threading.Thread(target=_look, args=(target, looks, answers), daemon=True).start()
+    threading.Thread(target=_look, args=(target, way, looks, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
@@ -66,11 +67,11 @@ def look_at_recording(path: Path) -> Snapshot:
         return replay.tick()
 
 
-def _look(target: str | None, looks: Looks, answers: SimpleQueue[Answer | BaseException]) -> None:
+def _look(target: str | None, way: Way | None, looks: Looks, answers: SimpleQueue[Answer | BaseException]) -> None:
     from ddpmon.watcher.observer import Observer
 
     try:
-        observer = Observer(target)
+        observer = Observer(target, way)
         snapshot = looks.at(observer.tick)
         answers.put((snapshot, None if observer.run is None else observer.run.info))
         observer.close()

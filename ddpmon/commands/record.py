@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, NOT_WRITTEN, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import SUFFIX, recording_at
-from ddpmon.commands.target import reached
+from ddpmon.commands.target import Route, reached
 from ddpmon.format import size
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
@@ -36,8 +36,8 @@ def record(target: str | None, out: str | None, max_mb: int, ssh: str | None = N
         complain(f"{target!r} is a recording already; TARGET is a run")
         return USAGE
     try:
-        with reached(target, ssh, slurm) as address:
-            return _record(address, Path(out or default_name()), max_mb)
+        with reached(target, ssh, slurm, waits=True) as route:
+            return _record(route, Path(out or default_name()), max_mb)
     except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
@@ -51,7 +51,7 @@ def default_name() -> str:
     return time.strftime(f"recording-%Y%m%d-%H%M%S{SUFFIX}")
 
 
-def _record(address: str | None, path: Path, max_mb: int) -> int:
+def _record(route: Route, path: Path, max_mb: int) -> int:
     from ddpmon.recording.bounds import Bounds
     from ddpmon.recording.recorder import Recorder
     from ddpmon.watcher.observer import Observer
@@ -61,7 +61,7 @@ def _record(address: str | None, path: Path, max_mb: int) -> int:
         signal.signal(number, lambda *_: stop.set())
     recorder = Recorder(path, Bounds(bytes=max_mb << 20))
     print(f"recording to {printable(str(path))}; Ctrl-C ends it", flush=True)
-    observer = Observer(address, recorder)
+    observer = Observer(route.target, route.way, recorder)
     try:
         snapshot = _watch(observer, recorder, stop)
     finally:

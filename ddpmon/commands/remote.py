@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shlex
 import subprocess
 import time
 from collections.abc import Sequence
 
-from ddpmon.commands.console import NO_RUN, STDIN, has_terminal
-from ddpmon.commands.listing import Listed, read_listing
-from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
+import msgspec
+
+from ddpmon.commands.console import NO_RUN
+from ddpmon.commands.listing import Listing, joined, read_listing
+from ddpmon.store.base import StoreUnavailable, TargetError
 
 LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a password first
 MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
@@ -20,26 +23,15 @@ Done = subprocess.CompletedProcess[bytes]
 NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 126, 127, 255
 
 
-def ssh_command(host: str, *options: str) -> list[str]:
-    """The command that reaches `host`: DDPMON_SSH (with options) or ssh; asks for a password only where a person is.
+def ssh_command(host: str) -> list[str]:
+    """The command that reaches `host`, which stands last: DDPMON_SSH (with options) or ssh.
 
     Raises:
         TargetError: `host` or DDPMON_SSH makes no sense.
     """
     if not host or host.startswith("-") or not host.isprintable() or any(letter.isspace() for letter in host):
         raise TargetError(f"{host!r} is not a host: --ssh takes user@host, or a name from your ssh configuration")
-    unattended = () if has_terminal(STDIN) else ("-o", "BatchMode=yes")
-    return [*_words("DDPMON_SSH", "ssh"), "-o", "ConnectTimeout=10", *unattended, *options, host]
-
-
-def runs_over_ssh(host: str, *arguments: str) -> list[Listed]:
-    """The runs on `host`, as `ddpmon ls` with these arguments lists them there.
-
-    Raises:
-        TargetError: `host` makes no sense.
-        StoreUnavailable: it cannot be asked; the message is a sentence that says why.
-    """
-    return ask([*ssh_command(host, "-T"), remote_command(*arguments)], host)
+    return [*_words("DDPMON_SSH", "ssh"), "-o", "ConnectTimeout=10", host]
 
 
 def remote_command(*arguments: str) -> str:
@@ -47,32 +39,45 @@ def remote_command(*arguments: str) -> str:
     return f"{os.environ.get('DDPMON_REMOTE') or 'ddpmon'} ls --json {shlex.join(arguments)}".strip()
 
 
-def ask(command: Sequence[str], where: str) -> list[Listed]:
-    """The runs in a listing that a command prints; several hosts may print one each.
+def ask(command: Sequence[str], where: str) -> Listing:
+    """The listing that a command prints; several hosts may print one each.
 
     Raises:
         StoreUnavailable: it cannot be run, fails, or prints something else.
     """
-    limit = LIMIT_WITH_A_PERSON_S if has_terminal(STDIN) else LIMIT_S
     try:
-        done = _run(command, limit)
+        done = _run(command, LIMIT_S)
     except subprocess.TimeoutExpired:
-        raise StoreUnavailable(f"{where} did not answer within {limit:.0f} s") from None
+        raise StoreUnavailable(f"{where} did not answer within {LIMIT_S:.0f} s") from None
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
     if len(done.stdout) > MOST_BYTES:
         raise StoreUnavailable(f"the answer of {where} is far longer than a list of runs")
-    lines = [
-        line for line in done.stdout.splitlines() if line.startswith(b"{")
-    ]  # a shell's start-up files may talk too
-    if not lines:
-        if done.returncode == NO_RUN:
-            return []
-        raise StoreUnavailable(_refusal(done, command[0], where))
     try:
-        return [run for line in lines for run in read_listing(line).runs if is_run_id(run.id)]
+        listings = _listings(done.stdout)
     except ValueError as error:
         raise StoreUnavailable(f"the answer of the ddpmon on {where} cannot be read here: {error}") from None
+    if not listings and done.returncode != NO_RUN:
+        raise StoreUnavailable(_refusal(done, where))
+    return joined(listings)
+
+
+def _listings(said: bytes) -> list[Listing]:
+    """The listings among what was printed: a shell's start-up files may talk too, and begin a line with a brace.
+
+    Raises:
+        ValueError: one of them is of another schema version, or of another form.
+    """
+    found = list[Listing]()
+    for line in said.splitlines():
+        if line.startswith(b"{"):
+            try:
+                found.append(read_listing(line))
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:  # no JSON, so none of ours
+                continue
+    return found
 
 
 def _run(command: Sequence[str], limit_s: float) -> Done:
@@ -120,12 +125,28 @@ def last_line(said: bytes) -> str:
     return lines[-1][:300] if lines else "it gave no reason"
 
 
-def _refusal(done: Done, program: str, where: str) -> str:
+def login_trouble(command: Sequence[str], heard: bytes) -> str:
+    """Why ssh logged nobody in, in a sentence; `command` is the ssh command, with the host at its end."""
+    program, host = command[0], command[-1]
+    trouble = f"{program} could not log in to {host}: {last_line(heard).rstrip('.')}"
+    if b"Host key verification failed" not in heard:
+        return trouble
+    by_hand = shlex.join([*_words("DDPMON_SSH", "ssh"), host])
+    known = re.search(rb"Offending \w+ key in (\S+?:\d+)", heard)
+    where = f" (the key known so far is in {known[1].decode('utf-8', 'replace')})" if known else ""
+    return f"{trouble}{where}; log in once by hand, which says more: {by_hand}"
+
+
+def _refusal(done: Done, where: str) -> str:
     reason = last_line(done.stderr)
     if done.returncode in (NOT_FOUND, NOT_EXECUTABLE):
+        if set_to := os.environ.get("DDPMON_REMOTE"):
+            return f"DDPMON_REMOTE={shlex.quote(set_to)} cannot be run on {where}: {reason}"
         return f"ddpmon is not on the PATH of {where}: set DDPMON_REMOTE to its path there, such as ~/venv/bin/ddpmon"
     if done.returncode == SSH_FAILED:
-        return f"{program} could not log in to {where}: {reason}"
+        return f"the ssh connection to {where} broke: {reason}"
+    if done.returncode == 0:
+        return f"the answer of the ddpmon on {where} cannot be read here: it is no list of runs"
     if "No such command" in reason or "No such option" in reason:
         return f"the ddpmon on {where} is too old to list runs: install the release that is installed here"
     return f"asking {where} for its runs failed (exit code {done.returncode}): {reason}"

@@ -1,33 +1,73 @@
-"""Where a Slurm job runs, and which ddpmon runs it holds: asked with Slurm's own commands."""
+"""Where a Slurm job runs, and which runs it holds: asked with Slurm's own commands."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import Literal
 
-from ddpmon.commands.listing import Listed
+from ddpmon.commands.listing import Listing
 from ddpmon.commands.remote import ask, last_line, remote_command
+from ddpmon.format import age
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 _LIMIT_S = 20.0
 _WAIT_S = 20  # for srun to get a step beside the job's own
-_PARTS = 4  # state, number, number as the user knows it, nodes
+_FORMAT = "%T|%A|%i|%U|%u|%M|%N|%r"
 _JOB = re.compile(r"[0-9]+([_+][0-9]+)?", re.ASCII)  # 12, 12_3 of an array, 12+1 of a heterogeneous job
+Outcome = Literal["finished", "failed", "cancelled"]
+_OVER: dict[str, Outcome] = {
+    "BOOT_FAIL": "failed", "CANCELLED": "cancelled", "COMPLETED": "finished", "DEADLINE": "failed", "FAILED": "failed",
+    "NODE_FAIL": "failed", "OUT_OF_MEMORY": "failed", "PREEMPTED": "cancelled", "REVOKED": "cancelled",
+    "TIMEOUT": "failed",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that runs, and its nodes in Slurm's order."""
+    """A job as squeue shows it.
+
+    Attributes:
+        number: as the user knows it.
+        plain_number: that of this job alone, where `number` is a task of an array.
+        state: Slurm's word, such as "PENDING".
+        reason: why it is in that state, in Slurm's word; empty where it has none.
+        runs_for_s: how long it has been running.
+        nodes: its hosts in Slurm's order, while it has any.
+    """
 
     number: str
-    nodes: tuple[str, ...]
+    plain_number: str
+    state: str
+    reason: str = ""
+    runs_for_s: float = 0.0
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its hosts can be asked."""
+        return self.state == "RUNNING" and bool(self.nodes)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it has ended; None while it has not."""
+        return _OVER.get(self.state)
+
+    @property
+    def words(self) -> str:
+        """How it stands, in a sentence: "job 2 is PENDING (Resources)"."""
+        if self.is_running:
+            return f"job {self.number} has been running for {age(self.runs_for_s)}"
+        reason = "" if self.outcome in ("cancelled", "finished") else self.reason  # that of an earlier state
+        return f"job {self.number} is {self.state}{f' ({reason})' if reason else ''}"
 
     def step(self, nodes: int, command: str) -> list[str]:
         """The srun that runs a shell's command once on each of the first so many nodes, beside what runs there."""
         chosen = ",".join(self.nodes[:nodes])
-        options = [f"--jobid={self.number}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}"]
+        options = [f"--jobid={self.plain_number}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}"]
         options += ["--ntasks-per-node=1", f"--nodelist={chosen}", "--input=none", f"--immediate={_WAIT_S}", "--quiet"]
         return ["srun", *options, "sh", "-c", command]
 
@@ -36,40 +76,52 @@ def find_job(number: str) -> Job:
     """Ask Slurm for a job.
 
     Raises:
-        TargetError: `number` is no job's.
-        StoreUnavailable: there is no Slurm here, or no such job, or it is not running.
+        TargetError: `number` is no job's, or that of several jobs or of another user's.
+        StoreUnavailable: there is no Slurm here, it does not answer, or it knows no such job.
     """
     if not _JOB.fullmatch(number):
         raise TargetError(f"{number!r} is not a Slurm job: --slurm takes its number, such as 4711 or 4711_3")
-    asked = _slurm("squeue", "--noheader", f"--jobs={number}", "--states=all", "--format=%T %A %i %N").splitlines()
-    parts = [part for line in asked if len(part := line.split()) >= _PARTS - 1]
-    running = [part for part in parts if part[0] == "RUNNING" and len(part) == _PARTS]
+    asked = _slurm("squeue", "--noheader", f"--jobs={number}", "--states=all", f"--format={_FORMAT}").splitlines()
+    rows = [parts for line in asked if len(parts := line.strip().split("|", _FORMAT.count("|"))) > _FORMAT.count("|")]
+    if not rows:
+        raise StoreUnavailable(f"Slurm does not know job {number}: it ended a while ago, or is another cluster's")
+    running = [row for row in rows if row[0] == "RUNNING"]
     if len(running) > 1:
         raise TargetError(
-            f"job {number} is an array of several jobs: name one of {', '.join(part[2] for part in running[:16])}"
+            f"job {number} is an array of several jobs: name one of {', '.join(row[2] for row in running[:16])}"
         )
-    if not parts:
-        raise StoreUnavailable(f"Slurm does not know job {number}: it has ended, or it belongs to another cluster")
-    if not running:
-        raise StoreUnavailable(f"job {number} is {parts[0][0]}: there is nothing to watch on its hosts")
-    _, plain_number, _, nodes = running[0]
-    names = _slurm("scontrol", "show", "hostnames", nodes).split()
-    if not names:
-        raise StoreUnavailable(f"Slurm does not list the hosts {nodes!r} of job {number}")
-    return Job(plain_number, tuple(names))
+    return _job(number, running[0] if running else rows[0])
 
 
-def runs_of_job(job: Job) -> list[Listed]:
-    """The runs on the job's first node, or else, since any node may hold rank 0, on all of them.
+def _job(number: str, row: list[str]) -> Job:
+    state, plain_number, _, uid, user, time, nodes, reason = row
+    if uid != str(os.geteuid()):
+        raise TargetError(f"job {number} is {user}'s: Slurm lets nobody else look at its hosts")
+    names = tuple(_slurm("scontrol", "show", "hostnames", nodes).split()) if nodes and state == "RUNNING" else ()
+    return Job(number, plain_number, state, "" if reason == "None" else reason, _seconds(time), names)
+
+
+def runs_of_job(job: Job, *arguments: str) -> Listing:
+    """The runs on the job's first host, or else, since any host may hold rank 0, on all of them.
 
     Raises:
-        StoreUnavailable: the nodes cannot be asked.
+        StoreUnavailable: the hosts cannot be asked.
     """
-    command = f"exec {remote_command('--brief')}"
+    command = remote_command(*arguments)
     found = ask(job.step(1, command), job.nodes[0])
-    if found or len(job.nodes) == 1:
+    if found.runs or len(job.nodes) == 1:
         return found
     return ask(job.step(len(job.nodes), command), f"the hosts of job {job.number}")
+
+
+def _seconds(time: str) -> float:
+    """Slurm's [days-][[hours:]minutes:]seconds in seconds; 0 for another word, such as INVALID."""
+    days, _, rest = time.rpartition("-")
+    try:
+        hours, minutes, seconds = (int(part) for part in ["0", "0", *rest.split(":")][-3:])
+        return ((int(days or 0) * 24.0 + hours) * 60 + minutes) * 60 + seconds
+    except ValueError:
+        return 0.0
 
 
 def _slurm(*command: str) -> str:

@@ -6,7 +6,7 @@ from ddpmon.commands.console import FOUND, NO_RUN, OK, USAGE, complain
 from ddpmon.commands.looks import Looks, found
 from ddpmon.commands.read_once import look_at_recording, look_once
 from ddpmon.commands.recordings import recording_at
-from ddpmon.commands.target import reached
+from ddpmon.commands.target import Route, reached
 from ddpmon.diagnose.alert import Severity
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -33,10 +33,10 @@ def status(
         if path is not None:
             snapshot = look_at_recording(path)
         else:
-            with reached(target, ssh, slurm) as address:
+            with reached(target, ssh, slurm) as route:
                 if goes_on:
-                    return _watch(address, as_json, fail_on, for_s)
-                snapshot = look_once(address, Looks(for_s, fail_on=fail_on))
+                    return _watch(route, as_json, fail_on, for_s)
+                snapshot = look_once(route.target, Looks(for_s, fail_on=fail_on), route.way)
     except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
@@ -58,10 +58,10 @@ def _for_a_script(snapshot: Snapshot) -> str:
     return json_line(status_object(snapshot))
 
 
-def _watch(address: str | None, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
+def _watch(route: Route, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
     from ddpmon.commands.status_watch import watch_status
 
-    return watch_status(address, as_json, fail_on, for_s)
+    return watch_status(route, as_json, fail_on, for_s)
 
 
 def _for_a_person(snapshot: Snapshot) -> str:

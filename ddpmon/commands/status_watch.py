@@ -9,6 +9,7 @@ from datetime import datetime
 from ddpmon.commands.console import FOUND, OK, printable
 from ddpmon.commands.looks import found
 from ddpmon.commands.status_json import Object, finding_object, status_object
+from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
 from ddpmon.format import count, figure, json_line
 from ddpmon.report.verdicts import firing
@@ -19,7 +20,7 @@ EVERY_S = 1.0
 INTERRUPTED = 130
 
 
-def watch_status(address: str | None, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
+def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:
     """Print until the run is over, or for so many seconds; returns the exit code.
 
     Where there is no run yet, it waits for one. With `fail_on` it ends at the first such finding.
@@ -27,7 +28,7 @@ def watch_status(address: str | None, as_json: bool, fail_on: Severity | None, f
     Raises:
         TargetError: an address that makes no sense.
     """
-    observer, changes = Observer(address), Changes()
+    observer, changes = Observer(route.target, route.way), Changes()
     until = None if for_s is None else time.monotonic() + for_s
     try:
         while True:

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import ipaddress
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from ddpmon.commands.console import printable
+from ddpmon.commands.choose import fitting, only
 from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
-from ddpmon.commands.remote import runs_over_ssh
-from ddpmon.commands.slurm import Job, find_job, runs_of_job
-from ddpmon.commands.tunnel import Tunnel
+from ddpmon.commands.places import SlurmJob, SshHost
+from ddpmon.commands.way import Lookout
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.connect import Target, lacks_scheme, parse_target
-from ddpmon.store.tcp_connection import knock
+from ddpmon.store.connect import lacks_scheme, parse_target
+from ddpmon.watcher.way import Way
 
-_KNOCK_S = 3.0
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the Observer takes.
+
+    Attributes:
+        target: the address of a run that can be reached from here; None for the run on this host, or where `way` leads.
+        way: leads to a run that is elsewhere.
+    """
+
+    target: str | None
+    way: Way | None = None
 
 
 @contextmanager
-def reached(target: str | None, ssh: str | None = None, slurm: str | None = None) -> Iterator[str | None]:
-    """The address of the run that is meant, with a tunnel to it for as long as the block lasts if it takes one.
+def reached(
+    target: str | None, ssh: str | None = None, slurm: str | None = None, *, waits: bool = False
+) -> Iterator[Route]:
+    """The run that is meant, with a tunnel to it for as long as the block lasts if it takes one.
 
     Args:
         target: an address, a run's name or id or the beginning of one, or None for the only run there.
         ssh: look on this host instead, where ssh logs in.
-        slurm: look on the nodes of this job instead.
-
-    Yields:
-        What the Observer takes; None where no run is on this host yet.
+        slurm: look on the hosts of this job instead.
+        waits: whether a run elsewhere that has not started yet is waited for.
 
     Raises:
         TargetError: the words make no sense, or there are several runs to choose from; the message lists them.
@@ -38,16 +47,16 @@ def reached(target: str | None, ssh: str | None = None, slurm: str | None = None
     """
     if ssh is not None and slurm is not None:
         raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
-    if ssh is not None:
-        with _through(ssh, _on_host(target, ssh)) as address:
-            yield address
-    elif slurm is not None:
-        job = find_job(slurm)
-        run = _chosen(runs_of_job(job), target, f"the hosts of job {slurm}", f"--slurm {slurm} ")
-        with _way_to(job, run) as address:
-            yield address
-    else:
-        yield here(target)
+    if ssh is None and slurm is None:
+        yield Route(here(target))
+        return
+    place = SshHost(ssh) if ssh is not None else SlurmJob(slurm or "")
+    with closing(Lookout(place, target)) as lookout:
+        if target is not None and "://" in target:
+            lookout.go_to(parse_target(target))
+        else:
+            lookout.look_first(waits=waits)
+        yield Route(None, lookout)
 
 
 def here(target: str | None) -> str | None:
@@ -63,16 +72,22 @@ def here(target: str | None) -> str | None:
         raise TargetError("TARGET is empty: leave it out for the only run on this host")
     runs = runs_here()
     if target is None:
-        _only(runs, "this host")
+        only(runs, "on this host")
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
-    chosen = fitting([*runs, *more], target)
-    are_here = {run.id for run in chosen} <= {run.id for run in runs}
-    found = _only(chosen, "this host" if are_here else "this host and in the store of DDPMON_STORE")
-    if found is None:
+    found = fitting([*runs, *more], target)
+    chosen = only(found, _where(found, runs))
+    if chosen is None:
         raise _unknown(target, trouble)
-    return found.target
+    return chosen.target
+
+
+def _where(found: Sequence[Listed], here: Sequence[Listed]) -> str:
+    are_here = {run in here for run in found}
+    if are_here == {False}:
+        return "in the store of DDPMON_STORE"
+    return "on this host and in the store of DDPMON_STORE" if False in are_here else "on this host"
 
 
 def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
@@ -86,103 +101,6 @@ def _unknown(target: str, trouble: str) -> TargetError | StoreUnavailable:
             f"no run on this host is called {target!r}, and the store of DDPMON_STORE cannot be asked: {trouble}"
         )
     return StoreUnavailable(f"{target!r} is neither an address nor a run on this host: `ddpmon ls` lists runs")
-
-
-@contextmanager
-def _through(host: str, address: str) -> Iterator[str]:
-    """A tunnel to a run's own store; a Redis server is reached as it is, with the login that belongs to its address."""
-    there = parse_target(address)
-    if there.redis is not None:
-        yield address
-        return
-    with closing(Tunnel(host, there)) as tunnel:
-        tunnel.open()
-        yield tunnel.url
-
-
-def _on_host(target: str | None, host: str) -> str:
-    """The run's address, as `host` sees it."""
-    if target is not None and "://" in target:
-        return target
-    runs = runs_over_ssh(host, "--brief")
-    return _chosen(runs, target, host, f"--ssh {shlex.quote(host)} ").target
-
-
-def _chosen(runs: Sequence[Listed], wanted: str | None, where: str, options: str) -> Listed:
-    """The run that is wanted of those elsewhere; the only one where nothing is.
-
-    Raises:
-        TargetError: several fit.
-        StoreUnavailable: none does.
-    """
-    found = _only(runs if wanted is None else fitting(runs, wanted), where, options)
-    if found is None:
-        others = f"; there are: {', '.join(printable(run.id) for run in runs[:8])}" if runs else ""
-        raise StoreUnavailable(f"no run{f' called {wanted!r}' if wanted else ''} on {where}{others}")
-    return found
-
-
-def fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
-    """The runs with this id; or else of this name; or else those whose id or name begins so."""
-    tests: tuple[Callable[[Listed], bool], ...] = (
-        lambda run: run.id == wanted,
-        lambda run: run.name == wanted,
-        lambda run: bool(wanted) and (run.id.startswith(wanted) or (run.name or "").startswith(wanted)),
-    )
-    return next((found for test in tests if (found := [run for run in runs if test(run)])), [])
-
-
-def _only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None:
-    """The only one of these runs, or of those whose rank 0 lives; None for none.
-
-    Raises:
-        TargetError: there are several.
-    """
-    runs = [run for run in runs if run.state != "lost"] or runs
-    if len(runs) > 1:
-        lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
-        raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
-    return runs[0] if runs else None
-
-
-def _described(run: Listed) -> str:
-    """A run in a store has not been asked for its name."""
-    return run.url if run.world_size is None else f"{run.name}, {run.world_size} ranks, {run.url}"
-
-
-@contextmanager
-def _way_to(job: Job, run: Listed) -> Iterator[str]:
-    """The run's own address where it can be reached from here, or a tunnel through its node."""
-    target = parse_target(run.target)
-    if target.redis is not None or _reachable(target, run):
-        yield run.target
-        return
-    node = run.host or job.nodes[0]
-    with closing(Tunnel(node, target)) as tunnel:
-        try:
-            tunnel.open()
-        except StoreUnavailable as error:
-            inside = f"srun --jobid={job.number} --overlap -N1 -n1 -w {shlex.quote(node)} --pty ddpmon watch"
-            raise StoreUnavailable(f"{error}; this shows the run from its own host: {inside}") from None
-        yield tunnel.url
-
-
-def _reachable(target: Target, run: Listed) -> bool:
-    """Whether the store answers from here; a loopback address is another host's, unless the run is here too."""
-    if _is_loopback(target.host) and run.id not in {each.id for each in runs_here()}:
-        return False
-    try:
-        knock(target.host, target.port, _KNOCK_S)
-    except OSError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _on_disk(text: str) -> str:

@@ -38,8 +38,8 @@ def watch(
         path = recording_at(target) if ssh is None and slurm is None else None
         if path is not None:
             return _replay(path, ascii_only, record)
-        with reached(target, ssh, slurm) as address:
-            return show(address, interval, ascii_only, record)
+        with reached(target, ssh, slurm, waits=True) as route:
+            return show(route, interval, ascii_only, record)
     except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
@@ -76,7 +76,7 @@ def show(target: str | None, interval: float = 1.0, ascii_only: bool = False, re
         recorder = Recorder(None, Bounds(bytes=MEMORY_BYTES, ranks=MEMORY_RANKS))
     else:
         recorder = Recorder(Path(record))
-    source = Rewindable(Observer(target, recorder), recorder)
+    source = Rewindable(Observer(route.target, route.way, recorder), recorder)
     code = show_source(source, interval, ascii_only)
     source.closed.wait(_CLOSE_S)
     return code

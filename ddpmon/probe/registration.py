@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import sys
 import time
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ddpmon.probe.run_life import launch_id
-from ddpmon.probe.ways import from_elsewhere
+from ddpmon.probe.run_life import launch
+from ddpmon.probe.ways import ways
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
@@ -117,6 +116,7 @@ class Announcer:
         if self._announcement is not None:
             self._rename_store(store_pid)
             return
+        job = launch()
         self._announcement = Announcement(
             run_id=run,
             name=self.name,
@@ -126,13 +126,16 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
-            launch=launch_id(),
+            launch=job.name,
+            launcher_pid=job.pid,
+            restart=job.restart,
+            max_restarts=job.most,
         )
         self._file = announce(self._announcement)
-        there = f"ddpmon watch {shlex.quote(url)}"
-        how = "ddpmon watch" if self._file is not None and anybody_finds(self._file) else there
-        elsewhere = from_elsewhere(url, is_hosted=store_pid > 0, is_said=how == there)
-        say(f"to watch this run: {how}{elsewhere}{hint}{self.remark and '; '}{self.remark}")
+        is_found = self._file is not None and anybody_finds(self._file)
+        say(
+            f"to watch this run: {ways(self._announcement, is_found=is_found)}{hint}{self.remark and '; '}{self.remark}"
+        )
 
     def _rename_store(self, store_pid: int) -> None:
         if self._announcement is not None and self._announcement.store_pid != store_pid:

@@ -31,52 +31,69 @@ _RESTART_WORDS_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """What torchrun says of this attempt in its variables TORCHELASTIC_*.
+
+    Attributes:
+        name: what it calls all attempts together, with its process where nobody has named them; empty without it.
+        pid: its process; 0 without it.
+        restart: how often it has started the ranks again; 0 in the first attempt and without it.
+        most: how often it may; None without it.
+    """
+
+    name: str = ""
+    pid: int = 0
+    restart: int = 0
+    most: int | None = None
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether it may start the ranks again if they fail."""
+        return self.most is not None and self.restart < self.most
+
+
+@dataclass(frozen=True, slots=True)
 class RunLife:
     """Where an attempt stands among those of its run.
 
     Attributes:
-        restart: how often the launcher has restarted the ranks; 0 in the first attempt and without torchrun.
-        most: how often it may; None where no launcher says so.
-        launch: the launcher's name for all attempts together; empty where there is none.
+        launch: which attempt it is.
         attempts: how those before this one ended, the oldest first.
     """
 
-    restart: int = 0
-    most: int | None = None
-    launch: str = ""
+    launch: Launch = Launch()
     attempts: tuple[Attempt, ...] = ()
 
     def told_by(self, info: RunInfo) -> RunInfo:
         """The description of the run with this in it."""
-        return replace(
-            info, restart=self.restart, max_restarts=self.most, launch=self.launch, attempts=[*self.attempts]
-        )
+        job = self.launch
+        return replace(info, restart=job.restart, max_restarts=job.most, launch=job.name, attempts=[*self.attempts])
 
 
-def launch_id() -> str:
-    """What torchrun calls the job; with its process where nobody has named it. Empty without torchrun."""
+def launch() -> Launch:
+    """What the launcher says of this process."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    return f"none/{os.getppid()}" if name == "none" else name[:200]
-
-
-def may_restart() -> bool:
-    """Whether the launcher may start the ranks again if they fail."""
     most = _number("TORCHELASTIC_MAX_RESTARTS")
-    return most is not None and (_number("TORCHELASTIC_RESTART_COUNT") or 0) < most
+    return Launch(
+        name=f"none/{os.getppid()}" if name == "none" else name[:200],
+        pid=0 if most is None else os.getppid(),
+        restart=_number("TORCHELASTIC_RESTART_COUNT") or 0,
+        most=most,
+    )
 
 
 def last_words_s() -> float:
     """How long a store outlives a rank 0 that was killed: until its successor has read it, where there may be one."""
-    return _RESTART_WORDS_S if may_restart() else LAST_WORDS_S
+    return _RESTART_WORDS_S if launch().may_restart else LAST_WORDS_S
 
 
 def read_life(name: str) -> RunLife:
     """The life of the run that this rank 0 begins; waits for a store for a few seconds at most, and never raises."""
-    restart, launch = _number("TORCHELASTIC_RESTART_COUNT") or 0, launch_id()
+    job = launch()
     attempts: tuple[Attempt, ...] = ()
-    if restart and launch and (before := left_over(launch, name)) is not None:
+    if job.restart and job.name and (before := left_over(job.name, name)) is not None:
         attempts = _attempts(before)
-    return RunLife(restart, _number("TORCHELASTIC_MAX_RESTARTS"), launch, attempts[-MOST_ATTEMPTS:])
+    return RunLife(job, attempts[-MOST_ATTEMPTS:])
 
 
 def _number(name: str) -> int | None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
 from ddpmon.probe.listening import Listening, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
-from ddpmon.probe.run_life import RunLife, last_words_s, may_restart, read_life
+from ddpmon.probe.run_life import RunLife, last_words_s, launch, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
 from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
@@ -196,7 +196,7 @@ class Uplink:
         All that is left to a successor where the run `has_failed` and its launcher may restart it.
         """
         self.handover.training = None
-        if not (has_failed and may_restart()):
+        if not (has_failed and launch().may_restart):
             self.announcer.withdraw()
             if self.way.server is not None:
                 self.way.server.end()

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 from ddpmon.parts import Attempt
 from ddpmon.report.wording import clean
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import RunState
 
 _SHOWN = 3  # attempts, the newest
 _RANKS = 8
 
 
-def of_run(info: RunInfo, state: RunState) -> list[str]:
-    """What is to be known of the life of a run that stands so, in sentences; none where there was one attempt."""
+def of_run(info: RunInfo) -> list[str]:
+    """What is to be known of the attempts before this one, in sentences; none in the first."""
     said = [_attempt(attempt, info) for attempt in info.attempts[-_SHOWN:]]
     if info.restart:
         how = "" if info.attempts else "; how the attempt before it ended is not known here"
-        said.insert(0, f"{_restart(info)} by its launcher: steps, loss and throughput begin again{how}")
-    if state in ("failed", "lost") and (next_one := may_restart(info)):
-        said.insert(0, next_one)
+        begun = attempt_of(info.restart, info.max_restarts)
+        said.insert(0, f"{begun}, begun by its launcher: steps, loss and throughput begin again{how}")
     return said
 
 
@@ -29,34 +27,42 @@ def may_restart(info: RunInfo) -> str:
     """That the launcher may start the ranks again; "" where it does not."""
     if info.max_restarts is None or info.restart >= info.max_restarts:
         return ""
-    return f"its launcher may restart it (restart {info.restart + 1} of {info.max_restarts})"
+    return f"its launcher may restart it ({attempt_of(info.restart + 1, info.max_restarts)})"
 
 
-def _restart(info: RunInfo) -> str:
-    most = "" if info.max_restarts is None else f" of {info.max_restarts}"
-    return f"restart {info.restart}{most}"
+def attempt_of(restart: int, most: int | None) -> str:
+    """The number of the attempt after so many restarts, of those that the launcher may make."""
+    return f"attempt {restart + 1:,}{'' if most is None else f' of {most + 1:,}'}"
 
 
 def _attempt(attempt: Attempt, info: RunInfo) -> str:
-    total = "" if info.max_restarts is None else f" of {info.max_restarts + 1}"
     at = "" if attempt.ended_at is None else f", {time.strftime('%H:%M:%S', time.localtime(attempt.ended_at))}"
     where = f"at step {attempt.step:,}" if attempt.step >= 0 else "before its first step"
-    return f"attempt {attempt.restart + 1}{total} ended {where}{at}: {how(attempt)}"
+    return f"{attempt_of(attempt.restart, info.max_restarts)} ended {where}{at}: {how(attempt)}"
 
 
 def how(attempt: Attempt) -> str:
     """Which ranks ended it, in words."""
-    said = []
-    if attempt.vanished_count:
-        said.append(f"{_ranks(attempt.vanished, attempt.vanished_count)} vanished without a message")
-    if attempt.failed_count:
-        reason = attempt.failed[0].reason if attempt.failed else ""
-        ranks = _ranks([end.rank for end in attempt.failed], attempt.failed_count)
-        said.append(f"{ranks} ended with an error{f' ({clean(reason)})' if reason else ''}")
+    failed = listed([end.rank for end in attempt.failed], attempt.failed_count)
+    reason = attempt.failed[0].reason if attempt.failed else ""
+    return ended_by(listed(attempt.vanished, attempt.vanished_count), failed, reason)
+
+
+def ended_by(mute: str, failed: str, reason: str = "") -> str:
+    """How a run ended, in words.
+
+    Args:
+        mute: the ranks that said nothing of their end, as `listed` has them.
+        failed: those that ended with an error.
+        reason: the first error.
+    """
+    said = [f"{mute} disappeared without a message"] if mute else []
+    said += [f"{failed} ended with an error{f' ({clean(reason)})' if reason else ''}"] if failed else []
     return ", ".join(said) or "no rank said why"
 
 
-def _ranks(ranks: Sequence[int], count: int) -> str:
+def listed(ranks: Sequence[int], count: int) -> str:
+    """The first of so many ranks, in words; "" for none."""
     shown = ", ".join(map(str, ranks[:_RANKS]))
-    more = f" and {count - len(ranks[:_RANKS])} more" if count > len(ranks[:_RANKS]) else ""
-    return f"rank{'s' if count > 1 else ''} {shown}{more}"
+    more = f" and {count - len(ranks[:_RANKS]):,} more" if count > len(ranks[:_RANKS]) else ""
+    return f"rank{'s' if count > 1 else ''} {shown}{more}" if count else ""

@@ -8,11 +8,17 @@ from ddpmon.snapshot import Snapshot
 
 
 def summary_line(snapshot: Snapshot) -> str:
-    """`gpt-stdlib: running, step 1,204, 172 ms/step, 00:12:31; rank 5 (node1) is late ...`."""
+    """`gpt-stdlib: running, step 1,204, 172 ms/step, 00:12:31; rank 5 (node1) is late ...`.
+
+    A run whose end nobody knows is "not seen since step 1,204", with the reason.
+    """
     run = snapshot.run
     if run is None:
         return clean(f"no run was seen: {snapshot.link.message}" if snapshot.link.message else "no run was seen")
-    facts = [run.state, f"step {count(run.step)}", f"{figure(snapshot.job.step_ms)} ms/step", clock(run.elapsed_s)]
+    link = snapshot.link
+    is_unseen = link.state == "silent" or (link.state == "gone" and run.state in ("running", "stalled", "lost"))
+    stands = ["not seen since"] if is_unseen else [f"{run.state},"]
+    facts = [*stands, f"step {count(run.step)}, {figure(snapshot.job.step_ms)} ms/step, {clock(run.elapsed_s)}"]
+    why = f" ({link.message.partition(';')[0]})" if is_unseen and link.message else ""
     worst = headline(snapshot.findings)
-    lost = {"gone": " (the store is gone)", "silent": " (the store does not answer)"}.get(snapshot.link.state, "")
-    return clean(f"{run.name}: {', '.join(facts)}{lost}; {worst.summary if worst else calm_sentence(snapshot)}")
+    return clean(f"{run.name}: {' '.join(facts)}{why}; {worst.summary if worst else calm_sentence(snapshot)}")

@@ -68,7 +68,8 @@ class Recent:
             own = rings.step[rows[holes]]
             newest = np.argsort(own, axis=1)[:, -RECENT:]
             slots[holes] = newest
-            known[holes] = np.take_along_axis(own, newest, axis=1) >= 0
+            found: I64 = np.take_along_axis(own, newest, axis=1)
+            known[holes] = found >= 0
         return rows[:, None] * rings.capacity + slots, known
 
     def _values(self, name: str, cells: I64, known: NDArray[np.bool_]) -> NDArray[np.float32]:

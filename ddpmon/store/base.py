@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 # The longest value that a watcher takes: what a frame may have (schema.MAX_FRAME_BYTES), and its signature.
@@ -19,12 +21,37 @@ class StoreSilent(StoreUnavailable):
     """The store is there and does not answer: stopped, or cut off."""
 
 
+class StoreHungUp(StoreSilent):
+    """Connections are taken and closed at once: the store is full, or nobody listens behind a tunnel."""
+
+
 class StoreRefuses(StoreUnavailable):
     """The store answers, and refuses what it was asked for: a login, a right, for want of room."""
 
 
 class TargetError(ValueError):
     """A TARGET that cannot be understood: an unknown scheme, a bad host or port."""
+
+
+Place = tuple[int, int, int, str, tuple[object, ...] | str]  # of a socket, as getaddrinfo has it
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A socket file of this user's that leads to a store as another host reaches it.
+
+    Attributes:
+        path: the socket file.
+        host: whose side it leads to, as the user calls it.
+    """
+
+    path: str
+    host: str
+
+    @property
+    def place(self) -> Place:
+        """The socket's address."""
+        return socket.AF_UNIX, socket.SOCK_STREAM, 0, "", self.path
 
 
 class Store(Protocol):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, is_run_id, tcp_url
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, Through, is_run_id, tcp_url
 from ddpmon.store.lookup import addresses
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
@@ -26,19 +26,21 @@ class Target:
 
     Attributes:
         redis: the address of a Redis server, which holds many runs and outlives them; None for a run's own store.
+        through: the tunnel that leads there; None where the address itself does.
     """
 
     host: str
     port: int
     run_id: str | None = None
     redis: RedisAddress | None = None
+    through: Through | None = None
 
     @property
     def url(self) -> str:
-        """The target as a URL, without the run and without a password."""
+        """The target as a URL, without the run and without a password; behind a tunnel with its host."""
         if self.redis is not None:
             return self.redis.url
-        return tcp_url(self.host, self.port)
+        return tcp_url(self.host, self.port) + (f" on {self.through.host}" if self.through else "")
 
 
 def parse_target(text: str) -> Target:
@@ -99,7 +101,7 @@ def connect(target: Target, *, timeout_s: float = 5.0, checks: Checks | None = N
         StoreUnavailable: it cannot be reached or is no store, or redis-py is not installed.
     """
     store = (
-        TcpClient(target.host, target.port, timeout_s=timeout_s)
+        TcpClient(target.host, target.port, timeout_s=timeout_s, through=target.through)
         if target.redis is None
         else _redis(target.redis, timeout_s)
     )

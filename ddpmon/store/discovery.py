@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,10 @@ class Announcement(Struct, frozen=True, kw_only=True):
         launch: what the launcher calls all attempts of this run together; "" without one.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
         network: the network namespace in which a loopback address means something; `announce` fills it in.
+        launch: what the launcher calls all attempts of this run together; "" without one.
+        launcher_pid: its process, which starts the ranks again if they fail; 0 without one.
+        launcher_started: when that process started; `announce` fills it in.
+        restart, max_restarts: how often it has started them again, and how often it may; None without one.
     """
 
     run_id: Text
@@ -56,6 +61,25 @@ class Announcement(Struct, frozen=True, kw_only=True):
     machine: Text = ""
     network: Text = ""
     launch: Text = ""
+    launcher_pid: Count = 0
+    launcher_started: float = 0.0
+    restart: Count = 0
+    max_restarts: Count | None = None
+
+
+class PastRun(Struct, frozen=True, kw_only=True):
+    """A run of this host whose processes are dead and that has not withdrawn its file, within the last day.
+
+    Attributes:
+        state: "restarting" where its launcher lives and has attempts left, "restarted" where it has begun the next one,
+            else "killed".
+        restart, max_restarts: as in its announcement.
+    """
+
+    id: Text
+    state: Text
+    restart: Count = 0
+    max_restarts: Count | None = None
 
 
 _decoder = msgspec.json.Decoder(Announcement)
@@ -94,16 +118,6 @@ def discover() -> list[Announcement]:
             if folder.is_stale(name):
                 folder.remove(name)
     return sorted(found, key=lambda run: (has_rank_0(run), run.started_at), reverse=True)
-
-
-def left_over(launch: str, name: str) -> Announcement | None:
-    """The newest run of this name and launch here whose rank 0 has ended uncleanly; None for none. Never raises."""
-    found: list[Announcement] = []
-    for folder in existing_folders():
-        runs = (_read(folder, file) for file in (*folder.names(".json"), *folder.names(".dead")))
-        found += [run for run in runs if run is not None and (run.launch, run.name) == (launch, name)]
-    ended = [run for run in found if run.machine == machine() and not has_rank_0(run)]
-    return max(ended, key=lambda run: run.started_at, default=None)
 
 
 def refresh(path: Path) -> bool:
@@ -149,14 +163,42 @@ def told_of_containers() -> str:
     return f"run {first.name} is in a container that shares a folder with this host{more}: {how}"
 
 
-def left_behind(run_id: str) -> bool:
-    """Whether the run's file is still there although its processes are dead: it did not end cleanly."""
-    name = stem(run_id)
+def left_over(launch: str, name: str) -> Announcement | None:
+    """The newest run of this name and launch here whose rank 0 has ended uncleanly; None for none. Never raises."""
+    ended = [run for run in _of_this_machine() if (run.launch, run.name) == (launch, name) and not has_rank_0(run)]
+    return max(ended, key=lambda run: run.started_at, default=None)
+
+
+def past_runs() -> list[PastRun]:
+    """The runs of this host whose rank 0 disappeared within the last day and did not end cleanly. Never raises.
+
+    A run whose store can still be read is among them only if its launcher is about to start it again.
+    """
+    known = _of_this_machine()
+    return [_past(run, known) for run in known if not _alive(run) or is_restarting(run)]
+
+
+def _of_this_machine() -> list[Announcement]:
+    """The runs of this machine that have not withdrawn their files, those that are set aside among them."""
+    found: list[Announcement] = []
     for folder in existing_folders():
-        run = _read(folder, f"{name}.json")
-        if folder.names(f"{name}.dead") or (run is not None and run.machine == machine() and not _alive(run)):
-            return True
-    return False
+        runs = (_read(folder, file) for file in (*folder.names(".json"), *folder.names(".dead")))
+        found += [run for run in runs if run is not None and run.machine == machine()]
+    return found
+
+
+def is_restarting(run: Announcement) -> bool:
+    """Whether the run's rank 0 is dead, and its launcher lives and may start the ranks again."""
+    launcher_lives = run.launcher_pid > 0 and started(run.launcher_pid) == run.launcher_started
+    return launcher_lives and not has_rank_0(run) and run.max_restarts is not None and run.restart < run.max_restarts
+
+
+def _past(run: Announcement, known: Sequence[Announcement]) -> PastRun:
+    state = "killed"
+    if is_restarting(run):
+        job = [each for each in known if (each.launch, each.name) == (run.launch, run.name)]
+        state = "restarted" if any(each.restart > run.restart for each in job) else "restarting"
+    return PastRun(id=run.run_id, state=state, restart=run.restart, max_restarts=run.max_restarts)
 
 
 def _live(folder: Folder, name: str) -> Announcement | None:
@@ -178,6 +220,7 @@ def _write(folder: Folder, announcement: Announcement) -> Path:
         announcement,
         pid_started=started(announcement.pid) or 0.0,
         store_started=started(announcement.store_pid) or 0.0,
+        launcher_started=started(announcement.launcher_pid) or 0.0,
         machine=machine(),
         network=network(),
     )

@@ -13,9 +13,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
 
-from ddpmon.store.base import StoreSilent
+from ddpmon.store.base import Place, StoreSilent
 
-Place = tuple[int, int, int, str, tuple[object, ...]]  # of a socket, as getaddrinfo has it
 # A resolver asks its second server after 5 s (resolv.conf(5), "timeout"): this lets that one answer.
 LOOKUP_S = 6.0
 _KEPT_S = 60.0  # so long a result is used again; a name that moves to another host is followed after that

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 
-from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, TOO_LONG, StoreSilent, StoreUnavailable, tcp_url
-from ddpmon.store.lookup import Place, addresses
+from ddpmon.store.base import (
+    MOST_ANSWER_BYTES,
+    MOST_VALUE_BYTES,
+    TOO_LONG,
+    Place,
+    StoreHungUp,
+    StoreSilent,
+    StoreUnavailable,
+    Through,
+    tcp_url,
+)
+from ddpmon.store.lookup import addresses
 from ddpmon.store.tcp_connection import Connection
 from ddpmon.store.tcp_wire import (
     CHECK,
@@ -42,15 +52,18 @@ class TcpClient:
         host: the server's address.
         port: the server's port.
         timeout_s: the longest that an operation takes.
+        through: a tunnel that leads to that address; None where the address can be reached from here.
 
     Raises:
-        StoreSilent: somebody listens there and does not answer, or closes the connection at once.
+        StoreSilent: somebody listens there and does not answer.
+        StoreHungUp: the connection is closed at once.
         StoreUnavailable: nobody listens there, or what answers is no TCPStore.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 5.0) -> None:
-        self._host, self._port, self._timeout_s = host, port, timeout_s
-        self._url = tcp_url(host, port)
+    def __init__(self, host: str, port: int, *, timeout_s: float = 5.0, through: Through | None = None) -> None:
+        self._host, self._port, self._timeout_s, self._through = host, port, timeout_s, through
+        there = f" on {through.host}" if through else ""
+        self._url, self._place = f"{tcp_url(host, port)}{there}", f"{host}:{port}{there}"
         self._until = 0.0
         self._known: set[str] = set()  # keys that the server of this connection has
         self._expected: str | None = None  # how keys begin that it is said to have
@@ -132,7 +145,7 @@ class TcpClient:
         self.close()
         began = monotonic()
         try:
-            places = addresses(self._host, self._port)
+            places = [self._through.place] if self._through else addresses(self._host, self._port)
             self._until += monotonic() - began
             self._connection = connection = self._dialled(places)
         except StoreSilent:  # the lookup
@@ -140,7 +153,7 @@ class TcpClient:
         except OSError as error:
             if self._met:
                 raise
-            raise StoreUnavailable(f"no store at {self._host}:{self._port}: {_reason(error)}") from None
+            raise StoreUnavailable(f"no store at {self._place}: {_reason(error)}") from None
         self._greet(connection)
         self._met, connection.until = True, self._until
         return connection
@@ -163,7 +176,8 @@ class TcpClient:
 
         Raises:
             OSError: a store that has answered before does not.
-            StoreSilent: nothing is said, or the connection is closed before anything is said.
+            StoreSilent: nothing is said.
+            StoreHungUp: the connection is closed before anything is said.
             StoreUnavailable: it is no TCPStore.
         """
         answer = b""
@@ -177,7 +191,7 @@ class TcpClient:
             if isinstance(error, TimeoutError):
                 raise StoreSilent(self._deaf()) from None
             if not answer:
-                raise StoreSilent(self._full()) from None
+                raise StoreHungUp(self._full()) from None
             raise self._no_store(_reason(error)) from None
         if answer != _NONCE:
             raise self._no_store(f"it says {_quoted(answer)}")
@@ -185,18 +199,16 @@ class TcpClient:
     def _deaf(self) -> str:
         hint = " (a Redis server is redis://)" if self._port in _REDIS_PORTS else ""
         return (
-            f"the process at {self._host}:{self._port} does not answer: a store that is stopped or disconnected, or no "
+            f"the process at {self._place} does not answer: a store that is stopped or disconnected, or no "
             f"store of {_RELEASES}{hint}"
         )
 
     def _full(self) -> str:
-        place = f"{self._host}:{self._port}"
-        return f"the process at {place} closes connections at once: it may be full, or no ddpmon store"
+        return f"the process at {self._place} closes connections at once: it may be full, or no ddpmon store"
 
     def _no_store(self, what: str) -> StoreUnavailable:
         """What answers and is no store."""
-        place = f"{self._host}:{self._port}"
-        return StoreUnavailable(f"{place} answers, but not as a ddpmon store ({_RELEASES}): {what}")
+        return StoreUnavailable(f"{self._place} answers, but not as a ddpmon store ({_RELEASES}): {what}")
 
     def _read(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
         """The values of `keys`, on this connection."""

@@ -7,7 +7,8 @@ import socket
 from collections.abc import Sequence
 from time import monotonic
 
-from ddpmon.store.lookup import Place, addresses
+from ddpmon.store.base import Place
+from ddpmon.store.lookup import addresses
 
 _PIECE = 1 << 17  # bytes that are read or sent at once: what a connection holds beside the value that is being read
 
@@ -150,7 +151,8 @@ def _connected(places: Sequence[Place], until: float) -> socket.socket:
             door.settimeout(left_s / (len(places) - number))
             door.connect(address)
             door.setblocking(False)
-            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if family != socket.AF_UNIX:
+                door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             door.close()
             trouble = error

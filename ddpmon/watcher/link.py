@@ -9,7 +9,7 @@ from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, RunState
-from ddpmon.store.base import StoreUnavailable, run_prefix
+from ddpmon.store.base import StoreHungUp, StoreSilent, StoreUnavailable, run_prefix
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import discover, told_of_containers
 from ddpmon.store.private import squatted
@@ -18,10 +18,13 @@ from ddpmon.watcher import run_end
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.select_run import select_run
 from ddpmon.watcher.tap import Tap
+from ddpmon.watcher.way import Fate, Way
 
 _REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
 _NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
 _SUCCESSOR_S = 2.0  # between looks for a run that has started since
+_HOW = "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
+_OPEN = (None, "restarting", "lost")  # what is known of a run's end, where a later look may tell more
 
 
 class StoreLink:
@@ -29,6 +32,7 @@ class StoreLink:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        way: leads to a run that is elsewhere; `target` is then None.
         tap: what else is given all that is read.
 
     Attributes:
@@ -43,8 +47,8 @@ class StoreLink:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None, tap: Tap | None = None) -> None:
-        self._tap = tap
+    def __init__(self, target: str | None, way: Way | None = None, tap: Tap | None = None) -> None:
+        self._way, self._tap = way, tap
         self.store: CheckedStore | None = None
         self.feed: Feed | None = None
         self.state = Link("waiting", "looking for a run")
@@ -52,10 +56,11 @@ class StoreLink:
         self.source = target or ""
         self.passed_over = 0
         self._target = None if target is None else parse_target(target)
-        self._engine = external_store_of_environment() if target is None else None
+        self._engine = external_store_of_environment() if target is None and way is None else None
         self._checks = Checks(token_of_environment())
         self._followed: Target | None = None  # what was opened last
         self._next_open = self._next_look = self._news_until = 0.0
+        self._over_since: float | None = None  # when the run first seemed to be over, on the monotonic clock
         self._news = ""
 
     @property
@@ -80,7 +85,7 @@ class StoreLink:
         """
         if self.store is not None or time.monotonic() < self._next_open:
             return
-        target = self._target or self._discovered()
+        target = self._way.target() if self._way is not None else self._target or self._discovered()
         if target is None:
             self._wait()
             return
@@ -97,34 +102,64 @@ class StoreLink:
         now = time.monotonic()
         ages = run.ages(now)
         over = run_end.is_over(run, ages)
-        if over and self.outlives_runs:
+        fate = self._fate(run) if over else None
+        self._over_since = self._over_since if over else None
+        if fate is not None and fate.state == "restarting":
+            self.ended, message = run_end.store_gone(run, "", fate)
+            self.state = Link("gone", message)
+        elif over and self.outlives_runs:
             self.ended, message = run_end.remembered(run, ages)
             self.state = Link("gone", message)
         else:
-            self.state, self.ended = Link("live", self._news if now < self._news_until else ""), None
+            news = self._news if now < self._news_until else ""
+            self.state, self.ended = Link("live", news or (run_end.may_follow(run, fate) if over else "")), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S
             self._look_for_a_successor(run)
 
-    def fall_silent(self, reason: str) -> None:
+    def fall_silent(self, reason: StoreSilent) -> None:
         """The store does not answer in time: keep the last picture, and go on asking."""
-        if self.store is not None:
+        if self._is_cut_off():
+            self.close()
+        elif self.store is not None:
             self.state = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
-            return
-        self._next_open = time.monotonic() + _REOPEN_S
-        self.lose(reason)
+        else:
+            if not isinstance(reason, StoreHungUp):  # which takes no time
+                self._next_open = time.monotonic() + _REOPEN_S
+            self.lose(reason)
 
-    def lose(self, reason: str) -> None:
-        """The store has ended: keep the last picture and say whether the run has ended with it."""
+    def lose(self, reason: StoreUnavailable) -> None:
+        """The store has ended, or the way to it: keep the last picture and say whether the run has ended with it."""
         self.close()
+        if self._is_cut_off():
+            return
+        why = (self._way.refusal() if self._way is not None else "") or str(reason)
         if self.feed is None:
-            self.state = Link("waiting", reason)
+            self.state = Link("waiting", why)
         elif self.outlives_runs:
-            self.state = Link("silent", f"{reason}; the run does not depend on it; ddpmon keeps trying")
-        elif run_end.still_announced(self.feed.run):
-            self.state = Link("silent", f"{reason}; its process still runs, so ddpmon keeps trying")
-        elif self.ended is None:
-            self.ended, message = run_end.store_gone(self.feed.run, reason)
+            self.state = Link("silent", f"{why}; the run does not depend on it; ddpmon keeps trying")
+        elif self.ended in _OPEN:
+            self._judge_the_end(self.feed.run, why)
+        elif self._way is not None:
+            self._fate(self.feed.run)  # so that the next run there is found
+
+    def _is_cut_off(self) -> bool:
+        """Whether the way is what fails; then that is said, and nothing of the run."""
+        trouble = "" if self._way is None or self.ended not in _OPEN else self._way.trouble()
+        if trouble:
+            self.state = Link("waiting" if self.feed is None else "silent", trouble)
+        return bool(trouble)
+
+    def _judge_the_end(self, run: Run, why: str) -> None:
+        """Say what has become of a run whose store has ended, as soon as somebody who can look has looked."""
+        fate = self._fate(run)
+        if fate is not None and fate.state == "running":
+            self._over_since = None  # it may end after that look
+            self.state = Link("silent", f"{why}; its process still runs, so ddpmon keeps trying")
+        elif fate is None and self._way is not None:
+            self.state = Link("silent", f"{why}; ddpmon looks there what has become of the run")
+        else:
+            self.ended, message = run_end.store_gone(run, why, fate)
             self.state = Link("gone", message)
 
     def refuse(self, reason: str) -> None:
@@ -138,18 +173,24 @@ class StoreLink:
         if store is not None:
             store.close()
 
+    def _fate(self, run: Run) -> Fate | None:
+        """What has become of a run that seems over; None where nobody can look, or nobody has looked yet."""
+        if self._way is None:
+            return run_end.fate_here(run)
+        self._over_since = self._over_since or time.monotonic()
+        return self._way.fate(run.info.run_id, self._over_since)
+
     def _wait(self) -> None:
         """There is no run on this host.
 
         Raises:
             StoreUnavailable: the run that was followed is no longer announced.
         """
-        if self.feed is None:
-            why = (
-                squatted()
-                or told_of_containers()
-                or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
-            )
+        if self._way is not None:
+            if self.feed is None and not self._is_cut_off():
+                self.state = Link("waiting", self._way.waits_for())
+        elif self.feed is None:
+            why = squatted() or told_of_containers() or _HOW
             self.state = Link("waiting", f"there is no run on this host now; {why}")
         elif self.ended is None:  # when its store fell silent, it was still announced
             raise StoreUnavailable("the run is no longer announced on this host")
@@ -176,7 +217,11 @@ class StoreLink:
 
     def _look_for_a_successor(self, run: Run) -> None:
         """The run is over: where no particular one was asked for, go on to one that has started since."""
-        newest = [found.run_id for found in discover()[:1]] if self._target is None else []
+        newest: list[str | None] = []
+        if self._way is not None:
+            newest += [target.run_id] if (target := self._way.target()) is not None and target.run_id else []
+        elif self._target is None:
+            newest += [found.run_id for found in discover()[:1]]
         if self.store is not None and self._followed is not None and self._followed.run_id is None:
             newest += list_runs(self.store)[-1:]
         if any(run_id != run.info.run_id for run_id in newest):

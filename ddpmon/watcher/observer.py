@@ -19,6 +19,7 @@ from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.link import StoreLink
 from ddpmon.watcher.picture import Moment, take_picture
 from ddpmon.watcher.tap import Tap, Tick
+from ddpmon.watcher.way import Way
 
 _NAMED = 16  # findings, and ranks of each, that are read at every tick
 
@@ -28,6 +29,7 @@ class Observer:
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
+        way: leads to a run that is elsewhere; `target` is then None.
         tap: what else is given all that is read.
 
     Attributes:
@@ -37,14 +39,15 @@ class Observer:
         TargetError: the target makes no sense.
     """
 
-    def __init__(self, target: str | None, tap: Tap | None = None) -> None:
+    def __init__(self, target: str | None, way: Way | None = None, tap: Tap | None = None) -> None:
         self.focus: int | None = None
         self._tap = tap
-        self._link = StoreLink(target, tap)
+        self._link = StoreLink(target, way, tap)
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
         self._alerts: tuple[Alert, ...] = ()
         self._findings: tuple[Finding, ...] = ()
+        self._answered_at = 0.0  # when the store last answered, on the monotonic clock
 
     @property
     def run(self) -> Run | None:
@@ -61,9 +64,9 @@ class Observer:
                 is_settled = not link.feed.unread_histories
                 link.stand(link.feed.run)
         except StoreSilent as error:
-            link.fall_silent(str(error))
+            link.fall_silent(error)
         except StoreUnavailable as error:
-            link.lose(str(error))
+            link.lose(error)
         except FrameError as error:
             link.refuse(str(error))
         if self._tap is not None and link.feed is not None:
@@ -84,7 +87,9 @@ class Observer:
     def _read(self, store: CheckedStore, feed: Feed) -> None:
         if feed is not self._judged:
             self._judge, self._judged, self._alerts, self._findings = Judge(), feed, (), ()
+            self._answered_at = feed.read_at
         feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
+        self._answered_at = feed.read_at
         if feed.is_complete:
             self._alerts = self._judge(feed.run, feed.run.ages(feed.read_at))
             self._findings = in_words(self._alerts)
@@ -113,6 +118,13 @@ class Observer:
     def _build(self, feed: Feed, now: float) -> Snapshot:
         link = self._link
         moment = Moment(
-            now, feed.read_at, time.time(), link.state, link.ended, link.source, link.notices(), feed.unread_histories
+            now,
+            self._answered_at,
+            time.time(),
+            link.state,
+            link.ended,
+            link.source,
+            link.notices(),
+            feed.unread_histories,
         )
         return take_picture(feed.run, moment, self._findings, self._judge.pending, self.focus)

@@ -22,7 +22,7 @@ class Moment:
 
     Attributes:
         now: the moment, in seconds on the clock that the run's frames were read by.
-        read_at: when the run was read last, on the same clock.
+        read_at: when the store last answered, on the same clock.
         wall: the moment as Unix time.
         link: the store. ended: the run's state once its end is known. source: the URL of what is read.
         notices: what was set aside by others than the run.
@@ -65,7 +65,7 @@ def take_picture(
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,
-        notices=(*run_life.of_run(run.info, view.state), *moment.notices, *_notices(run)),
+        notices=(*run_life.of_run(run.info), *moment.notices, *_notices(run)),
         detail=None if focus is None else build.build_detail(run, focus),
     )
 

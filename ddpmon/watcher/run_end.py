@@ -8,28 +8,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age
-from ddpmon.report.run_life import may_restart
+from ddpmon.report.run_life import attempt_of, ended_by, listed, may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
-from ddpmon.store.discovery import discover, left_behind
+from ddpmon.store.discovery import PastRun, discover, past_runs
+from ddpmon.watcher.way import Fate
+
+_LAST = "this is its last state"
 
 
-def store_gone(run: Run, reason: str) -> tuple[RunState, str]:
-    """The state and the sentence of a run whose own store has ended; `reason` says why it cannot be read."""
+def fate_here(run: Run) -> Fate | None:
+    """What has become of a run, as this host's files and processes tell; None where they do not."""
+    past = next((each for each in past_runs() if each.id == run.info.run_id), None)
+    if past is not None:
+        return fate_of(past)
+    if any(announcement.run_id == run.info.run_id for announcement in discover()):
+        return Fate("running")
+    return Fate("finished") if run.info.host == socket.gethostname() else None
+
+
+def fate_of(past: PastRun) -> Fate:
+    """What has become of a run whose processes are dead; its launcher may be about to start the next attempt."""
+    if past.state in ("restarting", "restarted"):
+        return Fate("restarting", attempt_of(past.restart + 1, past.max_restarts))
+    return Fate("killed")
+
+
+def may_follow(run: Run, fate: Fate | None) -> str:
+    """That another attempt may follow one that is over, where nobody can say whether it does; "" where none may."""
+    is_known = fate is not None and fate.state != "unknown"
+    return "" if is_known or not (_failed(run) or _mute(run)) else may_restart(run.info)
+
+
+def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]:
+    """The state and the sentence of a run whose store has ended.
+
+    Args:
+        run: what was read of it.
+        reason: why its store cannot be read.
+        fate: what has become of it; None where nobody can look.
+    """
     failed, mute = _failed(run), _mute(run)
-    again = f"; {next_one}" if (next_one := may_restart(run.info)) else ""
-    if not run.states:
-        return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
+    known, why = ("unknown", "") if fate is None else (fate.state, fate.why)
+    fact = f"; {why}" if why else ""
+    again = f"; {may}" if (may := may_follow(run, fate)) else ""
+    if known == "restarting":
+        return "restarting", f"restarting, {why}: {_how(failed, mute)}; the launcher still runs"
     if failed:
-        return "failed", f"the run has failed: {_how(failed, mute)}; this is its last state{again}"
-    if left_behind(run.info.run_id):
+        return "failed", f"the run has failed: {_how(failed, mute)}{fact}; {_LAST}{again}"
+    if run.states and not mute:
+        return "finished", f"the run has ended; {_LAST}"
+    if known == "killed":
         host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)})"
         which = "the output of the launcher shows which rank ended first"
-        return "lost", f"the run was killed or crashed: {host} disappeared without a message; {which}{again}"
-    if not mute or run.info.host == socket.gethostname():
-        return "finished", "the run has ended; this is its last state"
-    return "lost", f"{reason}; the run has ended or its host is disconnected; ddpmon keeps trying"
+        return "killed", f"the run was killed or crashed: {host} disappeared without a message; {which}"
+    if known in ("cancelled", "failed"):
+        return known, f"the run has ended: {why}; {_LAST}"  # type: ignore[return-value]  # mypy forgets the narrowing
+    if not run.states:
+        return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
+    if known == "finished":
+        return "finished", f"the run has ended{fact}; {_LAST}"
+    return "lost", f"{reason}; it is not known here whether the run has ended{fact}{again}; ddpmon keeps trying"
 
 
 def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
@@ -46,14 +86,9 @@ def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
     if failed:
         return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"
     if mute:
-        everyone = "every rank" if len(mute) == len(run.ranks) else _ranks(mute)
+        everyone = "every rank" if len(mute) == len(run.ranks) else listed(mute, len(mute))
         return "lost", f"{everyone} disappeared without a message, the last {when}: killed or disconnected; {memory}"
     return "finished", f"the run ended {when}; {memory}"
-
-
-def still_announced(run: Run) -> bool:
-    """Whether the run's discovery file is on this host, and its rank 0 or its store lives."""
-    return any(announcement.run_id == run.info.run_id for announcement in discover())
 
 
 def _failed(run: Run) -> list[int]:
@@ -67,10 +102,4 @@ def _mute(run: Run) -> list[int]:
 
 
 def _how(failed: list[int], mute: list[int]) -> str:
-    vanished = f"{_ranks(mute)} disappeared without a message, " if mute else ""
-    return f"{vanished}{_ranks(failed)} ended with an error"
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+    return ended_by(listed(mute, len(mute)), listed(failed, len(failed)))

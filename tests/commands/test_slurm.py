@@ -1,102 +1,157 @@
-"""Runs of a Slurm job, found with stand-ins for Slurm's commands that behave as release 22.05 was seen to."""
+"""Runs of a Slurm job: a real cluster of two hosts, whose hosts a real sshd on loopback answers for."""
 
 from __future__ import annotations
 
 import json
-import os
+import shlex
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.commands.ls import ls
 from ddpmon.commands.status import status
-from tests.commands.served_runs import host_with_runs, remote_ddpmon
-from tests.commands.sshd import STAND_IN
+from ddpmon.commands.target import reached
+from ddpmon.watcher.observer import Observer
+from tests.commands.served_runs import ROOT, remote_ddpmon
+from tests.commands.slurm_cluster import Cluster, slurm
+from tests.commands.sshd import real_ssh
+from tests.live import watch_until
 
 Printed = pytest.CaptureFixture[str]
-SQUEUE = """
-case "$*" in
-*--jobs=4711\\ *) echo "RUNNING 4711 4711 node[7-8]" ;;
-*--jobs=4712\\ *) echo "PENDING 4712 4712 " ;;
-*--jobs=4713\\ *) echo "RUNNING 4714 4713_1 node7"; echo "RUNNING 4715 4713_2 node8" ;;
-*--jobs=4716\\ *) echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1 ;;
-*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
-esac
-"""
-SCONTROL = '[ "$*" = "show hostnames node[7-8]" ] && printf "node7\\nnode8\\n"'
-SRUN = """
-echo "$*" >> "{log}"
-for word; do shift; case "$word" in sh) break ;; --nodelist=*) nodes=${{word#--nodelist=}} ;; esac; done
-[ "$nodes" = "{holds}" ] || exec sh -c 'echo "{{\\"schema_version\\": 1, \\"runs\\": []}}"; exit 3'
-exec sh "$@"
-"""
+
+
+@dataclass
+class Site:
+    """A cluster, and how a job of it serves a run that nobody outside of the job finds."""
+
+    cluster: Cluster
+    there: Path
+    ssh: str
+
+    def serve(self, name: str, *options: str, before: str = "") -> str:
+        """The number of a job in which the run `name` trains once the shell's command `before` has ended."""
+        places = f"XDG_RUNTIME_DIR={self.there} TMPDIR={self.there} PYTHONPATH={ROOT}"
+        script = (
+            f"cd {ROOT}; {before or 'true'}; exec env {places} {sys.executable} -m tests.commands.served_runs {name}"
+        )
+        return self.cluster.submit(script, *options)
+
+    def output(self, number: str) -> str:
+        """What a job has printed."""
+        file = self.cluster.folder / f"{number}.out"
+        return file.read_text() if file.exists() else ""
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of commands: job 4711 runs on node7 and node8, where the run gpt is."""
-    folder, here, commands = (tmp_path_factory.mktemp(name) for name in ("nodes", "here", "commands"))
-    with pytest.MonkeyPatch.context() as patch, host_with_runs(folder, "gpt"):
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    there, here = tmp_path_factory.mktemp("there"), tmp_path_factory.mktemp("here")
+    there.chmod(0o700)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        real_ssh(tmp_path_factory.mktemp("ssh")) as server,
+        slurm(tmp_path_factory.mktemp("slurm")) as cluster,
+    ):
         patch.setenv("XDG_RUNTIME_DIR", str(here))
         patch.setattr("tempfile.tempdir", str(here))
-        patch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-        patch.setenv("DDPMON_SSH", STAND_IN)
-        patch.setenv("DDPMON_REMOTE", remote_ddpmon(folder))
-        write(commands, "squeue", SQUEUE)
-        write(commands, "scontrol", SCONTROL)
-        yield commands
+        patch.setenv("DDPMON_SSH", f"{server.ssh} -o HostName=127.0.0.1")
+        patch.setenv("DDPMON_REMOTE", f"true greeting && {remote_ddpmon(there)}")  # a shell's command, not a program
+        patch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        yield Site(cluster, there, server.ssh)
 
 
-@pytest.fixture(params=["node7", "node7,node8"])
-def holder(job: Path, request: pytest.FixtureRequest) -> Path:
-    """What srun was told, where the first node answers for the run, or only all together do."""
-    log = job / "srun.log"
-    log.unlink(missing_ok=True)
-    write(job, "srun", SRUN.format(log=log, holds=request.param))
-    return log
+@pytest.fixture(autouse=True)
+def idle(site: Site) -> Iterator[None]:
+    """Every test has the hosts for itself."""
+    yield
+    site.cluster.clear()
 
 
-def write(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script.strip()}\n")
-    (folder / name).chmod(0o755)
+def told(number: str, capsys: Printed) -> str:
+    """The one line with which `status` ends, and exit code 3."""
+    assert status(None, True, None, slurm=number) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    return said.err
 
 
-def test_the_run_of_a_job_is_found_on_its_nodes_and_read_through_a_tunnel(holder: Path, capsys: Printed) -> None:
-    assert status(None, True, None, slurm="4711") == 0
-    assert json.loads(capsys.readouterr().out)["run"]["name"] == "gpt"
-    asked = holder.read_text().splitlines()
-    assert all("--jobid=4711 --overlap" in line for line in asked)
-    assert "--nodes=1 " in asked[0]
-    assert "--nodelist=node7 " in asked[0]
+def test_the_run_of_a_job_is_waited_for_read_and_its_end_is_told(site: Site, capsys: Printed, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    blocker = site.cluster.submit("sleep 600", "--nodes=2")
+    site.cluster.until_state(blocker, "RUNNING")
+    number = site.serve(
+        "gpt", "--nodelist=node8", before=f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.1; done"
+    )
+    assert f"job {number} is PENDING" in (said := told(number, capsys))
+    assert "; its run has not started" in said
+    with reached(None, slurm=number, waits=True) as route, closing(Observer(route.target, route.way)) as observer:
+        watch_until(observer, lambda seen: seen.link.message.startswith(f"job {number} is PENDING"))
+        site.cluster.cancel(blocker)
+        watch_until(observer, lambda seen: seen.link.message.startswith(f"job {number} has been running for "))
+        assert "there is no run on its hosts yet" in told(number, capsys)
+        gate.touch()
+        seen = watch_until(observer, lambda seen: seen.link.state == "live")
+        assert seen.run is not None
+        assert seen.run.name == "gpt"
+        is_found(number, capsys)
+        site.cluster.cancel(number)
+        seen = watch_until(observer, lambda seen: seen.link.state == "gone")
+        assert seen.run is not None
+        assert seen.run.state == "cancelled"
+        assert seen.link.message == f"the run has ended: job {number} is CANCELLED; this is its last state"
+    assert f"job {number} is CANCELLED; there is nothing to watch on its hosts" in told(number, capsys)
 
 
-def test_a_host_whose_name_a_shell_would_read_is_quoted_in_the_way_that_is_left(
-    job: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = {"id": "gpt", "url": "tcp://127.0.0.1:9", "host": "$(id)"}
-    listing = json.dumps({"schema_version": 1, "runs": [run]})
-    write(job, "srun", f"cat <<'END'\n{listing}\nEND")
-    monkeypatch.setenv("DDPMON_SSH", "sh -c 'exit 255'")
-    assert status(None, True, None, slurm="4711") == 3
-    assert " -w '$(id)' --pty ddpmon watch" in capsys.readouterr().err
+def is_found(number: str, capsys: Printed) -> None:
+    """`status` and `ls` show the run of the job."""
+    assert status(None, True, None, slurm=number) == 0
+    run = json.loads(capsys.readouterr().out)["run"]
+    assert run["name"] == "gpt"
+    assert run["source"].endswith(" on node0"), "that is what the run calls its host"
+    assert ls(None, None, False, False, number) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert f"ddpmon watch --slurm {number} gpt-2026" in row
 
 
-@pytest.mark.usefixtures("job")
+def test_a_run_on_any_host_of_a_job_is_found(site: Site, capsys: Printed) -> None:
+    number = site.cluster.submit("sleep 600", "--nodes=2")
+    site.cluster.until_state(number, "RUNNING")
+    assert "there is no run on its hosts yet" in told(number, capsys)
+
+
+def test_a_job_of_several_names_them(site: Site, capsys: Printed) -> None:
+    number = site.cluster.submit("sleep 600", "--array=1-2")
+    site.cluster.until_state(f"{number}_1", "RUNNING")
+    site.cluster.until_state(f"{number}_2", "RUNNING")
+    assert status(None, True, None, slurm=number) == 2
+    said = capsys.readouterr().err
+    assert f"{number}_1" in said
+    assert f"{number}_2" in said
+    assert f"job {number}_2 has been running for" in told(f"{number}_2", capsys)
+
+
+def test_another_users_job_is_told_as_such(site: Site, capsys: Printed) -> None:
+    number = site.cluster.submit("true", "--uid=nobody", "--hold", "--chdir=/tmp")
+    assert status(None, True, None, slurm=number) == 2
+    assert f"job {number} is nobody's: Slurm lets nobody else look at its hosts" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
-        ("4712", 3, "job 4712 is PENDING"),
-        ("4713", 2, "4713_1, 4713_2"),
-        ("4716", 3, "Unable to contact slurm controller"),
-        ("9", 3, "Slurm does not know job 9"),
+        ("999999", 3, "Slurm does not know job 999999"),
         ("gpt", 2, "is not a Slurm job"),
         ("--help", 2, "is not a Slurm job"),
     ],
 )
-def test_a_job_that_cannot_be_watched_is_told_in_a_sentence(
-    number: str, code: int, words: str, capsys: Printed
-) -> None:
+@pytest.mark.usefixtures("site")
+def test_what_is_no_job_is_told_in_a_sentence(number: str, code: int, words: str, capsys: Printed) -> None:
     assert status(None, True, None, slurm=number) == code
     said = capsys.readouterr()
     assert said.out == ""
@@ -104,20 +159,13 @@ def test_a_job_that_cannot_be_watched_is_told_in_a_sentence(
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_node_that_ssh_cannot_reach_is_told_with_the_way_that_is_left(
-    job: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+def test_a_host_that_ssh_cannot_reach_is_told_with_the_way_that_is_left(
+    site: Site, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(job, "srun", SRUN.format(log=job / "srun.log", holds="node7"))
-    monkeypatch.setenv("DDPMON_SSH", "sh -c 'echo Access denied: pam_slurm >&2; exit 255'")
-    assert status(None, True, None, slurm="4711") == 3
-    said = capsys.readouterr().err
-    assert "Access denied: pam_slurm" in said
-    assert "srun --jobid=4711 --overlap" in said
-
-
-def test_a_host_without_slurm_is_told_in_a_sentence(
-    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert status(None, True, None, slurm="4711") == 3
-    assert "squeue is not installed here" in capsys.readouterr().err
+    number = site.serve("bert", "--nodelist=node7")
+    monkeypatch.setenv("DDPMON_SSH", f"{site.ssh.replace('/key', '/host_key')} -o HostName=127.0.0.1")
+    while "tcp://" not in site.output(number):
+        time.sleep(0.1)
+    said = told(number, capsys)
+    assert "Permission denied (publickey)" in said
+    assert f"srun --jobid={number} --overlap -N1 -n1 -w node0 --pty ddpmon watch" in said

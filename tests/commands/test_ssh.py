@@ -1,14 +1,15 @@
-"""Runs on another host: found, listed and watched through ssh, a real one where there is an sshd."""
+"""Runs on another host: found, listed and watched through a real sshd on loopback."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,20 +21,20 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.commands.ls import ls
+from ddpmon.commands.ssh_link import SshLink
 from ddpmon.commands.status import status
-from ddpmon.commands.tunnel import Tunnel
 from ddpmon.store.base import RUNS_KEY, StoreUnavailable
-from ddpmon.store.connect import connect, parse_target
+from ddpmon.store.connect import Target, connect, parse_target
 from tests.commands.served_runs import ROOT, host_with_runs, remote_ddpmon
-from tests.commands.sshd import STAND_IN, real_ssh
+from tests.commands.sshd import Server, real_ssh
 
 HOLD = """
 import sys, time
-from ddpmon.commands.tunnel import Tunnel
+from ddpmon.commands.ssh_link import SshLink
 from ddpmon.store.connect import parse_target
-tunnel = Tunnel(sys.argv[1], parse_target(sys.argv[2]))
-tunnel.open()
-print(tunnel.url, flush=True)
+link = SshLink(sys.argv[1])
+link.open()
+print(link.forward(parse_target(sys.argv[2])).through.path, flush=True)
 time.sleep(600)
 """
 
@@ -45,27 +46,20 @@ class Other:
     login: str
     folder: Path
     urls: list[str]
+    server: Server
 
 
-@pytest.fixture(scope="module", params=["sshd", "stand-in"])
-def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Other]:
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Other]:
     """A host with the runs gpt and bert, which a look at this host's own files does not find."""
     folder, here = tmp_path_factory.mktemp("other"), tmp_path_factory.mktemp("here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(here))
         patch.setattr("tempfile.tempdir", str(here))
         patch.setenv("DDPMON_REMOTE", remote_ddpmon(folder))
-        if request.param == "sshd":
-            with (
-                real_ssh(tmp_path_factory.mktemp("ssh")) as (ssh, login),
-                host_with_runs(folder, "gpt", "bert") as urls,
-            ):
-                patch.setenv("DDPMON_SSH", ssh)
-                yield Other(login, folder, urls)
-        else:
-            patch.setenv("DDPMON_SSH", STAND_IN)
-            with host_with_runs(folder, "gpt", "bert") as urls:
-                yield Other("ada@node0", folder, urls)
+        with real_ssh(tmp_path_factory.mktemp("ssh")) as server, host_with_runs(folder, "gpt", "bert") as urls:
+            patch.setenv("DDPMON_SSH", server.ssh)
+            yield Other(server.login, folder, urls, server)
 
 
 def until(true: Callable[[], object]) -> None:
@@ -87,7 +81,7 @@ def test_a_run_is_found_there_by_name_and_read_through_a_tunnel(
     seen = json.loads(capsys.readouterr().out)
     assert (seen["run"]["name"], seen["run"]["step"]) == ("gpt", 119)
     assert [finding["ranks"] for finding in seen["findings"] if finding["kind"] == "straggler"] == [[1]]
-    assert seen["run"]["source"] not in other.urls, "another port of this host leads there"
+    assert seen["run"]["source"] == f"{other.urls[0]} on {other.login}", "what was found, not this end of the tunnel"
     assert children() == before, "the tunnel ends with the command"
 
 
@@ -119,100 +113,138 @@ def test_a_run_that_is_not_there_is_3_and_the_others_are_named(
 def test_a_host_without_ddpmon_is_told_in_a_sentence_and_an_address_needs_none_there(
     other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DDPMON_REMOTE", "no-such-command")
+    monkeypatch.setenv("DDPMON_REMOTE", "~/no-such-venv/bin/ddpmon")
     assert status(None, True, None, ssh=other.login) == 3
-    assert "DDPMON_REMOTE" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"DDPMON_REMOTE='~/no-such-venv/bin/ddpmon' cannot be run on {other.login}: " in said
+    assert "no-such-venv/bin/ddpmon: not found" in said.lower().replace("no such file or directory", "not found")
     assert status(other.urls[1], True, None, ssh=other.login) == 0
     assert json.loads(capsys.readouterr().out)["run"]["name"] == "bert"
+    monkeypatch.setenv("DDPMON_SSH", f"{other.server.ssh} -o SetEnv=PATH=/bin")
+    monkeypatch.setenv("DDPMON_REMOTE", "")
+    assert status(None, True, None, ssh=other.login) == 3
+    assert f"ddpmon is not on the PATH of {other.login}: set DDPMON_REMOTE" in capsys.readouterr().err
 
 
-def test_a_host_without_a_run_is_3(other: Other, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_a_run_is_3(
+    other: Other, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DDPMON_REMOTE", remote_ddpmon(tmp_path))
     assert ls(None, other.login, True, True) == 3
     assert status(None, True, None, ssh=other.login) == 3
+    assert f"there is no run on {other.login} yet" in capsys.readouterr().err
 
 
-def test_what_is_no_listing_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
+def test_an_address_where_nobody_listens_is_told_as_it_was_asked(
+    other: Other, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    assert status(f"tcp://127.0.0.1:{port}", True, None, ssh=other.login) == 3
+    said = capsys.readouterr().err
+    assert f"no store at tcp://127.0.0.1:{port} on {other.login}: Connection refused" in said
+    assert said.count("tcp://") == 1, "and no port of this end of the tunnel"
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_what_is_no_listing_is_refused(
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for said in ('{"runs": 3}', '{"schema_version": 2, "runs": []}', '{"runs": [{"id": "a"}]}', "{" * 3000):
         monkeypatch.setenv("DDPMON_REMOTE", f"echo '{said}' #")
-        assert status(None, True, None, ssh="node0") == 3
+        assert status(None, True, None, ssh=other.login) == 3
         assert "cannot be read here" in capsys.readouterr().err
 
 
-def test_a_host_that_says_too_much_is_not_listened_to(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_greeting_that_begins_with_a_brace_is_no_listing(
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
+    monkeypatch.setenv("DDPMON_REMOTE", f"echo '{{ welcome }}'; {remote_ddpmon(other.folder)}")
+    assert status("gpt", True, None, ssh=other.login) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["name"] == "gpt"
+
+
+def test_a_host_that_says_too_much_is_not_listened_to(
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 50000000 #")
-    assert status(None, True, None, ssh="node0") == 3
-    assert "the answer of node0 is far longer than a list of runs" in capsys.readouterr().err
-    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 30000000 >&2; echo the reason >&2; exit 255 #")
-    assert status(None, True, None, ssh="node0") == 3
-    assert "could not log in to node0: the reason" in capsys.readouterr().err
+    assert status(None, True, None, ssh=other.login) == 3
+    assert f"the answer of {other.login} is far longer than a list of runs" in capsys.readouterr().err
+    monkeypatch.setenv("DDPMON_REMOTE", "yes | head -c 30000000 >&2; echo the reason >&2; exit 9 #")
+    assert status(None, True, None, ssh=other.login) == 3
+    assert "(exit code 9): the reason" in capsys.readouterr().err
 
 
-def test_a_tunnel_that_breaks_is_taken_up_again_and_leaves_nothing_open(other: Other) -> None:
+def test_a_connection_that_breaks_is_opened_again_and_leaves_nothing_open(other: Other) -> None:
     files = open_files()
-    tunnel = Tunnel(other.login, parse_target(other.urls[0]))
-    with closing(tunnel):
+    link = SshLink(other.login)
+    with closing(link):
         before = children()
-        tunnel.open()
+        link.open()
         (ssh,) = children() - before
-        with closing(connect(parse_target(tunnel.url))) as store:
+        there = link.forward(parse_target(other.urls[0]))
+        with closing(connect(there)) as store:
             assert store.get_many([RUNS_KEY]) != [None]
+        assert link.trouble() == ""
         psutil.Process(ssh).kill()
-        until(lambda: ssh not in children())
-        assert not can_be_taken(tunnel.url), "nobody else may answer in its place"
-        until(lambda: children() - before - {ssh})
-        until(lambda: answers(tunnel.url))
+        until(link.trouble)
+        assert f"the ssh connection to {other.login} is down" in link.trouble()
+        until(lambda: not link.trouble())
+        until(lambda: answers(there))
+        folder = Path(there.through.path).parent if there.through else Path()
+        assert folder.stat().st_mode & 0o077 == 0, "nobody else may use this user's login"
     assert children() == before
-    assert can_be_taken(tunnel.url)
+    assert not folder.exists()
     until(lambda: open_files() <= files)
 
 
-def test_nobody_else_gets_the_port_while_ssh_logs_in(
-    other: Other, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_one_login_serves_a_whole_command(other: Other, capsys: pytest.CaptureFixture[str]) -> None:
+    before = other.server.log().count("Accepted publickey")
+    assert status("gpt", True, None, ssh=other.login) == 0
+    assert capsys.readouterr().out
+    assert other.server.log().count("Accepted publickey") == before + 1
+
+
+def test_a_connection_that_the_user_shares_is_used_and_stays(
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
-    monkeypatch.setenv("DDPMON_TEST_GATE", str(tmp_path / "gate"))
-    with closing(Tunnel("node0", parse_target(other.urls[0]))) as tunnel:
-        opening = threading.Thread(target=tunnel.open)
-        opening.start()
-        until(lambda: not tunnel.url.endswith(":0"))
-        assert not can_be_taken(tunnel.url)
-        assert opening.is_alive()
-        (tmp_path / "gate").touch()
-        opening.join()
-        until(lambda: answers(tunnel.url))
-
-
-def can_be_taken(url: str) -> bool:
-    """Whether somebody could listen on this port of loopback."""
-    try:
-        socket.create_server(("127.0.0.1", parse_target(url).port)).close()
-    except OSError:
-        return False
-    return True
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        shared = shlex.join([*shlex.split(other.server.ssh), "-o", f"ControlPath={folder}/mine"])
+        with subprocess.Popen([*shlex.split(shared), "-M", "-N", other.login], stdin=subprocess.DEVNULL) as mine:
+            try:
+                until(lambda: Path(folder, "mine").exists())
+                before = other.server.log().count("Accepted publickey")
+                monkeypatch.setenv("DDPMON_SSH", shared)
+                assert status("gpt", True, None, ssh=other.login) == 0
+                assert capsys.readouterr().out
+                assert other.server.log().count("Accepted publickey") == before
+                assert mine.poll() is None
+                assert [each.name for each in Path(folder).iterdir()] == ["mine"]
+            finally:
+                mine.terminate()
 
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def answers(url: str) -> bool:
+def answers(there: Target) -> bool:
     try:
-        with closing(connect(parse_target(url))) as store:
+        with closing(connect(there)) as store:
             return store.get_many([RUNS_KEY]) != [None]
     except StoreUnavailable:
         return False
 
 
-def test_the_tunnel_ends_with_a_watcher_that_is_killed(other: Other) -> None:
+def test_the_connection_ends_with_a_watcher_that_is_killed(other: Other) -> None:
     command = [sys.executable, "-c", HOLD, other.login, other.urls[0]]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watcher:
         assert watcher.stdout is not None
-        assert watcher.stdout.readline().startswith("tcp://127.0.0.1:")
+        assert watcher.stdout.readline().startswith("/")
         family = psutil.Process(watcher.pid).children(recursive=True)
         assert family
         os.kill(watcher.pid, signal.SIGKILL)
@@ -230,17 +262,32 @@ def test_what_is_no_host_is_usage_and_never_reaches_ssh(host: str, capsys: pytes
 
 
 def test_a_login_that_fails_and_an_ssh_that_is_not_there_are_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DDPMON_SSH", STAND_IN)
-    assert status(None, True, None, ssh="locked.example") == 3
-    assert "could not log in to locked.example: locked.example: Permission denied" in capsys.readouterr().err
-    assert status("tcp://127.0.0.1:1", True, None, ssh="locked.example") == 3
-    assert "no tunnel through locked.example" in capsys.readouterr().err
+    monkeypatch.setenv("DDPMON_SSH", other.server.ssh.replace("/key", "/host_key"))
+    for target in (None, "tcp://127.0.0.1:1"):
+        assert status(target, True, None, ssh=other.login) == 3
+        assert f"ssh could not log in to {other.login}: " in (said := capsys.readouterr().err)
+        assert "Permission denied (publickey)" in said
     monkeypatch.setenv("DDPMON_SSH", "no-such-ssh")
     for target in (None, "tcp://127.0.0.1:1"):
         assert status(target, True, None, ssh="node0") == 3
         assert "no-such-ssh cannot be run" in capsys.readouterr().err
+
+
+def test_a_host_key_that_has_changed_is_told_with_what_to_do(
+    other: Other, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    known = tmp_path / "known"
+    key = (other.server.folder / "key.pub").read_text().split()
+    port = shlex.split(other.server.ssh)[4]
+    known.write_text(f"[127.0.0.1]:{port} {key[0]} {key[1]}\n")
+    monkeypatch.setenv("DDPMON_SSH", f"ssh -F /dev/null -p {port} -o UserKnownHostsFile={known}")
+    assert status(None, True, None, ssh=other.login) == 3
+    said = capsys.readouterr().err
+    assert "Host key verification failed" in said
+    assert f"(the key known so far is in {known}:1)" in said
+    assert f"log in once by hand, which says more: ssh -F /dev/null -p {port}" in said
 
 
 def test_ssh_and_slurm_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

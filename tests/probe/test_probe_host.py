@@ -23,7 +23,7 @@ from ddpmon.commands.target import here
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import rank_key
 from ddpmon.store.connect import connect, parse_target
-from ddpmon.store.discovery import Announcement, discover, has_rank_0, left_behind
+from ddpmon.store.discovery import Announcement, discover, has_rank_0, past_runs
 from ddpmon.watcher.observer import Observer
 from tests.live import watch_until
 from tests.probe.lone_uplink import lone_uplink
@@ -113,7 +113,7 @@ def test_a_killed_rank_0_is_named_by_a_store_that_outlives_it(tmp_path: Path) ->
             ended = watch_until(watcher, lambda seen: seen.link.state == "gone", log=tmp_path / "log.1")
         assert "rank 0 (pid" in ended.link.message
         assert discover() == []
-        assert left_behind(run.run_id)
+        assert run.run_id in {past.id for past in past_runs()}
 
 
 def lost(seen: Snapshot) -> list[tuple[int, ...]]:

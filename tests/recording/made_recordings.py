@@ -72,7 +72,7 @@ class SimulatedRun:
         self._everybody = np.arange(plan.ranks)
         self._values[run_key(RUN_ID)] = encode(run_info(plan, RUN_ID))
         self._values[RUNS_KEY] = RUN_ID.encode()
-        self.observer = Observer("tcp://127.0.0.1:1", tap)
+        self.observer = Observer("tcp://127.0.0.1:1", tap=tap)
 
     def put(self, key: str, value: bytes) -> None:
         self._values[key] = value

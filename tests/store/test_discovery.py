@@ -15,10 +15,14 @@ import msgspec
 import pytest
 
 from ddpmon.store import discovery
-from ddpmon.store.discovery import Announcement, announce, discover, left_behind, refresh, told_of_containers, withdraw
+from ddpmon.store.discovery import Announcement, announce, discover, past_runs, refresh, told_of_containers, withdraw
 from ddpmon.store.private import KEEP_S, stem
 
 Sleeper = Callable[[], "subprocess.Popen[bytes]"]
+
+
+def left_behind(run_id: str) -> bool:
+    return any(past.id == run_id for past in past_runs())
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +102,23 @@ def test_a_killed_run_is_not_found_and_known_to_have_been_left_behind(sleeper: S
     assert discover() == []
     assert left_behind("r1"), "another watcher's look must not hide how the run ended"
     assert not left_behind("r2")
+
+
+def test_a_run_whose_launcher_has_attempts_left_is_restarting_as_long_as_that_lives(sleeper: Sleeper) -> None:
+    rank, launcher = sleeper(), sleeper()
+    elastic = msgspec.structs.replace(run(pid=rank.pid), launcher_pid=launcher.pid, launch="job", max_restarts=2)
+    announce(elastic)
+    announce(msgspec.structs.replace(elastic, run_id="last", launch="other", restart=2))
+    assert past_runs() == []
+    rank.kill()
+    rank.wait()
+    said = {past.id: (past.state, past.restart, past.max_restarts) for past in past_runs()}
+    assert said == {"r1": ("restarting", 0, 2), "last": ("killed", 2, 2)}
+    announce(msgspec.structs.replace(elastic, run_id="second", pid=sleeper().pid, restart=1))
+    assert {past.id: past.state for past in past_runs()} == {"r1": "restarted", "last": "killed"}
+    launcher.kill()
+    launcher.wait()
+    assert {past.state for past in past_runs()} == {"killed"}
 
 
 def test_a_reused_pid_is_not_the_run(sleeper: Sleeper) -> None:

@@ -21,6 +21,7 @@ TITLES = {
     "silent": "the store does not answer",
     "gone": "the store is gone",
 }
+ENDS = ("finished", "failed", "killed", "cancelled", "restarting")  # how a run is known to have ended
 HINT = "ddpmon goes on looking: a run appears here by itself as soon as its first rank has published."
 
 
@@ -60,13 +61,12 @@ def _state(picture: ViewState, run: RunView) -> Line:
         return [Segment(f"{'REWOUND' if replay.is_live else 'REPLAY'} {run.state}", look.accent)]
     if picture.paused_s is not None:
         return [Segment("FROZEN", look.accent)]
-    if picture.stuck_s is not None or picture.snapshot.link.state in ("silent", "gone"):
-        if picture.faded and run.state in ("finished", "failed"):
-            return [Segment(run.state.upper(), look.text if run.state == "finished" else look.broken)]
-        word = "GONE" if picture.snapshot.link.state == "gone" else "SILENT"
-        return [Segment(word, look.broken if word == "GONE" else look.accent)]
-    style = {"running": look.strong, "finished": look.text, "stalled": look.accent}.get(run.state, look.broken)
-    return [Segment(run.state.upper(), style)]
+    if picture.snapshot.link.state == "silent" or (picture.stuck_s is not None and not picture.faded):
+        return [Segment("SILENT", look.accent)]
+    if picture.faded and run.state not in ENDS:
+        return [Segment("GONE", look.broken)]
+    styles = {"running": look.strong, "finished": look.text, "stalled": look.accent, "restarting": look.accent}
+    return [Segment(run.state.upper(), styles.get(run.state, look.broken))]
 
 
 def _elapsed(run: RunView, look: Look) -> Line:

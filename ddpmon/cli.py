@@ -282,7 +282,9 @@ def export(
 
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, a recording, or - for standard input.", show_default=False)],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="A file, a recording, or - for standard input.", show_default=False)
+    ],
     marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,

@@ -56,7 +56,9 @@ class StepTable:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows in the order of steps and ranks: step, rank, and the columns; None where unknown."""
-        query = f"SELECT step, rank, {', '.join(COLUMNS)} FROM steps WHERE run = ? AND life = ? AND step BETWEEN ? AND ?"
+        query = (
+            f"SELECT step, rank, {', '.join(COLUMNS)} FROM steps WHERE run = ? AND life = ? AND step BETWEEN ? AND ?"
+        )
         yield from self._recording.rows(f"{query} ORDER BY id", self.run, self.life, *self._steps)
 
     def write_csv(self, out: TextIO) -> int:

@@ -137,5 +137,7 @@ def _bar(ranks: Ranks, rank: int, place: int, longest: float, named: bool) -> st
             f"<title>rank {rank}: {name} {figure(value)} ms</title></rect>"
         )
         x += value * scale
-    label = f'<text class="{"named" if named else ""}" x="{_LABEL - 8}" y="{y + 12}" text-anchor="end">rank {rank}</text>'
+    label = (
+        f'<text class="{"named" if named else ""}" x="{_LABEL - 8}" y="{y + 12}" text-anchor="end">rank {rank}</text>'
+    )
     return f'{label}{cells}<text x="{x + 6:.0f}" y="{y + 12}">{figure(float(ranks.work_ms[rank]))} ms</text>'

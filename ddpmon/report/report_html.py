@@ -56,7 +56,7 @@ def page(report: RunReport) -> str:
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">',
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
             f"<title>{_text(report.title)}: ddpmon</title><style>{_STYLE}</style></head><body>",
             *_parts(report),
             "</body></html>\n",

@@ -57,7 +57,9 @@ def test_the_watchers_side_loads_no_torch() -> None:
 
 
 def test_the_headless_half_loads_no_screen() -> None:
-    assert loaded_by(*floor("run", "diagnose", "table", "snapshot", "report", "watcher", "recording")).isdisjoint(SCREEN)
+    assert loaded_by(*floor("run", "diagnose", "table", "snapshot", "report", "watcher", "recording")).isdisjoint(
+        SCREEN
+    )
 
 
 def test_the_command_line_itself_loads_nothing_heavy() -> None:

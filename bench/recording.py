@@ -77,9 +77,8 @@ def cost(ranks: int, seconds: int) -> None:
         spent = recorder.spent - first
         recorder.close()
         size = path.stat().st_size
-    print(
-        f"{ranks:,} ranks, steps of 500 ms, {seconds} s: {100 * spent / seconds:.2f} % of a core, the longest tick {1e3 * recorder.worst:.0f} ms"
-    )
+    share, worst = 100 * spent / seconds, 1e3 * recorder.worst
+    print(f"{ranks:,} ranks, steps of 500 ms, {seconds} s: {share:.2f} % of a core, the longest tick {worst:.0f} ms")
     print(f"    the first 5 s (histories): {first:.2f} s of CPU time; the file: {size / 1e6:.1f} MB")
 
 

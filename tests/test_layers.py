@@ -9,7 +9,7 @@ import sys
 import ddpmon
 
 SCREEN = ("textual", "rich", "click")
-WATCHERS = ("run", "diagnose", "table", "snapshot", "report", "watcher", "tui")
+WATCHERS = ("run", "diagnose", "table", "snapshot", "report", "watcher", "recording", "tui")
 EVERY_MODULE = ["ddpmon", *sorted(found.name for found in pkgutil.walk_packages(ddpmon.__path__, "ddpmon."))]
 REPORT = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
 REFUSE = """
@@ -57,7 +57,9 @@ def test_the_watchers_side_loads_no_torch() -> None:
 
 
 def test_the_headless_half_loads_no_screen() -> None:
-    assert loaded_by(*floor("run", "diagnose", "table", "snapshot", "report", "watcher")).isdisjoint(SCREEN)
+    assert loaded_by(*floor("run", "diagnose", "table", "snapshot", "report", "watcher", "recording")).isdisjoint(
+        SCREEN
+    )
 
 
 def test_the_command_line_itself_loads_nothing_heavy() -> None:

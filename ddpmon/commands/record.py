@@ -93,9 +93,8 @@ def _account(path: Path, recorder: Recorder, snapshot: Snapshot) -> int:
         complain(f"nothing was recorded: {snapshot.link.message or recorder.trouble or 'no run was seen'}")
         return NO_RUN
     print(f"recorded {summary_line(snapshot)}")
-    print(
-        f"{printable(str(path))}: {recorder.looks:,} s, {size(path.stat().st_size)}; ddpmon watch {printable(str(path))}"
-    )
+    name = printable(str(path))
+    print(f"{name}: {recorder.looks:,} s, {size(path.stat().st_size)}; to look at it: ddpmon watch {name}")
     if recorder.missed:
         complain(f"{recorder.missed:,} ticks are missing: they could not be written")
         return NOT_WRITTEN

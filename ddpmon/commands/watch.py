@@ -57,7 +57,7 @@ def _replay(path: Path, ascii_only: bool, record: str | None) -> int:
     return show_source(Replay(path), REPLAY_INTERVAL_S, ascii_only)
 
 
-def show(target: str | None, interval: float = 1.0, ascii_only: bool = False, record: str | None = None) -> int:
+def show(route: Route, interval: float = 1.0, ascii_only: bool = False, record: str | None = None) -> int:
     """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
 
     It is 3 where no run was ever read, with the reason on stderr. What is seen is recorded, into memory or a file, so

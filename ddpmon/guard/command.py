@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ddpmon.commands.console import OK, USAGE, complain, printable
 from ddpmon.commands.listing import Listed, run_address, runs_here, runs_in, runs_of_environment
-from ddpmon.commands.target import fitting
+from ddpmon.commands.choose import fitting
 from ddpmon.diagnose.alert import Severity
 from ddpmon.guard.channels import Command, Webhook
 from ddpmon.guard.courier import Courier, Sender

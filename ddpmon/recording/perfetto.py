@@ -113,10 +113,10 @@ def _of_rank(row: Floats, step: int, end: float, waited: float) -> Iterator[Even
     for name, length in (("optimizer", values["optimizer"]), ("barrier", values["barrier"]), ("other", other),
                          ("input", values["input"]), ("forward", values["forward"]),
                          ("backward", values["backward"])):  # fmt: skip
-        length = min(length, ready - at)
-        if length > 0:
-            yield _slice(rank, WAIT if name == "barrier" else PHASES, name, at, length, step)
-        at += max(length, 0.0)
+        fits = max(0.0, min(length, ready - at))
+        if fits > 0:
+            yield _slice(rank, WAIT if name == "barrier" else PHASES, name, at, fits, step)
+        at += fits
     if waited > 0:
         yield _slice(rank, WAIT, "wait", ready, waited, step)
 

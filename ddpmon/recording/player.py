@@ -147,7 +147,7 @@ class Player:
         """What the tables hold of the time before a chunk: the run's curves, and its last steps."""
         columns = ", ".join(JOB_COLUMNS)
         query = f"SELECT step, {columns} FROM job WHERE run = ? AND life = ? AND step <= ? ORDER BY step"
-        points = [row for row in self._recording.rows(query, chunk.run, chunk.life, chunk.step)]
+        points = list(self._recording.rows(query, chunk.run, chunk.life, chunk.step))
         if points:
             run.series.restore(np.array(points, np.float64))
         columns = ", ".join(COLUMNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -128,10 +129,8 @@ class Recorder:
         self.missed += 1
         self.trouble = str(error)
         if self.book.in_transaction:
-            try:
+            with contextlib.suppress(sqlite3.Error):
                 self.book.execute("ROLLBACK")
-            except sqlite3.Error:
-                pass
 
     def _write(self, one: _OneRun, tick: Tick) -> None:
         t = tick.read_at - self._began

@@ -71,7 +71,7 @@ class StepRows:
         rings = self._model.rings
         oldest = newest - rings.capacity + 1
         if max(self.written, oldest - 1) < newest - rings.capacity // 2:
-            self._hurry(oldest, newest)
+            self._hurry(oldest)
         self._credit = max(self._credit, min(self._credit + ROWS_A_LOOK, 8 * ROWS_A_LOOK + 2 * self._ranks))
         many = self._credit // self._ranks * self._stride
         start = max(self.written + 1, oldest, 0)
@@ -81,7 +81,7 @@ class StepRows:
             self._write_steps(book, steps[steps % self._stride == 0])
             self._thin(book, newest)
 
-    def _hurry(self, oldest: int, newest: int) -> None:
+    def _hurry(self, oldest: int) -> None:
         """It lies behind by half of what the run remembers: pass every second step over."""
         if self.written >= 0 and self._stride < 1 << 20:
             self._stride *= 2

@@ -37,7 +37,7 @@ class StepTable:
         found = next(self._recording.rows(newest), None)
         if found is None:
             self.close()
-            raise RecordingError(f"{path} holds no finished step of a run")
+            raise RecordingError(f"{self._path} holds no finished step of a run")
         self.run, self.life = found
 
     def close(self) -> None:

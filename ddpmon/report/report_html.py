@@ -33,13 +33,16 @@ article.warning, article.critical { color: inherit; border-color: var(--accent);
 article.critical { border-color: var(--broken); } article .dim, .dim { color: var(--dim); font-size: .9rem; }
 .tag { font-size: .8rem; font-weight: 600; text-transform: uppercase; letter-spacing: .03em; }
 pre { overflow-x: auto; padding: .6rem; border: 1px solid var(--rule); font-size: .8rem; overflow-wrap: normal; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
 td.words, th.words { text-align: left; } .set td { text-align: left; white-space: normal; }
 figure { margin: 0 0 1rem; break-inside: avoid; } figcaption { color: var(--dim); font-size: .85rem; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--dim); font: 11px system-ui, sans-serif; }
 svg text.named { fill: var(--accent); font-weight: 700; } .grid { stroke: var(--rule); }
-.line { fill: none; stroke: var(--line); stroke-width: 1.5; } .band.warning { fill: var(--accent); opacity: .16; } .band.critical { fill: var(--broken); opacity: .16; }
+.line { fill: none; stroke: var(--line); stroke-width: 1.5; }
+.band.warning { fill: var(--accent); opacity: .16; }
+.band.critical { fill: var(--broken); opacity: .16; }
 rect.input { fill: var(--input); } rect.forward { fill: var(--forward); } rect.backward { fill: var(--backward); }
 rect.optimizer { fill: var(--optimizer); } rect.other { fill: var(--other); } rect.wait { fill: var(--wait); }
 .key span { display: inline-block; margin-right: .8rem; } .key i { display: inline-block; width: .8rem; height: .8rem;

@@ -134,7 +134,8 @@ def _hosts(report: RunReport) -> Iterator[str]:
     yield "## Hosts at the end"
     yield ""
     for node in nodes:
-        yield f"- {text(node.host)}: {text('; '.join(summarise_host(node, report.snapshot.ranks))) or 'nothing is known'}"
+        words = "; ".join(summarise_host(node, report.snapshot.ranks))
+        yield f"- {text(node.host)}: {text(words) or 'nothing is known'}"
     yield ""
     yield f"Written at {local_time(report.ended_at)} of the run."
     yield ""

@@ -186,7 +186,7 @@ class WatchApp(App[None]):
         self._look = make_look(dark=theme.dark, colour=self._colour, ascii_only=self._ascii_only)
         self._draw()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 (Textual's)
         """Without a past, and while a run is live, `home` and `end` are the table's."""
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -52,20 +51,29 @@ class Said(Recorder):
             self.said.append((tick.read_at, tuple(tick.alerts), tuple(tick.findings)))
 
 
+class Clock:
+    """Stands in for the module `time`: it goes on when it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return 50_000.0 + self.now
+
+    def time(self) -> float:
+        return WALL + self.now
+
+
 class SimulatedRun:
     """A simulated run and an observer that records it.
 
     Args:
         plan: the run.
+        clock: says how many seconds ago it began.
         tap: what listens.
-
-    Attributes:
-        now: seconds since it began.
-        host_frames: whether the ranks of a host have a writer.
     """
 
-    def __init__(self, plan: Plan, tap: Recorder | None) -> None:
-        self.plan, self.now = plan, 0.0
+    def __init__(self, plan: Plan, clock: Clock, tap: Recorder | None) -> None:
+        self.plan, self.clock = plan, clock
         self._values: dict[str, bytes] = {}
         self._frames = Frames(plan, scenario_of(plan), RUN_ID, np.arange(plan.ranks))
         self._writers = HostWriters(plan, self._frames, np.arange(plan.ranks))
@@ -85,7 +93,7 @@ class SimulatedRun:
 
     def publish(self) -> None:
         """All that is published in a second."""
-        seconds, due = self.now, {*self._everybody[self._everybody % 5 == int(self.now) % 5].tolist()}
+        seconds, due = self.clock.now, {*self._everybody[self._everybody % 5 == int(self.clock.now) % 5].tolist()}
         self._frames.reach(seconds)
         for frame in self._writers.turn(self._everybody, seconds, due):
             key = host_key if isinstance(frame, HostFrame) else rank_key
@@ -98,13 +106,13 @@ class SimulatedRun:
 
     def finish(self) -> None:
         """Every rank says that it has finished."""
-        for frame in self._frames.ranks(self._everybody, self.now + 1, "finished"):
+        for frame in self._frames.ranks(self._everybody, self.clock.now + 1, "finished"):
             self._values[rank_key(RUN_ID, frame.rank)] = encode(frame)
 
     def go(self, seconds: int, seen: Callable[[Snapshot], None] | None = None) -> None:
         """Let so many seconds pass, each with a tick of the observer."""
         for _ in range(seconds):
-            self.now += 1.0
+            self.clock.now += 1.0
             self.publish()
             snapshot = self.observer.tick()
             if seen is not None:
@@ -116,13 +124,11 @@ def simulated(
     plan: Plan, tap: Recorder | None = None, make: Callable[[], Recorder] | None = None
 ) -> Iterator[SimulatedRun]:
     """A simulated run whose clock goes on only with `SimulatedRun.go`; `make` makes the recorder on that clock."""
-    clock = SimpleNamespace(now=0.0)
-    fake = SimpleNamespace(monotonic=lambda: 50_000.0 + clock.now, time=lambda: WALL + clock.now, sleep=lambda _s: None)
+    clock = Clock()
     with contextlib.ExitStack() as stack:
         for module in _CLOCKS:
-            stack.enter_context(patch(f"{module}.time", fake))
-        run = SimulatedRun(plan, make() if make is not None else tap)
-        type(run).now = property(lambda self: clock.now, lambda self, value: setattr(clock, "now", value))  # type: ignore[assignment]
+            stack.enter_context(patch(f"{module}.time", clock))
+        run = SimulatedRun(plan, clock, make() if make is not None else tap)
         stack.enter_context(
             patch("ddpmon.watcher.link.connect", lambda _target, checks: CheckedStore(run, checks or Checks(None)))
         )

@@ -66,7 +66,7 @@ def test_a_live_run_is_rewound_while_reading_goes_on() -> None:
             await watched.press("left_square_bracket")
             await watched.until_shown("REWOUND")
             before = moment(watched)
-            run.now += 1.0
+            run.clock.now += 1.0
             run.publish()
             looks = recorder.looks
             await watched.until(lambda: recorder.looks > looks)

@@ -1,0 +1,238 @@
+"""What comes out of a recording: the report, the table, the comparison, the trace."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpmon.commands.compare import compare_files
+from ddpmon.commands.diagnose import diagnose
+from ddpmon.commands.export import export
+from ddpmon.commands.record import record as record_command
+from ddpmon.commands.report import report
+from ddpmon.commands.status import status
+from ddpmon.recording.reader import Recording
+from ddpmon.recording.story import report_of_file
+from ddpmon.report.report_html import page
+from ddpmon.report.report_markdown import markdown
+from ddpmon.simulate.plan import Plan
+from tests.recording.made_recordings import record
+
+HOSTILE = "<script>alert(1)</script>|`x`\x1b[31m"
+STRAGGLER = 2
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which rank 2 becomes slow."""
+    path = tmp_path_factory.mktemp("recorded") / "run.ddpmon"
+    record(Plan(ranks=8, hosts=2, scenario="straggler"), 100, path).close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "healthy.ddpmon"
+    record(Plan(ranks=4, hosts=2), 60, path).close()
+    return path
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "status": lambda target, as_json=False, fail_on=None: status(target, as_json, fail_on),
+    "diagnose": lambda target: diagnose(target, True, None),
+    "report": report,
+    "record": lambda target: record_command(target, None, 256),
+    "export": lambda target, csv=None, perfetto=None, steps=None: export(target, csv, perfetto, steps),
+    "compare": lambda a, b, most=None, as_json=True: compare_files(a, b, most, as_json),
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs commands in this process, as the command line does."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, command: str, *words: Any, **options: Any) -> Done:
+        words = tuple(str(word) if isinstance(word, Path) else word for word in words)
+        options = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+        code = COMMANDS[command](*words, **options)
+        return Done(code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def ddpmon(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def test_every_command_takes_a_recording(recorded: Path, healthy: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    told = json.loads(ddpmon("status", recorded, as_json=True).out)
+    assert told["recorded"]["seconds"] == 99
+    assert told["recorded"]["notes"] == []
+    (finding,) = [each for each in told["findings"] if each["kind"] == "straggler"]
+    assert finding["ranks"] == [STRAGGLER]
+    assert ddpmon("status", recorded, fail_on="warning").code == 1
+
+    page_file = tmp_path / "run.html"
+    assert ddpmon("report", recorded, page_file).code == 0
+    assert "rank 2 (node0000) is late by" in page_file.read_text()
+    assert ddpmon("report", recorded, None).out.startswith("# simulated-straggler\n")
+
+    slower = ddpmon("compare", healthy, recorded, 5.0)
+    assert slower.code == 1
+    compared = json.loads(slower.out)
+    assert compared["regressed"]
+    assert compared["slower_pct"] > 20
+    assert compared["change_pct"]["backward_ms"] < 5, "the median rank works as before; it waits"
+    assert compared["change_pct"]["wait_ms"] > 50
+    assert any("8" in note for note in compared["notes"]), "two world sizes"
+    assert ddpmon("compare", recorded, healthy, 5.0).code == 0
+    assert "faster" in ddpmon("compare", recorded, healthy, as_json=False).out
+
+
+def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    csv = tmp_path / "steps.csv"
+    assert ddpmon("export", recorded, csv=csv).code == 0
+    mine, again = (json.loads(ddpmon("diagnose", file).out) for file in (recorded, csv))
+    assert {**mine, "source": ""} == {**again, "source": ""}
+    assert [each["ranks"] for each in mine["findings"]] == [[STRAGGLER]]
+    same = json.loads(ddpmon("compare", recorded, csv, 0.0).out)
+    assert {*same["change_pct"].values()} == {0.0}
+    assert not same["regressed"]
+    assert ddpmon("export", recorded, csv="-", steps="5:6").out.count("\n") == 1 + 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "options", "said"),
+    [
+        ("export", ("{file}",), {}, "say what to export"),
+        ("export", ("{file}",), {"csv": "-", "steps": "9:3"}, "is not A:B"),
+        ("export", ("{file}",), {"perfetto": "{out}", "steps": "900000:"}, "no step in that span"),
+        ("export", ("{file}",), {"csv": "/no/such/folder/x.csv"}, "cannot be written"),
+        ("compare", ("{file}", "/no/such/file.csv"), {}, "cannot be read"),
+        ("report", ("/no/such/file.ddpmon", None), {}, "cannot be read"),
+        ("record", ("{file}",), {}, "is a recording already"),
+        ("diagnose", ("/no/such/file.ddpmon",), {}, "cannot be read"),
+    ],
+)
+def test_wrong_words_get_one_sentence(
+    command: str,
+    words: tuple[str | None, ...],
+    options: dict[str, str],
+    said: str,
+    recorded: Path,
+    tmp_path: Path,
+    ddpmon: Shell,
+) -> None:
+    def filled(word: str | None) -> str | None:
+        return word and word.format(file=recorded, out=tmp_path / "out.json")
+
+    done = ddpmon(command, *map(filled, words), **{name: filled(word) for name, word in options.items()})
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.ddpmon"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute("UPDATE alerts SET summary = ?, advice = ?", (HOSTILE, HOSTILE))
+    told = report_of_file(path)
+    html, words = page(told), markdown(told)
+    assert "<script" not in html
+    assert "\x1b" not in html + words
+    assert "<script" not in words.replace("\\<", "")
+    assert "http://" not in re.sub(r'xmlns="[^"]*"', "", html), "nothing is loaded from anywhere"
+    for picture in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        ElementTree.fromstring(picture)
+    assert html.count("<svg") == 4, "step time, loss, throughput, ranks"
+    whole = report_of_file(recorded)
+    event = next(event for event in whole.events if event.kind == "straggler")
+    assert event.lasts
+    assert event.first_at is not None
+    assert event.first_at > whole.began_at + 20, "it began later than the run"
+    assert event.since_step is not None
+    assert f"since step {event.since_step}" in markdown(whole)
+    assert "rank-hours" in markdown(whole)
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    assert "sync points" in trace["otherData"]["time"]
+    found: list[dict[str, Any]] = trace["traceEvents"]
+    return found
+
+
+def test_the_trace_is_aligned_on_sync_points(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    out = tmp_path / "trace.json.gz"
+    assert ddpmon("export", recorded, perfetto=out, steps="40:80").code == 0
+    events = events_of(out)
+    waits = [each for each in events if each["ph"] == "X" and each["name"] == "wait"]
+    ends: dict[int, set[int]] = {}
+    for each in waits:
+        ends.setdefault(each["args"]["step"], set()).add(round(each["ts"] + each["dur"]))
+    assert sorted(ends) == list(range(40, 81))
+    assert all(max(found) - min(found) <= 1 for found in ends.values()), "all ranks leave a step together"
+    late = {each["pid"] for each in events if each["ph"] == "s" and each["ts"] > max(ends[70]) - 1}
+    assert late == {STRAGGLER}, "arrows begin at the rank that came last"
+    assert {each["pid"] for each in events if each["ph"] == "i"} >= {STRAGGLER}
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for each in events:
+        if each["ph"] == "X":
+            slices.setdefault((each["pid"], each["tid"]), []).append((each["ts"], each["ts"] + each["dur"]))
+    for spans in slices.values():
+        spans.sort()
+        assert all(end <= start + 0.01 for (_, end), (start, _) in itertools.pairwise(spans)), "they nest"
+
+
+def test_the_trace_is_read_by_perfettos_own_parser(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    processor = pytest.importorskip("perfetto.trace_processor", reason="needs the package perfetto")
+    out = tmp_path / "trace.json"
+    assert ddpmon("export", recorded, perfetto=out, steps="40:80").code == 0
+    try:
+        opened = processor.TraceProcessor(trace=str(out))
+    except (subprocess.CalledProcessError, OSError):  # the package fetches the program when it is used first
+        pytest.skip("perfetto's trace processor cannot be fetched")
+    with opened as trace:
+        (row,) = trace.query("SELECT count(*) AS n FROM slice WHERE name = 'backward'")
+        assert row.n == 41 * 8
+        names = {row.name for row in trace.query("SELECT name FROM process WHERE name IS NOT NULL")}
+        assert "rank 2 - node0000" in names
+        (flows,) = trace.query("SELECT count(*) AS n FROM flow")
+        assert flows.n > 41 * 5
+        (errors,) = trace.query("SELECT ifnull(sum(value), 0) AS n FROM stats WHERE severity = 'error'")
+        assert errors.n == 0
+
+
+def test_a_recording_is_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddpmon"
+    recorder = record(Plan(ranks=2), 30, path)
+    recording = Recording(path)
+    first, last = recording.first(), recording.last()
+    assert first is not None
+    assert last is not None
+    assert last.t - first.t == 29
+    recording.close()
+    recorder.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["run.ddpmon"], "the journal is gone"

@@ -237,6 +237,27 @@ def guard(
 
 
 @app.command()
+def serve(
+    target: Target = None,
+    port: Annotated[
+        int | None,
+        _quantity(int, "PORT", "Port on this host's loopback. Default: the first free one from 8480.", 1, 65535),
+    ] = None,
+    ssh: SshHost = None,
+    slurm: SlurmJob = None,
+) -> None:
+    """Show the live dashboard in a browser, at an address with a token that one browser can use.
+
+    It listens on loopback only and runs until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[serve]'.
+
+    Exit codes: 0 it was told to end, 2 usage error.
+    """
+    from ddpmon.commands.serve import serve as command
+
+    leave(command(target, port, ssh, slurm))
+
+
+@app.command()
 def export(
     target: Target = None,
     prometheus: Annotated[

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
@@ -17,7 +19,7 @@ def watch(
     target: str | None, interval: float, ascii_only: bool, ssh: str | None = None, slurm: str | None = None
 ) -> int:
     """Show the run until the user quits, here, on an ssh host or of a Slurm job; returns the exit code."""
-    if not has_terminal(STDIN, STDOUT):
+    if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
@@ -29,6 +31,11 @@ def watch(
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
+
+
+def in_browser(environ: Mapping[str, str]) -> bool:
+    """Whether `ddpmon serve` has started this process, to draw in a page."""
+    return "web_driver" in environ.get("TEXTUAL_DRIVER", "")
 
 
 def show(target: str | None, interval: float = 1.0, ascii_only: bool = False) -> int:

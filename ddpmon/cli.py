@@ -281,12 +281,25 @@ def export(
 
 @app.command(help=DIAGNOSE_HELP)
 def diagnose(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)],
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A file, or - for standard input.", show_default=False)
+    ] = None,
+    flight_recorder: Annotated[
+        str | None,
+        typer.Option("--flight-recorder", metavar="DIR", help="Instead of TABLE: what torch dumped on a timeout."),
+    ] = None,
     marks: Annotated[bool, typer.Option("--marks", help="TABLE has one row per mark, made from traces.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:
     """Diagnose a table made from logs."""
+    if (table is None) == (flight_recorder is None):
+        raise typer.BadParameter("give a TABLE, or --flight-recorder DIR")
+    if flight_recorder is not None:
+        from ddpmon.commands.flight_recorder import diagnose_flight_recorder
+
+        leave(diagnose_flight_recorder(flight_recorder, as_json, fail_on.value if fail_on else None))
+    assert table is not None
     from ddpmon.commands.diagnose import diagnose as command
 
     leave(command(table, as_json, fail_on.value if fail_on else None, of_marks=marks))

@@ -108,13 +108,12 @@ class _Site:
     async def make(self) -> Any:
         """The application."""
 
-        @self._web.middleware
         async def guard(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
             return await self._guard(request, handler)
 
         self._server.on_startup = _nothing  # which prints
         site = await self._server._make_app()
-        site.middlewares.append(guard)
+        site.middlewares.append(self._web.middleware(guard))
         return site
 
     async def _guard(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -77,7 +77,7 @@ def test_real_ranks_over_gloo_name_the_one_that_did_not_join(
 
 
 def test_a_rank_that_waits_in_another_group_is_not_the_root(tmp_path: Path) -> None:
-    other = {"pg_id": 1, "process_group": ("1", "tp")}
+    other: dict[str, Any] = {"pg_id": 1, "process_group": ("1", "tp")}
     write(
         tmp_path,
         {

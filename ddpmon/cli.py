@@ -231,6 +231,25 @@ def guard(
 
 @app.command()
 @target_argument
+@quantity(
+    "--port", int, "PORT", "Port on this host's loopback. Default: the first free one from 8480.", least=1, most=65535
+)
+@ssh_option
+@slurm_option
+def serve(target: str | None, port: int | None, ssh: str | None, slurm: str | None) -> None:
+    """Show the live dashboard in a browser, at an address with a token that one browser can use.
+
+    It listens on loopback only and runs until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[serve]'.
+
+    Exit codes: 0 it was told to end, 2 usage error.
+    """
+    from ddpmon.commands.serve import serve as command
+
+    leave(command(target, port, ssh, slurm))
+
+
+@app.command()
+@target_argument
 @click.option("--csv", metavar="OUT.csv", help="Steps as CSV, for `ddpmon diagnose` and others; - prints it.")
 @click.option("--perfetto", metavar="OUT.json.gz", help="Steps as a trace for ui.perfetto.dev.")
 @click.option("--steps", metavar="A:B", help="Only the steps from A to B.")
@@ -265,12 +284,22 @@ def export(
 
 
 @app.command(help=DIAGNOSE_HELP)
-@click.argument("table", type=click.Path())
+@click.argument("table", type=click.Path(), required=False)
+@click.option("--flight-recorder", metavar="DIR", help="Instead of TABLE: what torch dumped on a timeout.")
 @switch("--marks", "TABLE has one row per mark, made from traces.")
 @json_switch
 @fail_on_option
-def diagnose(table: str, marks: bool, as_json: bool, fail_on: Severity | None) -> None:
+def diagnose(
+    table: str | None, flight_recorder: str | None, marks: bool, as_json: bool, fail_on: Severity | None
+) -> None:
     """Diagnose a table made from logs."""
+    if (table is None) == (flight_recorder is None):
+        raise click.UsageError("give a TABLE, or --flight-recorder DIR")
+    if flight_recorder is not None:
+        from ddpmon.commands.flight_recorder import diagnose_flight_recorder
+
+        leave(diagnose_flight_recorder(flight_recorder, as_json, fail_on))
+    assert table is not None
     from ddpmon.commands.diagnose import diagnose as command
 
     leave(command(table, as_json, fail_on, of_marks=marks))

@@ -30,6 +30,9 @@ left empty, and a row, rank or column that is not there, is missing, not zero. D
 
 duration_ms alone is refused: under synchronous DDP every rank's step takes equally long.
 
+With --flight-recorder DIR there is no TABLE: it says which rank did not join a collective, from the files that torch's
+flight recorder has dumped on a timeout.
+
 With --marks, TABLE has one row per mark instead, for example from a profiler's trace:
 
 \b

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ def watch(
     """Show the run until the user quits, here, on an ssh host, of a Slurm job, or recorded; returns the exit code."""
     from ddpmon.recording.layout import RecordingError
 
-    if not has_terminal(STDIN, STDOUT):
+    if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
@@ -46,6 +48,11 @@ def watch(
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
+
+
+def in_browser(environ: Mapping[str, str]) -> bool:
+    """Whether `ddpmon serve` has started this process, to draw in a page."""
+    return "web_driver" in environ.get("TEXTUAL_DRIVER", "")
 
 
 def _replay(path: Path, ascii_only: bool, record: str | None) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from ddpmon.commands.choose import fitting
 from ddpmon.commands.console import OK, USAGE, complain, printable
 from ddpmon.commands.listing import Listed, run_address, runs_here, runs_in, runs_of_environment
-from ddpmon.commands.choose import fitting
 from ddpmon.diagnose.alert import Severity
 from ddpmon.guard.channels import Command, Webhook
 from ddpmon.guard.courier import Courier, Sender

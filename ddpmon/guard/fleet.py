@@ -29,15 +29,18 @@ class Follower(threading.Thread):
     Args:
         address: what the Observer takes.
         hand: is called in this thread with each picture; it may block.
+        warn: is called with a sentence if the watcher itself breaks; another one takes its place.
         every_s: seconds between two looks.
 
     Raises:
         TargetError: the address makes no sense.
     """
 
-    def __init__(self, address: str, hand: Callable[[Look], None], every_s: float = TICK_S) -> None:
+    def __init__(
+        self, address: str, hand: Callable[[Look], None], warn: Callable[[str], None], every_s: float = TICK_S
+    ) -> None:
         super().__init__(name="ddpmon-reader", daemon=True)
-        self._address, self._hand, self._every_s = address, hand, every_s
+        self._address, self._hand, self._warn, self._every_s = address, hand, warn, every_s
         self._observer = Observer(address)
         self._leave, self._drop = threading.Event(), False
 
@@ -46,11 +49,18 @@ class Follower(threading.Thread):
         while True:
             last = self._leave.is_set()
             if not self._drop:
-                self._hand(Look(self._address, self._observer.tick()))
+                self._look()
             if last or self._drop:
                 self._observer.close()
                 return
             self._leave.wait(self._every_s)
+
+    def _look(self) -> None:
+        try:
+            self._hand(Look(self._address, self._observer.tick()))
+        except Exception as error:  # a defect of ours must not leave a run without a guard
+            self._warn(f"the watcher of a run broke and is started again: {type(error).__name__}: {error}")
+            self._observer = Observer(self._address)
 
     def leave(self) -> None:
         """Look once more and end."""
@@ -125,7 +135,7 @@ class Fleet:
             trouble = ""
             try:
                 trouble = self._follow(self._find())
-            except (StoreUnavailable, TargetError) as error:
+            except (StoreUnavailable, TargetError, OSError) as error:
                 trouble = str(error)
             if trouble and trouble != self.trouble:
                 self._warn(trouble)
@@ -140,8 +150,16 @@ class Fleet:
             room = MOST_RUNS - len(self._followers)
             for address in new[:room]:
                 if not self._stopping.is_set():
-                    self._followers[address] = follower = Follower(address, self._hand, self._tick_s)
-                    follower.start()
+                    self._start(address)
         if len(new) <= room:
             return ""
         return f"{len(new) - room} runs are not followed: {MOST_RUNS} at once are the most"
+
+    def _start(self, address: str) -> None:
+        try:
+            self._followers[address] = follower = Follower(address, self._hand, self._warn, self._tick_s)
+        except TargetError as error:
+            self._dropped.add(address)
+            self._warn(str(error))
+        else:
+            follower.start()

@@ -82,19 +82,19 @@ class Guard:
         fleet.start()
         while not self._stopping.is_set():
             self.serve(0.5)
-            self._tend()
         self._leave(fleet)
 
     def serve(self, seconds: float) -> None:
-        """Take in the next of what was handed over, if it comes within so many seconds."""
+        """Take in the next of what was handed over, if it comes within so many seconds, and do what is due."""
         try:
             said = self._inbox.get(timeout=seconds)
         except queue.Empty:
-            return
+            said = None
         if isinstance(said, Look):
             self._take(said)
-        else:
+        elif said is not None:
             self._delivered(said)
+        self._tend()
 
     @property
     def waiting(self) -> int:
@@ -133,9 +133,6 @@ class Guard:
             known = self._memory.runs[run.id] = RunMemory(run.id, run.name, run.source)
         known.address, known.seen_at, self._is_changed = run.source, self._wall(), True
         self._ledgers[run.id] = Ledger(known, self._policy, now)
-        for other in [*self._memory.runs.values()]:
-            if other.name == run.name and other.id != run.id and not other.is_live:
-                self._close(other, f"the run goes on as {run.id}")
         return True
 
     def _end_of(self, run_id: str, reason: str) -> None:
@@ -170,6 +167,10 @@ class Guard:
             for memory in [*self._memory.runs.values()]:
                 if memory.is_live and memory.id not in self._ledgers:
                     self._miss(memory, now, wall)
+        going_on = {memory.name: memory.id for memory in self._memory.runs.values() if memory.is_live}
+        for memory in [*self._memory.runs.values()]:
+            if memory.alerts and not memory.is_live and memory.name in going_on:
+                self._close(memory, f"the run goes on as {going_on[memory.name]}")
         for memory in [*self._memory.runs.values()]:
             if memory.id not in self._ledgers and wall - memory.seen_at > self._policy.keep_s:
                 del self._memory.runs[memory.id]

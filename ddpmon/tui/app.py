@@ -84,7 +84,8 @@ class WatchApp(App[None]):
 
     def __init__(self, source: Source, *, interval: float = 1.0, ascii_only: bool = False) -> None:
         plain = "NO_COLOR" in os.environ
-        super().__init__(driver_class=SteadyDriver, ansi_color=True if plain else None)
+        terminal = None if "TEXTUAL_DRIVER" in os.environ else SteadyDriver  # which names another one, as for a browser
+        super().__init__(driver_class=terminal, ansi_color=True if plain else None)
         self._source = source
         self._reader = Reader(source, self._deliver, self._fail)
         self._ascii_only, self._colour = ascii_only, not plain

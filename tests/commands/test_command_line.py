@@ -61,7 +61,7 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
     assert ddpmon("--version").stdout == f"ddpmon {__version__}\n"
     shown = ddpmon("--help")
     assert shown.returncode == 0
-    for command in ("watch", "ls", "status", "diagnose", "demo"):
+    for command in ("watch", "ls", "status", "guard", "serve", "export", "diagnose", "demo"):
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
     assert "3 no run was found" in " ".join(ddpmon("status", "--help").stdout.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -16,9 +17,15 @@ import numpy as np
 import pytest
 
 from ddpmon.guard.command import guard
+from ddpmon.guard.fleet import Look
+from ddpmon.guard.guard import Guard
+from ddpmon.guard.memory import StateFile
 from ddpmon.guard.message import Form
+from ddpmon.guard.policy import GuardPolicy
 from ddpmon.schema import encode
+from ddpmon.snapshot import Link
 from ddpmon.store.base import rank_key
+from tests.commands.command_snapshots import snapshot
 from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame
 from tests.made_store import MadeStore
 
@@ -130,6 +137,50 @@ def test_a_second_guard_with_the_same_file_is_refused(guarded: Guarded) -> None:
     second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert second.returncode == 2
     assert "another guard uses" in second.stderr
+
+
+def test_a_job_that_goes_on_as_another_run_ends_what_was_open_on_the_last(tmp_path: Path) -> None:
+    lines: list[str] = []
+    file = StateFile(tmp_path / "guard.json")
+    kept = Guard(GuardPolicy(), file, lines.append, print)
+    gone = Link("gone", "its host is gone")
+
+    def look(run_id: str, **changes: Any) -> None:
+        made = snapshot(findings=(), link=changes.pop("link", Link("live")))
+        assert made.run is not None
+        run = dataclasses.replace(made.run, id=run_id, **changes)
+        kept.hand(Look(f"tcp://127.0.0.1:1/{run_id}", dataclasses.replace(made, run=run)))
+        kept.serve(0.0)
+
+    look("old", state="lost", link=gone)
+    assert lines == [], "it was over before the guard came"
+    look("first")
+    look("first", state="lost", link=gone)
+    look("first", state="lost", link=gone)
+    assert [line.split()[0] for line in lines] == ["[critical]"]
+    look("second")
+    assert [line.split()[0] for line in lines] == ["[critical]", "[resolved]"]
+    assert "the run goes on as second" in lines[1]
+    look("second", state="finished", link=gone)
+    assert len(lines) == 2
+    file.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version": 99}', b'{"runs": {"a": 5}}', b"\xff" * 1000])
+def test_a_state_file_that_cannot_be_read_is_set_aside(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "guard.json"
+    path.write_bytes(data)
+    file = StateFile(path)
+    memory, trouble = file.load()
+    assert "is set aside" in trouble
+    assert memory.runs == {}
+    assert path.with_name("guard.json.bad").read_bytes() == data
+    assert file.save(memory) == ""
+    assert file.load()[1] == ""
+    path.unlink()
+    path.with_name("guard.json.new").mkdir()
+    assert "cannot be written" in file.save(memory)
+    file.close()
 
 
 @pytest.mark.parametrize(

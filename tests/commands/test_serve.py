@@ -1,0 +1,105 @@
+"""`ddpmon serve`: the dashboard in a real browser, and who is not let in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("textual_serve")
+import aiohttp
+
+from ddpmon.commands.serve import Door, serve, watch_command
+from tests.commands.browser import PROGRAM, page
+from tests.commands.served_runs import host_with_runs
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def served(target: str) -> Iterator[str]:
+    """The command on a run; yields the address that it prints."""
+    command = [sys.executable, "-m", "ddpmon.cli", "serve", target]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
+
+
+def test_the_token_opens_once_and_the_key_stays_with_its_browser() -> None:
+    door = Door("http://127.0.0.1:8480")
+    assert door.enter("wrong") is None
+    assert not door.knows("")
+    key = door.enter(door.token)
+    assert key is not None
+    assert door.enter(door.token) is None
+    assert door.knows(key)
+    assert not door.knows(door.token)
+    assert door.is_ours("127.0.0.1:8480", None)
+    assert door.is_ours("127.0.0.1:8480", "http://127.0.0.1:8480")
+    assert not door.is_ours("127.0.0.1:8480", "http://evil.example")
+    assert not door.is_ours("evil.example", None)
+
+
+def test_nobody_gets_in_without_the_token_or_from_a_foreign_page() -> None:
+    async def knock(address: str) -> None:
+        base = address.partition("/?")[0]
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+            for url, headers in (
+                (base, {}),
+                (f"{base}/static/js/textual.js", {}),
+                (f"{base}/ws", {}),
+                (f"{base}/?token=wrong", {}),
+                (address, {"Host": "evil.example"}),
+                (address, {"Origin": "http://evil.example"}),
+            ):
+                async with session.get(url, headers=headers) as answer:
+                    assert answer.status == 403, url
+            async with session.get(address) as answer:
+                assert answer.status == 200
+                assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                await session.ws_connect(f"{base}/ws", headers={"Origin": "http://evil.example"})
+        async with aiohttp.ClientSession() as another, another.get(address) as answer:
+            assert answer.status == 403
+
+    with served("tcp://127.0.0.1:1") as address:
+        asyncio.run(knock(address))
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium")
+def test_a_browser_shows_the_dashboard_and_takes_keys(tmp_path: Path) -> None:
+    async def look(address: str) -> None:
+        async with page(tmp_path / "profile", address) as opened:
+            await opened.until_received("is late")
+            await opened.call("Runtime.evaluate", expression="document.querySelector('textarea').focus()")
+            await opened.picture(tmp_path / "overview.png")
+            before = len(opened.received)
+            await opened.press("?")
+            await opened.until_received("collection goes on", before)
+            await opened.picture(Path(os.environ.get("SERVE_PICTURE", tmp_path / "help.png")))
+            assert opened.asked_elsewhere == []
+
+    with host_with_runs(tmp_path / "host", "gpt") as (url,), served(url) as address:
+        asyncio.run(look(address))
+
+
+def test_a_target_is_quoted_and_no_option() -> None:
+    assert watch_command("--x; rm", "user@host", None).endswith("watch --ssh user@host -- '--x; rm'")
+
+
+def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert serve(None, taken.getsockname()[1]) == 2
+    assert "is taken" in capsys.readouterr().err

@@ -36,6 +36,9 @@ LIVE = (
     "probe/test_probe_machine",
     "probe/test_probe_shapes",
     "probe/test_probe_identity",
+    "autoattach/test_run_live",
+    "frameworks/test_frameworks",
+    "probe/test_probe_sharded",
     "probe/test_probe_bits",
     "probe/test_host_share",
     "probe/test_probe_rendezvous",
@@ -48,6 +51,7 @@ LIVE = (
     "probe/test_probe_buckets",
     "commands/test_ssh_network",
     "commands/test_ssh_password",
+    "autoattach/test_data_parallel",
     "sensors/test_live_gpus",
     "probe/test_probe_gpu",
 )

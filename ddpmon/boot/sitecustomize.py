@@ -58,17 +58,16 @@ def _wrap(owner: "Any", name: str) -> None:
     import functools
 
     original = getattr(owner, name, None)
-    if original is None:  # a torch that is built in another way
-        return
 
-    @functools.wraps(original)
+    @functools.wraps(original or _wrap)
     def make(*args: "Any", **kwargs: "Any") -> "Any":
         made = original(*args, **kwargs)
         if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # what is compiled is mostly not parallel
             _report(args[0] if made is None else made)
         return made
 
-    setattr(owner, name, make)
+    if original is not None:  # else this torch is built in another way
+        setattr(owner, name, make)
 
 
 def _report(model: "Any") -> None:
@@ -89,11 +88,12 @@ try:
     sys.path_importer_cache.pop(_here, None)
     if os.environ.get("DDPMON") != "0" and os.environ.get("DDPMON_RUN") and sys.version_info >= (3, 10):
         sys.meta_path.insert(0, _Finder())
-finally:  # the sitecustomize that comes next on the path, with the errors that it has without this one
-    _own = sys.modules.pop("sitecustomize", None)
-    try:
-        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
-    except ImportError as _error:
-        if _error.name != "sitecustomize":
-            raise
-        sys.modules["sitecustomize"] = _own  # type: ignore[assignment]
+except Exception as _error:  # a Python that is built in another way starts as it would without us
+    _failed = _error
+_own = sys.modules.pop("sitecustomize", None)
+try:  # the sitecustomize that comes next on the path, with the errors that it has without this one
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+except ImportError as _missing:
+    if _missing.name != "sitecustomize":
+        raise
+    sys.modules.update({} if _own is None else {"sitecustomize": _own})

@@ -58,8 +58,11 @@ def group_of(model: Any) -> Any:
 
 
 def syncs(model: Any) -> bool:
-    """Whether the next backward ends a step, as far as is known before: a sharded model shows it by its reductions."""
-    return not is_sharded(model) and getattr(model, "require_backward_grad_sync", True)
+    """Whether the next backward ends a step, as far as is known before.
+
+    A sharded model shows it by its reductions; on a single rank it has none.
+    """
+    return dist.get_world_size() == 1 if is_sharded(model) else getattr(model, "require_backward_grad_sync", True)
 
 
 def bare(model: Any) -> torch.nn.Module:

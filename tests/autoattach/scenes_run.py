@@ -87,7 +87,7 @@ def two_models() -> list[float]:
         by_make.step()
         by_make.zero_grad()
         losses.append(loss.item())
-    return losses[1:]
+    return losses
 
 
 def teaching() -> list[float]:
@@ -123,7 +123,7 @@ def compiled() -> list[float]:
 
 
 def compiled_inside() -> list[float]:
-    return simply(DistributedDataParallel(torch.compile(nn.Linear(2, 2), backend="eager")))  # type: ignore[arg-type]
+    return simply(DistributedDataParallel(torch.compile(nn.Linear(2, 2), backend="eager")))
 
 
 def one_after_another() -> list[float]:
@@ -168,7 +168,7 @@ def other_backend() -> list[float]:
     return simply(DistributedDataParallel(nn.Linear(2, 2), process_group=group))
 
 
-def _elsewhere(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+def _elsewhere(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return dist.ProcessGroupGloo(store, rank, size, timeout)
 
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 from tests.autoattach.scenes_run import LENGTH, PARTS, SAMPLES, SCENES
 from tests.probe.probe_ranks import STEPS, Launched, Played, Seen, play, started, torchrun
+from tests.ranks import Group, running
 
 RANKS = 2
 _SCRIPT = "scenes_run"
@@ -31,8 +32,9 @@ def by_ddpmon(_script: str, ranks: int, log: Path, *arguments: str) -> Iterator[
 
 @contextmanager
 def by_itself(_script: str, ranks: int, log: Path, *arguments: str) -> Iterator[Launched]:
-    with started(_torchrun(ranks, *arguments), log) as process:
-        yield process
+    """Ranks that nothing of ddpmon has been put into, forked from a server that has imported torch."""
+    with running(Group(ranks, "tests.autoattach.scenes_run", arguments, [log])) as group:
+        yield group
 
 
 @pytest.fixture(scope="module")

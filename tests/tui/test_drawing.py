@@ -195,6 +195,15 @@ def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:
     assert "job " not in shown[2]
 
 
+def test_the_plot_of_the_loss_says_where_it_is_read() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.run is not None
+    read = replace(made, run=replace(made.run, loss_from="what backward was called on"))
+    titles = [text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 80, 12))[0] for each in (made, read)]
+    assert "backward" not in titles[0]
+    assert "loss: what backward was called on" in titles[1]
+
+
 def test_a_missing_picture_of_everything_is_drawn_too() -> None:
     base = SNAPSHOTS["eight"]
     bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=(), nodes=())

@@ -37,6 +37,7 @@ HOSTS = (
 )
 WORDS = (
     ("step", "from one gradient synchronisation to the next"),
+    ("job step", "the step by the job's own count, and the time left at the pace of the last ten minutes"),
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
     ("late", "lateness: how much less a rank waits than the one that waits most, in ms a step"),

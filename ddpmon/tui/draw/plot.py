@@ -268,7 +268,9 @@ def _indented(line: Line, look: Look) -> Line:
 def _loss(series: Series, picture: ViewState) -> Curve:
     loss = picture.snapshot.job.loss
     now = f"{loss:.4g}" if known(loss) else ""
-    return Curve("loss", now, series.step, series.loss, series.loss_low, series.loss_high)
+    run = picture.snapshot.run
+    source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
+    return Curve(f"loss{source}", now, series.step, series.loss, series.loss_low, series.loss_high)
 
 
 def _throughput(series: Series, picture: ViewState) -> Curve:

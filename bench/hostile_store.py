@@ -1,4 +1,4 @@
-"""What a watcher's memory comes to before a store that means ill: `python bench/hostile_store.py [--ranks 256]`.
+"""What a watcher's memory comes to before a store that means ill: `python bench/hostile_store.py [KIND ...]`.
 
 For each kind of attack a server of its own answers whatever a watcher in a fresh process asks for, as large as it may:
 noise, values that are too long, true frames with all the bucket detail or all the stacks that a frame may have.
@@ -139,13 +139,14 @@ def watch(url: str) -> None:
 def main() -> None:
     """Serve, watch, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", choices=[*KINDS, []], help=", ".join(KINDS))
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--watch", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.watch:
         watch(options.watch)
         return
-    for kind in KINDS:
+    for kind in options.kinds or KINDS:
         with socket.create_server(("127.0.0.1", 0)) as door:
             attack = Attack(kind, options.ranks)
             threading.Thread(target=admit, args=(door, attack), daemon=True).start()

@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -112,7 +111,7 @@ def serve(visitor: socket.socket, attack: Attack) -> None:
             query = stream.read(1)
             if not query:
                 return
-            keys = [_read_key(stream) for _ in range(*COUNT.unpack(stream.read(COUNT.size)))]
+            keys = [_read_key(stream.read) for _ in range(*COUNT.unpack(stream.read(COUNT.size)))]
             values = [attack.value(key) for key in keys]
             if query[0] == CHECK:
                 stream.write(bytes((not all(values),)))
@@ -121,9 +120,9 @@ def serve(visitor: socket.socket, attack: Attack) -> None:
                     stream.write(COUNT.pack(len(value)) + value)
 
 
-def _read_key(stream: IO[bytes]) -> str:
-    (size,) = COUNT.unpack(stream.read(COUNT.size))
-    return stream.read(size).decode()
+def _read_key(read: Callable[[int], bytes]) -> str:
+    (size,) = COUNT.unpack(read(COUNT.size))
+    return read(size).decode()
 
 
 def watch(url: str) -> None:

@@ -63,9 +63,9 @@ MAX_ROWS = 1024
 MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
 MAX_HOST_RANKS = 1024
-# Of the stacks that one rank sends, in memory: a line takes about 400 bytes, so these are 160 lines. Without this bound
-# a rank could make a watcher keep 2 MB, and a store of 256 such ranks 80 MB.
-_MOST_STACKS_BYTES = 64 << 10
+# Of the stacks that one rank sends, in memory: a line takes about 400 bytes, so these are 80 lines. Without this bound
+# a rank could make a watcher keep 2 MB; frames of 85 kB of 256 ranks made one of 74 MB grow to 230 MB.
+_MOST_STACKS_BYTES = 32 << 10
 MAX_LAYOUTS = 64  # sets of columns in one host frame
 HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
 

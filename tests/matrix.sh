@@ -3,9 +3,10 @@
 #
 #   tests/matrix.sh [TEST ...]
 #
-# For each it builds an environment with the other versions as in constraints.txt, runs the tests (tests/probe and
-# tests/store by default), and prints one line: Python, torch, seconds, pytest's summary. Most versions of torch come as
-# CUDA builds of 2 to 5 GB, which run on CPUs; an environment is removed once its tests are over.
+# For each it builds an environment with the other versions as in constraints.txt (but for setuptools, of which some
+# releases of torch want an older one), runs the tests (tests/probe and tests/store by default), and prints one line:
+# Python, torch, seconds, pytest's summary. Most versions of torch come as CUDA builds of 2 to 5 GB, which run on CPUs;
+# an environment is removed once its tests are over.
 #
 #   MATRIX_TORCH    versions of torch (those of `torches` below)
 #   MATRIX_PYTHON   interpreters (python3.10 to python3.14, as far as they are installed)
@@ -17,7 +18,8 @@ tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(tests/probe tests/store)
 folder=${MATRIX_FOLDER:-$(mktemp -d /tmp/matrix-XXXXXX)}
 mkdir -p "$folder"
-pythons=${MATRIX_PYTHON:-$(for minor in 10 11 12 13 14; do command -v "python3.$minor"; done)}
+# One that is only a shim of a version manager does not run.
+pythons=${MATRIX_PYTHON:-$(for minor in 10 11 12 13 14; do "python3.$minor" -c "" 2> /dev/null && echo "python3.$minor"; done)}
 failed=0
 
 # Builds the environment $1 with the interpreter $2 and torch $3.
@@ -35,7 +37,7 @@ for python in $pythons; do
         if [ ! -d "$env" ]; then
             is_new=1
             if ! build "$env" "$python" "$torch" > "$log" 2>&1; then
-                echo "$(basename "$python"), torch $torch: cannot be installed: $(tail -1 "$log")"
+                echo "$(basename "$python"), torch $torch: cannot be installed: $(grep -v WARNING "$log" | tail -1)"
                 rm -rf "$env"
                 continue
             fi

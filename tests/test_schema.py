@@ -288,8 +288,8 @@ def test_of_stacks_that_would_fill_a_watchers_memory_the_first_are_kept() -> Non
         assert [stack.thread for stack in stall.stacks] == [f"thread {n}" for n in range(len(stall.stacks))]
         return len(stall.stacks)
 
-    assert kept(lines=8, width=60) == 8
-    assert 0 < kept(lines=64, width=60) < 8
+    assert kept(lines=4, width=60) == 8
+    assert 0 < kept(lines=20, width=60) < 8
     assert kept(lines=64, width=900) == 0
 
 

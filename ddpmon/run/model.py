@@ -25,7 +25,8 @@ from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, Run
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
-_BUCKET_STEPS = 64
+_BUCKET_STEPS, _LEAST_BUCKET_STEPS = 64, 8  # of bucket detail that are kept, and of a rank with very many buckets
+_BUCKET_VALUES = 4096  # of a rank: 64 steps of 64 buckets; of 1,024 buckets 64 steps would be 256 kB a rank
 _REASONS = 50
 _HISTORIES_AT_ONCE = 256
 _PEERS = 64  # ranks that tell how long a step of the job takes
@@ -370,7 +371,8 @@ class Run:
         if sizes != columns.sizes:
             kept = {}
         kept.update((step, row.copy()) for step, row in zip(steps.tolist(), table, strict=True))  # not the whole frame
-        self._buckets[rank] = (columns.sizes, dict(sorted(kept.items())[-_BUCKET_STEPS:]))
+        steps_kept = min(_BUCKET_STEPS, max(_LEAST_BUCKET_STEPS, _BUCKET_VALUES // max(1, len(columns.sizes))))
+        self._buckets[rank] = (columns.sizes, dict(sorted(kept.items())[-steps_kept:]))
 
     def _belongs(self, run_id: str, rank: int) -> bool:
         if run_id != self.info.run_id or rank >= self.info.world_size:

@@ -26,7 +26,7 @@ HOSTS_AT_ONCE = 128
 # After which a rank that a host frame told of is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
-_KEYS_AT_ONCE = 128  # that one answer brings: of frames with bucket detail, 50 kB each, 6 MB
+_KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
 _TOGETHER_BYTES = 8 << 20  # of host frames that are taken in as one table: chosen; 512 hosts send 4 MB a second
 _HISTORIES_FIRST = 256  # ranks, whose histories take a quarter of a second: of more, the first picture does not wait

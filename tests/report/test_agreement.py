@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures

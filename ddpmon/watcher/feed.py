@@ -88,7 +88,7 @@ class Feed:
             tap.begin(self.run)
         self._ranks = RoundRobin(range(info.world_size), RANKS_AT_ONCE, RANK_TURNS)
         self._hosts = RoundRobin(info.node_keys, HOSTS_AT_ONCE, HOST_TURNS)
-        self._seen: dict[str, bytes] = {}
+        self._seen: dict[str, int] = {}  # key -> hash of the beginning of what was read there last
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
@@ -267,9 +267,9 @@ class Feed:
         run_id, seen = self.run.info.run_id, self._seen
         keys = [key_of(run_id, number) for number in numbers]
         frames: list[F] = []
-        fresh: dict[str, bytes] = {}
+        fresh: dict[str, int] = {}
         for number, key, data in zip(numbers, keys, _values(store, keys), strict=True):
-            if data is None or seen.get(key) == (beginning := data[:_BEGINNING]):
+            if data is None or seen.get(key) == (beginning := hash(data[:_BEGINNING])):
                 continue
             if key in self._rejected and self._rejected[key] == hash(data):  # it stays there until it is overwritten
                 continue

@@ -233,3 +233,13 @@ def test_memory_stays_bounded_over_a_long_run() -> None:
     assert run.series.points[0, 0] < 100
     assert run.series.points[-1, 0] == 59_999
     assert all(0 < len(run.resources.of(rank)) <= 600 for rank in range(2))
+
+
+def test_steps_beyond_what_32_bits_hold_stand_beside_those_before() -> None:
+    run, first = Run(run_info(1)), (1 << 31) - 4
+    for seq, start in enumerate((first, first + 4)):
+        part = columns(range(start, start + 4), {"duration": [1.0 + seq] * 4})
+        run.add_rank(rank_frame(0, seq, part), float(seq))
+    steps = np.arange(first, first + 8)
+    assert run.rings.present(steps).all()
+    assert run.rings.take("duration", steps).tolist() == [[1.0] * 4 + [2.0] * 4]

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Coverage, Link, Snapshot
 from ddpmon.tui.reader import Reader
 from ddpmon.tui.view_state import NOTHING_YET
 
@@ -55,6 +55,26 @@ def test_wake_ups_during_a_reading_are_remembered_once() -> None:
     reader.join(30)
     assert source.calls == ["tick", "tick", "close"]
     assert source.threads == {"ddpmon-reader"}
+
+
+class Reading(Slow):
+    """A source that has read the past of all ranks only after the third reading."""
+
+    def tick(self) -> Snapshot:
+        self.calls.append("tick")
+        unread = 3 - len(self.calls)
+        return replace(NOTHING_YET, link=Link("live"), coverage=Coverage(3, 3, 0.0, unread_histories=unread))
+
+
+def test_while_the_past_is_being_read_one_reading_follows_the_other() -> None:
+    source, got = Reading(), list[Snapshot]()
+    reader = Reader(source, got.append, got.append)  # type: ignore[arg-type]
+    reader.start()
+    reader.wake()
+    until(lambda: len(got) == 3)
+    reader.stop()
+    reader.join(30)
+    assert source.calls == ["tick", "tick", "tick", "close"]
 
 
 def test_a_new_focus_alone_reads_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
 from ddpmon.commands.recordings import recording_at
-from ddpmon.commands.target import reached
+from ddpmon.commands.target import Route, reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:

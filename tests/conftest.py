@@ -29,6 +29,7 @@ LIVE = (
     "trainer/test_trainer_runs",
     "probe/test_probe_stalls",
     "test_observe",
+    "recording/test_live_recording",
     "commands/test_live_run",
     "probe/test_probe_failures",
     "test_four_hosts",

@@ -118,6 +118,14 @@ class AlertRows:
         self._worst: dict[int, int] = {}
         self._over: set[Identity] = set()
 
+    def mark(self) -> dict[Identity, int]:
+        """The alerts that last, for `go_back`."""
+        return dict(self._rows)
+
+    def go_back(self, mark: dict[Identity, int]) -> None:
+        """What was written since has been rolled back."""
+        self._rows = mark
+
     def write(self, book: sqlite3.Connection, tick: Tick, step: int) -> None:
         """Take in what was said at this tick, when the run was at `step`."""
         lasting: dict[Identity, tuple[Alert, Finding]] = {}

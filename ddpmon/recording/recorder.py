@@ -96,6 +96,7 @@ class Recorder:
         one = self._one
         if one is None or one.is_idle(tick):
             return
+        steps, alerts = one.rows.mark() if one.rows else None, one.alert_rows.mark()
         try:
             self.book.execute("BEGIN IMMEDIATE")
             self._write(one, tick)
@@ -103,6 +104,10 @@ class Recorder:
         except sqlite3.Error as error:
             self._fail(error)
             one.has_gap = True
+            one.alert_rows.go_back(alerts)
+            one.rows = one.rows if steps is not None else None
+            if one.rows is not None and steps is not None:
+                one.rows.go_back(steps)
         else:
             self.trouble = ""
         one.parts = []
@@ -120,6 +125,8 @@ class Recorder:
 
     def close(self) -> None:
         """End the recording; what the journal holds is taken over into the file."""
+        with contextlib.suppress(sqlite3.Error):  # somebody reads it now: then its journal stays beside it
+            self.book.execute("PRAGMA journal_mode = DELETE")
         try:
             self.book.close()
         except sqlite3.Error as error:

@@ -49,6 +49,14 @@ class StepRows:
         """Whether the run has started again since."""
         return self._model.series is not self._series
 
+    def mark(self) -> tuple[int, int]:
+        """How far it has come, for `go_back`."""
+        return self.written, self._job_written
+
+    def go_back(self, mark: tuple[int, int]) -> None:
+        """What was written since has been rolled back: write it again."""
+        self.written, self._job_written = mark
+
     def catch_up(self, book: sqlite3.Connection, wall: float) -> None:
         """Carry over everything that is finished, however much that is.
 

@@ -15,9 +15,10 @@ from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Recording
+from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.travel import SPEEDS, Replay, Request
 from ddpmon.simulate.plan import Plan
-from tests.recording.made_recordings import Said, record
+from tests.recording.made_recordings import Said, record, simulated
 
 NEAR = 40
 PLANS = {
@@ -238,3 +239,41 @@ def test_a_recording_is_never_overwritten(straggler: tuple[Path, Said]) -> None:
     with pytest.raises(RecordingError, match="exists already"):
         Said(straggler[0])
     assert straggler[0].read_bytes() == before
+
+
+def test_a_full_disk_leaves_a_gap_and_the_recording_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddpmon"
+    made: list[Said] = []
+
+    def make() -> Recorder:
+        made.append(Said(path))
+        return made[0]
+
+    with simulated(Plan(ranks=4, hosts=2, scenario="straggler"), make=make) as run:
+        run.go(20)
+        (recorder,) = made
+        (pages,) = recorder.book.execute("PRAGMA page_count").fetchone()
+        recorder.book.execute(f"PRAGMA max_page_count = {pages}")
+        run.go(20)
+        assert "full" in recorder.trouble
+        assert recorder.missed > 5
+        recorder.book.execute("PRAGMA max_page_count = 1000000")
+        run.go(30)
+        assert not recorder.trouble
+    recorder.close()
+    recording = Recording(path)
+    first, last, steps = next(recording.rows("SELECT min(step), max(step), count(DISTINCT step) FROM steps"))
+    assert steps == last - first + 1, "steps are written later"
+    assert [*recording.rows("SELECT ranks FROM alerts WHERE kind = 'straggler'")] == [("[1]",)]
+    assert [chunk.kind for chunk in recording.chunks].count("after a gap") >= 1
+    player = Player(recording)
+    while player.step():
+        pass
+    assert not player.is_exact
+    assert recording.notes == []
+    assert [f.summary for f in player.findings if f.kind == "straggler"], "what was said then is shown"
+    shown = player.picture(None)
+    assert shown is not None
+    assert shown.ranks is not None
+    assert shown.run is not None
+    assert (shown.ranks.step == shown.run.step).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class Recent:
             alike = rows[ends == end]
             steps = np.arange(end - RECENT + 1, end + 1)
             if end >= RECENT and self._rings.present(steps, alike).all():
-                self._take(alike, lambda name, who=alike, at=steps: self._rings.take(name, at, who))  # type: ignore[misc]
+                self._take(alike, partial(self._rings.take, steps=steps, who=alike))
                 rows, ends = rows[ends != end], ends[ends != end]
         if rows.size:
             cells, known = self._newest(rows)

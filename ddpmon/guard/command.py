@@ -22,7 +22,7 @@ from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import lacks_scheme, parse_target
-from ddpmon.store.discovery import left_behind
+from ddpmon.store.discovery import past_runs
 
 WEBHOOK_VARIABLE = "DDPMON_WEBHOOK"
 Finder = Callable[[], list[str]]
@@ -56,11 +56,16 @@ def guard(
 
 
 def _guard(policy: GuardPolicy, find: Finder, senders: dict[Channel, Sender], file: StateFile) -> None:
-    guard = Guard(policy, file, _say, complain, left_behind)
+    guard = Guard(policy, file, _say, complain, _ended_uncleanly)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: guard.stop())
     guard.employ([Courier(channel, sender, guard.hand, complain) for channel, sender in senders.items()])
     guard.run(Fleet(find, guard.hand, complain))
+
+
+def _ended_uncleanly(run_id: str) -> bool:
+    """Whether the run of this host ended without a word."""
+    return any(run.id == run_id for run in past_runs())
 
 
 def finder_of(targets: Sequence[str]) -> Finder:

@@ -11,6 +11,7 @@ import pytest
 
 from ddpmon.commands.run import environment_of, ignoring, what_prevents
 from tests.ranks import ROOT
+from tests.tui.test_terminal import terminal
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -119,3 +120,18 @@ def test_options_of_python_are_told_from_those_of_a_script() -> None:
     assert ignoring(["-Wignore", "x.py", "-I"]) is None
     assert ignoring(["-W", "-I", "-E"]) == "E"
     assert ignoring(["--version"]) is None
+
+
+def test_with_watch_the_command_runs_beside_the_dashboard_and_its_exit_code_is_passed_on(tmp_path: Path) -> None:
+    script = f"echo said by the command; while [ ! -e {tmp_path}/closed ]; do sleep 0.1; done; exit 5"
+    command = ("-m", "ddpmon.cli", "run", "--watch", "--", "sh", "-c", script)
+    with terminal(command=command) as term:
+        term.until(b"sh has been started")
+        term.send(b"q")
+        term.until(b"sh goes on; Ctrl-C ends it")
+        (tmp_path / "closed").touch()
+        assert term.end() == 5
+        assert "said by the command" not in term.text()
+        log = Path(term.text().split("its output is in ")[1].split()[0])
+        assert log.read_text() == "said by the command\n"
+        log.unlink()

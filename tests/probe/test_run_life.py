@@ -86,6 +86,19 @@ def test_how_the_attempt_before_ended_is_told_by_the_next_one(
     assert not lives(before.store_pid, before.store_started), "its store has been read and is ended"
 
 
+def test_between_two_attempts_the_run_is_restarting(tmp_path: Path) -> None:
+    first_attempt(tmp_path)
+    (run,) = discover()
+    with closing(Observer(run.url)) as observer:
+        assert observer.tick().link.state == "live"
+        os.kill(run.store_pid, signal.SIGKILL)
+        while (seen := observer.tick()).link.state != "gone":
+            time.sleep(0.02)
+    assert status_object(seen)["run"]["state"] == "restarting"
+    how = "rank 1 disappeared without a message, rank 0 ended with an error"
+    assert seen.link.message == f"restarting, attempt 2 of 4: {how}; the launcher still runs"
+
+
 def test_a_run_of_another_job_is_no_attempt_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first_attempt(tmp_path)
     (other,) = discover()

@@ -24,7 +24,8 @@ FAIL_ON = ("info", "warning", "critical")
 FAULTS = ("input", "forward", "backward", "host")
 ARGUMENTS = {
     "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
-    "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run.",
+    "the address of its store, tcp://HOST:PORT or redis://HOST. "
+    "Default: the only run on this host, else the newest in that store.",
     "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
     "Default: the runs on this host and in the store of DDPMON_STORE.",
     "TABLE": "A file, or - for standard input.  [required]",

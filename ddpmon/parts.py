@@ -97,6 +97,39 @@ class Failure(Struct, frozen=True, gc=False):
     traceback: Annotated[list[Line], Meta(max_length=32)] = []
 
 
+MOST_ATTEMPTS, MOST_ENDS = 16, 8  # attempts of a run, and ranks of each that are named
+
+
+class FailedRank(Struct, frozen=True):
+    """A rank that ended with an error, and which."""
+
+    rank: RankNumber
+    reason: Text = ""
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """An attempt of an elastic run that is over, as its ranks told last.
+
+    Attributes:
+        run_id: the run that it was.
+        restart: how often the launcher had restarted the ranks before it.
+        ended_at: when a rank spoke last, in Unix seconds; None where none did.
+        step: the newest that was finished, -1 for none.
+        failed: ranks that ended with an error, the first of `failed_count`.
+        vanished: ranks that said nothing of their end, the first of `vanished_count`.
+    """
+
+    run_id: Text
+    restart: Count = 0
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)] = 1
+    ended_at: Annotated[float, Meta(gt=0, lt=1 << 32)] | None = None
+    step: StepNumber = -1
+    failed: Annotated[list[FailedRank], Meta(max_length=MOST_ENDS)] = []
+    failed_count: Count = 0
+    vanished: Annotated[list[RankNumber], Meta(max_length=MOST_ENDS)] = []
+    vanished_count: Count = 0
+
+
 class BadLoss(Struct, frozen=True, gc=False):
     """Losses of this rank that were not finite: how many, the first step and the last, and what the first one was."""
 

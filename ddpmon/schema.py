@@ -16,6 +16,8 @@ from ddpmon.figures import FIGURES, State
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import (
     MAX_RANKS,
+    MOST_ATTEMPTS,
+    Attempt,
     BadLoss,
     Count,
     Failure,
@@ -99,7 +101,10 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """What rank 0 says of the run, once."""
+    """What rank 0 says of the run, once.
+
+    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: Text
@@ -116,6 +121,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     host: Text
     pid: Count
     versions: dict[Text, Text]
+    restart: Count = 0
+    max_restarts: Count | None = None
+    launch: Text = ""
+    attempts: Annotated[list[Attempt], Meta(max_length=MOST_ATTEMPTS)] = []
 
 
 class Mark(Struct, frozen=True):
@@ -237,6 +246,12 @@ class _Header(Struct):
     schema_version: int
 
 
+class _RunHeader(Struct):
+    """What is read of the description of a run of any release."""
+
+    versions: dict[Text, Text] = {}
+
+
 class _ListHeader(Struct, array_like=True):
     """A host frame's: it has its fields as a list."""
 
@@ -247,6 +262,7 @@ _MOST_LAYOUTS = 64
 _layouts: set[tuple[str, ...]] = set()  # columns, in an order in which they have come before
 _encoder = msgspec.msgpack.Encoder()
 _header = msgspec.msgpack.Decoder(_Header)
+_run_header = msgspec.msgpack.Decoder(_RunHeader)
 _list_header = msgspec.msgpack.Decoder(_ListHeader)
 _decoders = {kind: msgspec.msgpack.Decoder(kind) for kind in (RunInfo, RankFrame, HistoryFrame, HostFrame, NodeFrame)}
 
@@ -285,8 +301,22 @@ def _check_version(key: str, data: bytes, kind: type[Frame]) -> None:
     if not OLDEST_READ <= version <= SCHEMA_VERSION:
         raise SchemaMismatchError(
             f"{key}: schema version {version}, {'newer' if version > SCHEMA_VERSION else 'older'} than the "
-            f"{SCHEMA_VERSION} that this ddpmon reads: use the same ddpmon release in the training and here"
+            f"{SCHEMA_VERSION} that this ddpmon reads: {_what_to_install(data) if kind is RunInfo else _SAME_RELEASE}"
         )
+
+
+_SAME_RELEASE = "use the same ddpmon release in the training and here"
+
+
+def _what_to_install(data: bytes) -> str:
+    """The release of the training, as far as the description of a run tells it."""
+    try:
+        release = _run_header.decode(data).versions.get("ddpmon", "")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        release = ""
+    if not release or not release.isprintable():
+        return _SAME_RELEASE
+    return f"the training has ddpmon {release[:40]}, so install that release here"
 
 
 def _check_columns(key: str, frame: object) -> None:

@@ -17,7 +17,7 @@ from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
-from ddpmon.parts import Failure, Stall
+from ddpmon.parts import Attempt, Failure, Stall
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,6 +45,7 @@ class Link:
 class RunView:
     """Which run this is. `nodes` are host names in node order; `source` is the URL it is read from.
 
+    `restart`, `max_restarts` and `launch` are the launcher's, and `attempts` how those before this one ended.
     `step_age_s` is how long ago any rank finished a step, as the ranks tell; None where they do not.
     """
 
@@ -58,6 +59,10 @@ class RunView:
     elapsed_s: float | None
     source: str
     step_age_s: float | None = None
+    restart: int = 0
+    max_restarts: int | None = None
+    launch: str = ""
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon import __version__
 from ddpmon.commands.status_json import status_object
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.schema import OLDEST_READ, SCHEMA_VERSION
@@ -246,13 +247,12 @@ def test_a_run_that_is_not_there_is_told_from_those_that_are(store: MadeStore) -
 @pytest.mark.parametrize(("version", "word"), [(OLDEST_READ - 1, "older"), (SCHEMA_VERSION + 1, "newer")])
 def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeStore, version: int, word: str) -> None:
     store.begin()
-    store.describe(schema_version=version)
+    store.describe(schema_version=version, versions={"ddpmon": "0.9.1"})
     store.settle()
-    sentence = (
-        f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
-        f"use the same ddpmon release in the training and here"
-    )
-    assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {sentence}"
+    differs = f"schema version {version}, {word} than the {SCHEMA_VERSION} that this ddpmon reads: "
+    sentence = f"{differs}use the same ddpmon release in the training and here"
+    releases = f"the training has ddpmon 0.9.1, so install that release here (this is ddpmon {__version__})"
+    assert said_by_watcher(store.url) == said_by_status(store.url) == f"ddpmon/{RUN_ID}/run: {differs}{releases}"
     store.describe()
     store.speak(2, 0)
     store.speak(2, 1, schema_version=version)

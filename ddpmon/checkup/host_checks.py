@@ -52,13 +52,13 @@ def _cpus(facts: Facts) -> Iterator[Check]:
         return
     limited = facts.process.quota_cpus is not None and facts.process.quota_cpus <= usable
     whence = " (quota of the cgroup)" if limited else ""
-    has = f"{usable:g} CPUs are usable here{whence}"
+    has = f"{usable:g} CPU{' is' if usable == 1 else 's are'} usable here{whence}"
     if facts.ranks is None:
         yield Check("cpus", "ok", f"{has}; add --nproc N to compare them with the ranks that you plan")
         return
     wanted = facts.ranks * (facts.threads or 1)
     threads = facts.threads or 1
-    plan = f"{facts.ranks} ranks of {threads} thread{'' if threads == 1 else 's'}"
+    plan = f"{facts.ranks} rank{'' if facts.ranks == 1 else 's'} of {threads} thread{'' if threads == 1 else 's'}"
     if wanted <= usable:
         yield Check("cpus", "ok", f"{has} for {plan}")
     elif facts.ranks > usable:

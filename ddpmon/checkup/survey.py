@@ -20,6 +20,7 @@ from ddpmon.checkup.host_checks import RENDEZVOUS, STORE
 from ddpmon.machine import GpuFigures, HostFigures
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Sample, Sampler
+from ddpmon.store.lookup import addresses
 from ddpmon.store.server import FIRST_PORT
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def survey(place: Place, ranks: int | None, port: int | None) -> Facts:
         gpus=gpus,
         no_gpus_because=sample.figures.unread.get("gpus", ""),
         interfaces=_interfaces(),
-        own_address=_attempt(lambda: socket.gethostbyname(socket.gethostname())) or "",
+        own_address=_attempt(_own_address) or "",
         chosen={name: os.environ[name][:256] for name in _CHOOSERS if os.environ.get(name)},
         versions=_versions(with_gpus=bool(gpus)),
         open_files=_attempt(lambda: min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 40)),
@@ -106,7 +107,7 @@ def _recorder_entries() -> int | None:
 def _wanted(place: Place, port: int | None) -> dict[int, str]:
     """The ports that a run started from here would want, and what for."""
     wanted = {FIRST_PORT: STORE}
-    if place.host == 0 and not place.hosted:  # torchrun's agent holds its own
+    if place.serves or place.meeting is None:  # torchrun's agent holds its own
         wanted[port or _port_of(os.environ.get("MASTER_PORT", "")) or DEFAULT_PORT] = RENDEZVOUS
     return wanted
 
@@ -125,6 +126,12 @@ def _is_taken(port: int) -> bool:
 
 def _port_of(value: str) -> int | None:
     return int(value) if value.isdigit() and 0 < int(value) < 65536 else None
+
+
+def _own_address() -> str:
+    """The first IPv4 address that this host's own name resolves to."""
+    found = addresses(socket.gethostname(), 0)
+    return next((str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET), "")
 
 
 def _interfaces() -> list[Interface]:

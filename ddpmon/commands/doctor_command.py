@@ -20,7 +20,7 @@ def doctor(nproc: int | None, port: int | None, as_json: bool) -> int:
         place = find_place()
         if not place.speaks:
             return OK
-        hosts, missing = gather(place, survey(place, nproc, port))
+        hosts, missing = gather(place, survey(place, nproc, port), complain)
     except (ValueError, UnreachableError) as error:
         complain(str(error))
         return WILL_FAIL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,6 +11,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
+from ddpmon import __version__
+from ddpmon.commands.console import printable
 from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, Number, Text
@@ -20,6 +21,7 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
 from ddpmon.store.discovery import Announcement, PastRun, discover, has_rank_0, is_restarting
+from ddpmon.store.tcp_connection import knock
 
 SCHEMA_VERSION = 1
 AT_ONCE = 16
@@ -78,6 +80,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     """
 
     schema_version: int = SCHEMA_VERSION
+    release: Text = ""
     runs: Annotated[list[Listed], Meta(max_length=RUNS_SHOWN)]
     past: Annotated[list[PastRun], Meta(max_length=RUNS_SHOWN)] | None = None
 
@@ -98,7 +101,11 @@ def read_listing(line: bytes) -> Listing:
     except RecursionError:
         raise ValueError("too deep") from None
     if listing.schema_version != SCHEMA_VERSION:
-        raise ValueError(f"schema version {listing.schema_version}, this ddpmon reads {SCHEMA_VERSION}")
+        there = f"ddpmon {printable(listing.release)}" if listing.release else "another release"
+        raise ValueError(
+            f"it is {there} and lists runs in version {listing.schema_version}; this is ddpmon {__version__} and reads "
+            f"version {SCHEMA_VERSION}: install the same release on both"
+        )
     return listing
 
 
@@ -210,7 +217,7 @@ def _is_gone(run: Listed, store: str) -> bool:
     """Whether nothing is left of it: nobody listens at its store's address, or by now another run's store does."""
     target = parse_target(store)
     try:
-        socket.create_connection((target.host, target.port), timeout=KNOCK_S).close()
+        knock(target.host, target.port, KNOCK_S)
         return target.redis is None and run.id not in {found.id for found in runs_of(target.url)}
     except ConnectionRefusedError:
         return True

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import msgspec
 
+from ddpmon import __version__
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.listing import (
     RUNS_SHOWN,
@@ -22,7 +23,7 @@ from ddpmon.commands.places import SshHost
 from ddpmon.commands.slurm import find_job, runs_of_job
 from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.discovery import PastRun, past_runs
+from ddpmon.store.discovery import PastRun, past_runs, told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
 
@@ -47,6 +48,8 @@ def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: s
         print(_as_json(runs, commands, None if target or ssh or slurm else past_runs()))
     elif runs:
         print("\n".join(table(runs, commands)))
+        if target is None and ssh is None and slurm is None and (more := told_of_containers()):
+            print(f"note: {printable(more)}")
     if not runs:
         complain(f"no run {_where(target, ssh, slurm)}")
     return OK if runs else NO_RUN
@@ -77,7 +80,7 @@ def _where(target: str | None, ssh: str | None, slurm: str | None) -> str:
         return f"in {redacted(target)}"
     if ssh is not None or slurm is not None:
         return f"on {ssh}" if ssh is not None else f"on the hosts of job {slurm}"
-    return f"on this host{f'; {why}' if (why := squatted()) else ''}"
+    return f"on this host{f'; {why}' if (why := squatted() or told_of_containers()) else ''}"
 
 
 def _elsewhere(known: Sequence[Listed]) -> list[Listed]:
@@ -134,4 +137,4 @@ def _to_watch(run: Listed, target: str | None, ssh: str | None, slurm: str | Non
 def _as_json(runs: Sequence[Listed], commands: Sequence[str], past: Sequence[PastRun] | None) -> str:
     rows = [{**msgspec.to_builtins(run), "watch": command} for run, command in zip(runs, commands, strict=True)]
     told = None if past is None else msgspec.to_builtins(past[:RUNS_SHOWN])
-    return json_line({"schema_version": SCHEMA_VERSION, "runs": rows, "past": told})
+    return json_line({"schema_version": SCHEMA_VERSION, "release": __version__, "runs": rows, "past": told})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-import socket
 
 from ddpmon.commands.listing import Listed, Listing, runs_here
 from ddpmon.commands.remote import ask, remote_command
@@ -13,6 +12,7 @@ from ddpmon.commands.ssh_link import SshLink
 from ddpmon.commands.way import Seen
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.connect import Target
+from ddpmon.store.tcp_connection import knock
 from ddpmon.watcher.way import Fate
 
 _KNOCK_S = 3.0
@@ -128,7 +128,7 @@ def _answers_here(store: Target, run: Listed | None) -> bool:
     if _is_loopback(store.host) and (run is None or run.id not in {each.id for each in runs_here()}):
         return False
     try:
-        socket.create_connection((store.host, store.port), timeout=_KNOCK_S).close()
+        knock(store.host, store.port, _KNOCK_S)
     except OSError:
         return False
     return True

@@ -10,7 +10,8 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.watcher.way import Way
 
-LIMIT_S = 10.0
+# On a link with a round trip of 1 s the first picture takes ten of them, and the lookup of a name may take 6 s besides.
+LIMIT_S = 15.0
 
 
 def look_once(target: str | None, looks: Looks | None = None, way: Way | None = None) -> Snapshot:
@@ -30,7 +31,9 @@ def look_once(target: str | None, looks: Looks | None = None, way: Way | None = 
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
-        raise StoreUnavailable(f"the store did not answer within {LIMIT_S:.0f} s") from None
+        raise StoreUnavailable(
+            f"nothing could be read within {LIMIT_S:.0f} s: the store is silent, or the link to it is very slow"
+        ) from None
     if isinstance(answer, TargetError):
         raise answer
     if isinstance(answer, BaseException):

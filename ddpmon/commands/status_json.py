@@ -11,8 +11,9 @@ import msgspec
 
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
-from ddpmon.parts import Failure, Stall
+from ddpmon.parts import Attempt, Failure, Stall
 from ddpmon.report.host_gpus import ours_of
+from ddpmon.report.run_life import how
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES
@@ -116,6 +117,24 @@ def _run(run: RunView | None) -> Object | None:
         "step": _count(run.step),
         "elapsed_s": None if run.elapsed_s is None else round(run.elapsed_s, 1),
         "source": run.source,
+        "launch": run.launch or None,
+        "restart": run.restart,
+        "max_restarts": run.max_restarts,
+        "attempts": [_attempt(attempt) for attempt in run.attempts],
+    }
+
+
+def _attempt(attempt: Attempt) -> Object:
+    return {
+        "run_id": attempt.run_id,
+        "restart": attempt.restart,
+        "ended_at": None if attempt.ended_at is None else _iso(attempt.ended_at),
+        "step": _count(attempt.step),
+        "failed": [{"rank": end.rank, "reason": end.reason or None} for end in attempt.failed],
+        "failed_count": attempt.failed_count,
+        "vanished": list(attempt.vanished),
+        "vanished_count": attempt.vanished_count,
+        "summary": how(attempt),
     }
 
 

@@ -76,7 +76,9 @@ def here(target: str | None) -> str | None:
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
-    found = only(fitting([*runs, *more], target), "this host")
+    found_here = fitting([*runs, *more], target)
+    are_here = {run.id for run in found_here} <= {run.id for run in runs}
+    found = only(found_here, "this host" if are_here else "this host and in the store of DDPMON_STORE")
     if found is None:
         raise _unknown(target, trouble)
     return found.target

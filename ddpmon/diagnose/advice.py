@@ -11,7 +11,7 @@ from msgspec import Struct
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.job_policy import ADVICE
-from ddpmon.diagnose.measure import Others
+from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures
@@ -204,15 +204,14 @@ class Advice:
 def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
     window = slice(end - ADVICE.window_steps, end)
     steps = matrix.steps[window]
-    normal = Others(run, steps, matrix.ranks, ("input", "backward")).normal
     frames = [state.frame for state in run.ranks if state is not None]
     windows = run.rings.take("allreduce", steps, matrix.ranks)
     known = windows[~np.isnan(windows)]
     return Facts(
         info=run.info,
         duration_ms=middle(matrix.job("duration")[window]),
-        input_ms=middle(normal["input"]),
-        backward_ms=middle(normal["backward"]),
+        input_ms=_typical(run, "input", steps, matrix.ranks),
+        backward_ms=_typical(run, "backward", steps, matrix.ranks),
         transfer_ms=middle(matrix.job("transfer")[window]),
         reduction_ms=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
@@ -221,6 +220,13 @@ def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
         hosts=len(matrix.hosts),
         memory_share=max(map(_memory, run.gpus())),
     )
+
+
+def _typical(run: Run, name: str, steps: I64, ranks: I64) -> float:
+    """What the typical rank spends a step: the lower median, so that of two ranks a late one is not half of it."""
+    asked = ranks[:: -(-len(ranks) // LATENESS.sampled_ranks)]
+    place = (len(asked) - 1) // 2
+    return middle(np.partition(np.nan_to_num(run.rings.take(name, steps, asked)), place, axis=0)[place])
 
 
 def _memory(gpu: GpuFigures | None) -> float:

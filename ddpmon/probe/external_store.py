@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ddpmon.probe.identity import Identity, run_id, uses_rendezvous
+from ddpmon.probe.identity import Identity, run_id
+from ddpmon.probe.listening import parse_listen
 from ddpmon.probe.registration import Announcer, say
+from ddpmon.probe.run_life import read_life
 from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
 from ddpmon.schema import RunInfo, encode
-from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError, run_key
+from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, run_key
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment
-from ddpmon.store.redis_url import RedisAddress, redacted
+from ddpmon.store.redis_url import RedisAddress
 from ddpmon.store.server_process import StoreProcess
 from ddpmon.store.signed import Signer, signed, signer_of_environment
 
@@ -33,14 +35,9 @@ def external_store() -> ExternalStore | None:
         TargetError: it makes no sense, or DDPMON_TTL_S does not; the message holds no password.
         StoreUnavailable: redis-py is not installed.
     """
-    text = os.environ.get("DDPMON_STORE", "")
-    if not text or uses_rendezvous():
-        return None
     target = external_store_of_environment()
     if target is None or target.redis is None:
-        raise TargetError(
-            f"DDPMON_STORE={redacted(text)[:80]!r} is not a store that ranks can publish to; expected redis://host"
-        )
+        return None
     load_redis()
     return ExternalStore(target.redis, ttl_of_environment())
 
@@ -67,10 +64,14 @@ class Joining:
         try:
             return signed(RedisStore(self.external.address, ttl_s=self.external.ttl_s), self.signer)
         except StoreUnavailable as error:
-            if not self._complained and speaks_for_its_host(self.rank):
-                say(f"{error}; training goes on, and the store is tried again")
-            self._complained = True
+            self.complain(error)
             raise
+
+    def complain(self, error: StoreUnavailable) -> None:
+        """Say what is wrong with the store, the first time and once a host."""
+        if not self._complained and speaks_for_its_host(self.rank):
+            say(f"{error}; training goes on, and the store is tried again")
+        self._complained = True
 
 
 @dataclass(slots=True)
@@ -90,15 +91,15 @@ class Naming:
         address = self.join.external.address
         if not self.run:
             self.run = run_id(self.announcer.name)
-            self._info = encode(self.describe(self.run))
-            self.handover.tell(f"{address.url} - {self.run}")
+            self._info = encode(read_life(self.announcer.name).told_by(self.describe(self.run)))
+            self.handover.tell(f"{address.url_of(None)} - {self.run}")
         store = self.join()
         try:
             self.renew(store)
         except StoreUnavailable:
             store.close()
             raise
-        password = " (the password is taken from DDPMON_STORE)" if address.password else ""
+        password = " (DDPMON_STORE holds the login)" if address.password else ""
         self.announcer.announce(self.run, address.url_of(self.run), password)
         return store
 
@@ -123,6 +124,9 @@ def uplink_of(
         handover: how ranks tell each other where to publish.
         describe: makes the RunInfo for a run id, on rank 0.
         external: the external store that DDPMON_STORE names; a rank 0 that hosts a store is followed all the same.
+
+    Raises:
+        TargetError: DDPMON_LISTEN makes no sense.
     """
     announcer, missed_ports = Announcer(name, me.world_size), dict[int, str]()
     join = None if external is None else Joining(external, me.rank)
@@ -132,8 +136,11 @@ def uplink_of(
     elif join is not None:
         way = Naming(join, handover, announcer, describe)
     else:
+        if text := os.environ.get("DDPMON_LISTEN", ""):
+            parse_listen(text)  # now, since nothing is hosted where it makes no sense
         way = Hosting(handover, announcer, describe, missed_ports)
-    return Uplink(way, handover, announcer, me.world_size, missed_ports)
+    complain = None if join is None else join.complain
+    return Uplink(way, handover, announcer, me.world_size, missed_ports, complain)
 
 
 def speaks_for_its_host(rank: int) -> bool:

@@ -16,6 +16,10 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.parts import wire_text
+from ddpmon.store.lookup import addresses
+
+# The training has looked this name up itself by now, however long that took; three DNS servers of 5 s, twice, are 30 s.
+_LOOKUP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,34 +87,35 @@ def store_address() -> str:
     Raises:
         OSError: the run spans hosts, and this one has no address that others could reach.
     """
-    if not _spans_hosts():
+    if not spans_hosts():
         return "127.0.0.1"
     # Its own name may resolve to loopback (Debian's 127.0.1.1): then the side that faces other networks is taken.
     for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
-        address = _side_towards(target)
-        if address is not None and not _is_loopback(address):
+        address = side_towards(target)
+        if address is not None and not is_loopback(address):
             return address
     raise OSError("MASTER_ADDR is loopback and there is no other route, but the run spans hosts")
 
 
-def _side_towards(target: str) -> str | None:
+def side_towards(target: str) -> str | None:
     """This host's address on the way to `target`; sends nothing, it only asks the kernel for the route."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
+        family, _, _, _, address = addresses(target, 9, _LOOKUP_S)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except (OSError, UnicodeError):  # the latter where a name is too long for one
+    except OSError:
         return None
 
 
-def _spans_hosts() -> bool:
+def spans_hosts() -> bool:
+    """Whether the run has ranks on several hosts, as far as its launcher says."""
     world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE")
     if world > 0 and local > 0:
         return world > local
     if (slurm_nodes := _number("SLURM_NNODES")) > 0:
         return slurm_nodes > 1
-    return not _is_loopback(os.environ.get("MASTER_ADDR", "localhost"))
+    return not is_loopback(os.environ.get("MASTER_ADDR", "localhost"))
 
 
 def _node(world: int) -> tuple[int, int]:
@@ -120,7 +125,7 @@ def _node(world: int) -> tuple[int, int]:
         return _number("GROUP_RANK"), _number("GROUP_WORLD_SIZE", default=-(-world // local_world))
     if _number("SLURM_NODEID") >= 0 and _number("SLURM_NNODES") > 0:
         return _number("SLURM_NODEID"), _number("SLURM_NNODES")
-    return (-1, world) if _spans_hosts() else (0, 1)
+    return (-1, world) if spans_hosts() else (0, 1)
 
 
 def _number(*names: str, default: int = -1) -> int:
@@ -132,7 +137,8 @@ def _number(*names: str, default: int = -1) -> int:
     return default
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether this is a loopback address, or the name of one or of this host."""
     if address == "localhost":
         return True
     try:

@@ -65,7 +65,7 @@ class Publisher(threading.Thread):
             say(f"stopped publishing ({type(error).__name__}: {error}); training is not affected")
         finally:
             self._share.close()
-            self._uplink.close(failed=self._final_state == "failed")
+            self._uplink.close(has_failed=self._final_state == "failed")
 
     def _turn(self) -> float:
         """One attempt to connect or to publish; returns the seconds until the next."""
@@ -77,9 +77,9 @@ class Publisher(threading.Thread):
                 return self._back_off()
             due = monotonic() >= self._next_history or self._draft.outgrown
             self._publish(None, history=due)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self.dropped_frames += 1
-            self._uplink.drop()
+            self._uplink.drop(error)
             self._share.forget()
             self._next_history = 0.0  # the store may come back empty
             return self._back_off()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 import socket
 import sys
@@ -17,10 +16,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ddpmon.parts import MAX_RANKS
+from ddpmon.probe.run_life import launch_id
+from ddpmon.probe.ways import called, from_elsewhere
 from ddpmon.schema import FrameError, RunInfo, decode, encode
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
-from ddpmon.store.discovery import Announcement, announce, anybody_finds, discover, has_rank_0, withdraw
+from ddpmon.store.discovery import Announcement, announce, anybody_finds, refresh, withdraw
 from ddpmon.store.signed import Checks, token_of_environment
 
 _RUNS_KEPT = 64  # ids that one store lists
@@ -126,13 +127,15 @@ class Announcer:
             world_size=self.world_size,
             started_at=time.time(),
             store_pid=store_pid,
+            launch=launch_id(),
             launcher_pid=os.getppid() if attempts else 0,
             attempt=attempt,
             attempts=attempts,
         )
         self._file = announce(self._announcement)
         is_found = self._file is not None and anybody_finds(self._file)
-        say(f"to watch this run: {_ways(self._announcement, is_found=is_found)}{hint}")
+        here = f"ddpmon watch {shlex.quote(called(self._announcement) if is_found else url)}"
+        say(f"to watch this run: {here}{from_elsewhere(url, is_hosted=store_pid > 0, is_said=not is_found)}{hint}")
 
     def _rename_store(self, store_pid: int) -> None:
         if self._announcement is not None and self._announcement.store_pid != store_pid:
@@ -140,56 +143,15 @@ class Announcer:
             self._file = announce(self._announcement)
 
     def renew(self) -> None:
-        """Write the file again if it is missing: the disk was full, or the folder was cleared."""
-        with suppress(OSError):  # a networked folder may fail for a while: nobody finds the run then, and frames go on
-            if self._announcement is not None and (self._file is None or not self._file.exists()):
-                self._file = announce(self._announcement)
+        """Say that the run lives; write the file again if it is missing: the disk was full, or the folder cleared."""
+        if self._announcement is not None and (self._file is None or not refresh(self._file)):
+            self._file = announce(self._announcement)
 
-    def withdraw(self, *, failed: bool = False) -> None:
-        """Remove the file; after a failure it stays for watchers to see where a launcher starts the ranks again."""
+    def withdraw(self) -> None:
+        """Remove the file."""
         if self._file is not None:
-            run = self._announcement
-            if not failed or run is None or run.attempt >= run.attempts:
-                withdraw(self._file)
+            withdraw(self._file)
             self._file = None
-
-
-def _ways(run: Announcement, *, is_found: bool) -> str:
-    """The commands that show the run: on this host, and from where the user probably is."""
-    there = f"ddpmon watch {shlex.quote(run.url)}"
-    here = f"ddpmon watch {shlex.quote(_called(run))}" if is_found else there
-    elsewhere = _from_elsewhere(os.environ, run.url) or ("" if _is_local(run.url) else there)
-    return f"{here} (from another host: {elsewhere})" if elsewhere not in ("", here) else here
-
-
-def _called(run: Announcement) -> str:
-    """Its name, or its id where another run here has the same name or one that begins so."""
-    others = (each.name for each in discover() if each.run_id != run.run_id and has_rank_0(each))
-    is_plain = not run.name.startswith("-") and "://" not in run.name and run.name.isprintable()
-    return run.name if is_plain and run.name and run.name not in others else run.run_id
-
-
-def _from_elsewhere(environment: Mapping[str, str], url: str) -> str:
-    """The command for the host from which this job was submitted, or this shell was opened; "" where neither is known.
-
-    A job inherits the variables of the shell that submitted it, so Slurm's come first.
-    """
-    if not url.startswith("tcp://"):
-        return ""
-    if job := environment.get("SLURM_JOB_ID", ""):
-        return f"ddpmon watch --slurm {shlex.quote(job)}"
-    _, _, host, port = (*environment.get("SSH_CONNECTION", "").split(), "", "", "", "")[:4]
-    if not host:
-        return ""
-    ssh = "" if port == "22" else f"DDPMON_SSH={shlex.quote(f'ssh -p {port}')} "
-    return f"{ssh}ddpmon watch --ssh {shlex.quote(f'{_user()}@{host}')}"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container may have a user without a name
-        return str(os.geteuid())
 
 
 def _attempts(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -199,10 +161,6 @@ def _attempts(environment: Mapping[str, str]) -> tuple[int, int]:
     except (KeyError, ValueError):
         return 0, 0
     return (restarts + 1, most + 1) if 0 <= restarts <= most <= MAX_RANKS else (0, 0)
-
-
-def _is_local(url: str) -> bool:
-    return url.startswith(("tcp://127.", "tcp://localhost:"))
 
 
 def say(text: str) -> None:

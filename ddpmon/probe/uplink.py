@@ -14,10 +14,12 @@ from threading import Event
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ddpmon.probe.identity import rendezvous_server, run_id, store_address, uses_rendezvous
+from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
+from ddpmon.probe.listening import Listening, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
+from ddpmon.probe.run_life import RunLife, last_words_s, may_restart, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
-from ddpmon.store.base import Store, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
+from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
 from ddpmon.store.server_process import StoreProcess, end_left_over, start
@@ -102,6 +104,7 @@ class Uplink:
     Attributes:
         world_size: of the run.
         missed_ports: port -> what rank 0 wanted it for, of those that it did not get.
+        complain: says once that the store refuses what it is asked for; None where it is one of ddpmon's own.
     """
 
     way: Way
@@ -109,6 +112,7 @@ class Uplink:
     announcer: Announcer
     world_size: int
     missed_ports: dict[int, str]
+    complain: Callable[[StoreUnavailable], None] | None = None
     _store: Store | None = None
 
     @property
@@ -160,8 +164,10 @@ class Uplink:
             raise StoreUnavailable("not connected")
         self._store.put(key, value)
 
-    def drop(self) -> None:
-        """Let go of a connection that has failed."""
+    def drop(self, why: StoreUnavailable | None = None) -> None:
+        """Let go of a connection that has failed; that the store refuses something is said."""
+        if isinstance(why, StoreRefuses) and self.complain is not None:
+            self.complain(why)
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -184,12 +190,16 @@ class Uplink:
         others = range(1, self.world_size, -(-self.world_size // _ASKED))
         return store.get_many([rank_key(self.run, rank) for rank in others])
 
-    def close(self, *, failed: bool = False) -> None:
-        """Withdraw the run's file, close the store, and end its process; `failed` is how this rank has ended."""
-        self.announcer.withdraw(failed=failed)
+    def close(self, *, has_failed: bool = False) -> None:
+        """Withdraw the run's file, close the store, and end its process.
+
+        All that is left to a successor where the run `has_failed` and its launcher may restart it.
+        """
         self.handover.training = None
-        if self.way.server is not None:
-            self.way.server.end()
+        if not (has_failed and may_restart()):
+            self.announcer.withdraw()
+            if self.way.server is not None:
+                self.way.server.end()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -206,6 +216,8 @@ class Hosting:
     signer: Signer | None = field(default_factory=signer_of_environment)
     run: str = ""
     server: StoreProcess | None = None
+    _life: RunLife = field(default_factory=RunLife)
+    _listening: Listening | None = None
     _address: tuple[str, int] | None = None
     _info: RunInfo | None = None
     _is_laid_out: bool = False
@@ -216,7 +228,7 @@ class Hosting:
         if self._address is None:
             self._address = self._begin()
         elif self.server is not None and not self.server.is_running:
-            self.server, self._is_laid_out = self._begin_again(*self._address), False
+            self.server, self._is_laid_out = self._begin_again(self._address[1]), False
         store = signed(TcpClient(*self._address), self.signer)
         try:
             if not self._is_laid_out:
@@ -235,25 +247,28 @@ class Hosting:
         """Describe and announce the run, and tell the other ranks."""
         if self._info is None:
             self.run = run_id(self.announcer.name)
-            self._info = self.describe(self.run)
+            self._info = self._life.told_by(self.describe(self.run))
         lay_out(store, self._info)
         self._is_laid_out = True
-        self.announcer.announce(self.run, tcp_url(host, port), store_pid=0 if self.server is None else self.server.pid)
+        others = host if self._listening is None else self._listening.others
+        pid = 0 if self.server is None else self.server.pid
+        self.announcer.announce(self.run, tcp_url(others, port), store_pid=pid)
         self.handover.tell(f"{host} {port} {self.run}")
 
     def _begin(self) -> tuple[str, int]:
         """The address of the run's store: a server of ours, or the training's."""
+        self._life = read_life(self.announcer.name)  # before the store of the attempt before is ended
         if uses_rendezvous():
             return rendezvous_server(self.handover.training)
         try:
-            host = store_address()
-            port = self._left_by_predecessor(host) or FIRST_PORT
-            self.server = start(host, port, ranks=self.announcer.world_size)
+            self._listening = at = listening()
+            port = self._left_by_predecessor(at.others) or at.port or FIRST_PORT
+            self.server = self._start(at.port or port, is_fixed=at.port is not None)
         except (OSError, StoreUnavailable) as error:
             raise self._cannot(error) from None
-        if not FIRST_PORT <= self.server.port < FIRST_PORT + PORTS_TO_TRY:
+        if at.port is None and not FIRST_PORT <= self.server.port < FIRST_PORT + PORTS_TO_TRY:
             self.missed_ports[FIRST_PORT] = "this run's store"
-        return host, self.server.port
+        return at.ranks, self.server.port
 
     def _left_by_predecessor(self, host: str) -> int:
         """The port of a run of this name whose rank 0 was killed here, once its store has ended; 0 for none.
@@ -266,12 +281,22 @@ class Hosting:
                 return at.port or 0
         return 0
 
-    def _begin_again(self, host: str, port: int) -> StoreProcess:
+    def _begin_again(self, port: int) -> StoreProcess:
         """The store where the other ranks look for it: its process was killed, such as for want of memory."""
-        server = start(host, port, ranks=self.announcer.world_size)
-        if server.port != port:
+        return self._start(port, is_fixed=True)
+
+    def _start(self, port: int, *, is_fixed: bool) -> StoreProcess:
+        """Start the store at `port`, or at the next free one unless it `is_fixed`.
+
+        Raises:
+            StoreUnavailable: it cannot be started.
+        """
+        assert self._listening is not None
+        server = start(self._listening.host, port, ranks=self.announcer.world_size, last_words_s=last_words_s())
+        if is_fixed and server.port != port:
             server.end()
-            raise StoreUnavailable(f"the store's port {port} is taken")
+            asked = ", which DDPMON_LISTEN asks for," if self._listening.port is not None else ""
+            raise StoreUnavailable(f"the store's port {port}{asked} is taken")
         return server
 
     def _cannot(self, error: Exception) -> StoreUnavailable:

@@ -48,6 +48,10 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         elapsed_s=None if first is None else max(0.0, first.frame.sent_at - info.started_at),
         source=source,
         step_age_s=known(float(np.fmin.reduce(ages + run.latest.step_s))),
+        restart=info.restart,
+        max_restarts=info.max_restarts,
+        launch=info.launch,
+        attempts=tuple(info.attempts),
     )
 
 

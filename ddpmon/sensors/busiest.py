@@ -7,7 +7,7 @@ from time import monotonic, thread_time
 
 from ddpmon.machine import HostProcess
 from ddpmon.parts import wire_text
-from ddpmon.sensors.identities import Identities
+from ddpmon.sensors.identities import Identities, has_ended
 from ddpmon.sensors.reading import NotYet, read_file
 
 _EVERY_S = 2.0
@@ -92,10 +92,14 @@ class BusiestProcesses:
     def _describe(self) -> list[HostProcess]:
         busy = [(pct, pid) for pid, (_, _, pct) in self._seen.items() if pct >= _LEAST_PCT]
         self._busy = {pid: self._busy.get(pid, 0) + 1 for _, pid in busy}
-        return [self._one(pid, pct) for pct, pid in sorted(busy, reverse=True)[:_MOST]]
+        found = [self._one(pid, pct) for pct, pid in sorted(busy, reverse=True)[:_MOST]]
+        return [each for each in found if each is not None]
 
-    def _one(self, pid: int, pct: float) -> HostProcess:
+    def _one(self, pid: int, pct: float) -> HostProcess | None:
+        """The process; None for one that has ended: it takes nothing more, and nobody can say whose it was."""
         process = self._identities.of(pid)
+        if process.command is None and has_ended(pid):
+            return None
         try:
             fields = read_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
             rss_bytes, nice = int(fields[21]) * _PAGE, int(fields[16])

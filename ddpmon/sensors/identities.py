@@ -58,6 +58,12 @@ class Identities:
         return found
 
 
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process, or only what is left of it until its parent takes notice."""
+    stat = _stat(pid)
+    return stat is None or stat.over
+
+
 def _stat(pid: int) -> _Stat | None:
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)

@@ -24,6 +24,10 @@ class StoreHungUp(StoreSilent):
     """Connections are taken and closed at once: the store is full, or nobody listens behind a tunnel."""
 
 
+class StoreRefuses(StoreUnavailable):
+    """The store answers, and refuses what it was asked for: a login, a right, for want of room."""
+
+
 class TargetError(ValueError):
     """A TARGET that cannot be understood: an unknown scheme, a bad host or port."""
 
@@ -62,6 +66,14 @@ class Ageing(Protocol):
         """Seconds since each of `keys` was put, by the store's own clock; None where it cannot tell."""
 
 
+@runtime_checkable
+class Expecting(Protocol):
+    """What a store can do besides where it asks which keys there are before it reads them."""
+
+    def expect(self, prefix: str) -> None:
+        """Take it that the store has every key that begins so, which saves a round trip for each first read."""
+
+
 def tcp_url(host: str, port: int) -> str:
     """The address of a run's own store."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
@@ -75,6 +87,11 @@ def is_run_id(text: str) -> bool:
 def run_key(run_id: str) -> str:
     """The key of a run's RunInfo."""
     return f"ddpmon/{run_id}/run"
+
+
+def run_prefix(run_id: str) -> str:
+    """How all keys of a run begin."""
+    return f"ddpmon/{run_id}/"
 
 
 def rank_key(run_id: str, rank: int) -> str:

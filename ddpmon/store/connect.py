@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, TargetError, Through, is_run_id, tcp_url
+from ddpmon.store.base import MOST_RUNS, RUNS_KEY, Store, StoreUnavailable, TargetError, Through, is_run_id, tcp_url
+from ddpmon.store.lookup import addresses
 from ddpmon.store.redis_url import SCHEMES, RedisAddress, parse_redis, redacted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.store.tcp_client import TcpClient
@@ -16,6 +17,7 @@ from ddpmon.store.tcp_client import TcpClient
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
 _FORM = "TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
+_EXTERNAL = "it is redis://HOST, rediss://HOST or rendezvous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,14 @@ def external_store_of_environment() -> Target | None:
     """The external store that DDPMON_STORE names; None where it names none.
 
     Raises:
-        TargetError: it begins like one and makes no sense; the message holds no password.
+        TargetError: it makes no sense; the message holds no password.
     """
     text = os.environ.get("DDPMON_STORE", "")
-    if not text.startswith(SCHEMES):
+    if text in ("", "rendezvous"):
         return None
+    if not text.startswith(SCHEMES):
+        shown = redacted(text)[:80]
+        raise TargetError(f"DDPMON_STORE={shown!r} is not a store that ranks can publish to: {_EXTERNAL}")
     try:
         return parse_target(text)
     except TargetError as error:
@@ -115,12 +120,28 @@ def _redis(address: RedisAddress, timeout_s: float) -> Store:
         if mine is not None and mine.redis is not None:
             address = address.with_password_of(mine.redis)
 
+    _find(address)
+
     def opener() -> Store:
         store = RedisStore(address, timeout_s=timeout_s)
         store.be_patient(_SILENCE_S)
         return store
 
     return PatientStore(opener, url, patience_s=timeout_s)
+
+
+def _find(address: RedisAddress) -> None:
+    """Look its host's name up, so that a slow DNS is not told as a server that does not answer.
+
+    Raises:
+        StoreUnavailable: the name is not known, or was not found in time.
+    """
+    try:
+        addresses(address.host, address.port)
+    except StoreUnavailable:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(f"no store at {address.url}: {address.host}: {error.strerror or error}") from None
 
 
 def list_runs(store: Store) -> list[str]:

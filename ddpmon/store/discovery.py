@@ -1,6 +1,7 @@
 """The runs on this host: one small private file a run, so that `ddpmon watch` needs no address.
 
-A file lies in `$XDG_RUNTIME_DIR/ddpmon/` where that variable names a folder of this user's, or else in `ddpmon-<uid>/`
+A run in a container, whose processes or whose loopback address mean nothing here, is told of and not listed. A file
+lies in `$XDG_RUNTIME_DIR/ddpmon/` where that variable names a folder of this user's, or else in `ddpmon-<uid>/`
 in the temporary folder. A clean end withdraws it. The file of a run that was killed is set aside for a day, which is
 how a watcher learns that the end was not clean.
 """
@@ -8,10 +9,10 @@ how a watcher learns that the end was not clean.
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,12 @@ from msgspec import Meta, Struct
 
 from ddpmon.parts import MAX_RANKS, Count, Text
 from ddpmon.store.liveness import started
+from ddpmon.store.namespaces import machine, network
 from ddpmon.store.private import Folder, existing_folders, folders, stem
 
 MAX_FILE_BYTES = 16 << 10
+_REFRESH_S = 60.0  # between two words of a run that it lives; chosen: a file's time is not news to anybody for long
+_LIVES_S = 3 * _REFRESH_S
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
@@ -34,11 +38,13 @@ class Announcement(Struct, frozen=True, kw_only=True):
             killed by a minute.
         pid_started, store_started: when those processes started, in clock ticks since boot, so that a reused pid does
             not mislead; `announce` fills them in.
+        launch: what the launcher calls all attempts of this run together; "" without one.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
         launcher_pid: the process that starts the ranks again if they fail; 0 where nothing does.
         launcher_started: when that process started; `announce` fills it in.
         attempt, attempts: which start of the ranks this is, from 1, and how many there are at most; 0 where nothing
             starts them again.
+        network: the network namespace in which a loopback address means something; `announce` fills it in.
     """
 
     run_id: Text
@@ -52,6 +58,8 @@ class Announcement(Struct, frozen=True, kw_only=True):
     store_pid: Count = 0
     store_started: float = 0.0
     machine: Text = ""
+    network: Text = ""
+    launch: Text = ""
     launcher_pid: Count = 0
     launcher_started: float = 0.0
     attempt: Count = 0
@@ -115,13 +123,66 @@ def past_runs() -> list[PastRun]:
 
     A run whose store can still be read is among them only if its launcher is about to start it again.
     """
-    found: list[PastRun] = []
+    found: list[Announcement] = []
     for folder in existing_folders():
-        for name in (*folder.names(".dead"), *folder.names(".json")):
+        runs = (_read(folder, name) for name in (*folder.names(".dead"), *folder.names(".json")))
+        found += [run for run in runs if run is not None and run.machine == machine()]
+    newest = {(run.launch, run.name): run.run_id for run in sorted(found, key=lambda run: run.attempt)}
+    waiting = {run.run_id for run in found if is_restarting(run)} & {*newest.values()}
+    return [_past(run, run.run_id in waiting) for run in found if run.run_id in waiting or not _alive(run)]
+
+
+def left_over(launch: str, name: str) -> Announcement | None:
+    """The newest run of this name and launch here whose rank 0 has ended uncleanly; None for none. Never raises."""
+    found: list[Announcement] = []
+    for folder in existing_folders():
+        runs = (_read(folder, file) for file in (*folder.names(".json"), *folder.names(".dead")))
+        found += [run for run in runs if run is not None and (run.launch, run.name) == (launch, name)]
+    ended = [run for run in found if run.machine == machine() and not has_rank_0(run)]
+    return max(ended, key=lambda run: run.started_at, default=None)
+
+
+def refresh(path: Path) -> bool:
+    """Say by its time that the run of this file lives, once a minute; whether the file is there. Never raises."""
+    try:
+        with Folder(path.parent) as folder:
+            age_s = folder.age_s(path.name)
+            if age_s is not None and age_s > _REFRESH_S:
+                folder.touch(path.name)
+            return age_s is not None
+    except FileNotFoundError:
+        return False
+    except OSError:  # a networked folder may fail for a while: nobody finds the run then, and frames go on
+        return True
+
+
+def in_containers() -> list[Announcement]:
+    """The runs that containers announce in a folder that this host shares with them, newest first. Never raises.
+
+    Their processes cannot be seen from here; these have said within the last minutes that they live.
+    """
+    found: list[Announcement] = []
+    for folder in existing_folders():
+        for name in folder.names(".json"):
             run = _read(folder, name)
-            if run is not None and run.machine == _machine() and (not _alive(run) or is_restarting(run)):
-                found.append(_past(run))
-    return found
+            if run is not None and (folder.age_s(name) or 0.0) < _LIVES_S:
+                found += [run] if run.machine != machine() or (_alive(run) and _is_cut_off(run)) else []
+    return sorted(found, key=lambda run: run.started_at, reverse=True)
+
+
+def told_of_containers() -> str:
+    """What there is in containers, and how to watch it, as the rest of a sentence; "" for nothing. Never raises."""
+    runs = in_containers()
+    if not runs:
+        return ""
+    first, more = runs[0], f" ({len(runs)} such runs)" if len(runs) > 1 else ""
+    is_near = not _is_loopback(first) or first.network == network()
+    how = (
+        f"ddpmon watch {shlex.quote(first.url)}"
+        if is_near
+        else "run ddpmon inside it, or set DDPMON_LISTEN for the run"
+    )
+    return f"run {first.name} is in a container that shares a folder with this host{more}: {how}"
 
 
 def left_behind(run_id: str) -> bool:
@@ -135,20 +196,20 @@ def is_restarting(run: Announcement) -> bool:
     return not has_rank_0(run) and run.attempt < run.attempts and launcher_lives
 
 
-def _past(run: Announcement) -> PastRun:
-    state = "restarting" if is_restarting(run) else "killed"
+def _past(run: Announcement, waits: bool) -> PastRun:
+    state = "restarting" if waits else "killed"
     return PastRun(id=run.run_id, state=state, attempt=run.attempt, attempts=run.attempts)
 
 
 def _live(folder: Folder, name: str) -> Announcement | None:
     run = _read(folder, name)
-    if run is None or (run.machine != _machine() and _before_a_reboot(run)):
+    if run is None or (run.machine != machine() and (_before_a_reboot(run) or folder.is_stale(name))):
         folder.remove(name)
         return None
-    if run.machine != _machine():
+    if run.machine != machine():
         return None  # another container's or host's: not ours to judge
     if _alive(run):
-        return run
+        return None if _is_cut_off(run) else run
     with suppress(OSError):
         folder.rename(name, name.replace(".json", ".dead"))
     return None
@@ -160,7 +221,8 @@ def _write(folder: Folder, announcement: Announcement) -> Path:
         pid_started=started(announcement.pid) or 0.0,
         store_started=started(announcement.store_pid) or 0.0,
         launcher_started=started(announcement.launcher_pid) or 0.0,
-        machine=_machine(),
+        machine=machine(),
+        network=network(),
     )
     name = stem(announcement.run_id)
     try:
@@ -195,16 +257,16 @@ def _alive(run: Announcement) -> bool:
     return has_rank_0(run) or (run.store_pid > 0 and started(run.store_pid) == run.store_started)
 
 
+def _is_cut_off(run: Announcement) -> bool:
+    """Whether its store listens on the loopback of another network namespace."""
+    return _is_loopback(run) and "" not in (run.network, network()) and run.network != network()
+
+
+def _is_loopback(run: Announcement) -> bool:
+    return run.url.startswith(("tcp://127.", "tcp://[::1]:"))
+
+
 def _before_a_reboot(run: Announcement) -> bool:
     """Whether its process was on this host, and the host has rebooted since."""
-    theirs, ours = run.machine.partition("/")[0], _machine().partition("/")[0]
+    theirs, ours = run.machine.partition("/")[0], machine().partition("/")[0]
     return bool(theirs and ours) and theirs != ours and run.host == socket.gethostname()
-
-
-@cache
-def _machine() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""

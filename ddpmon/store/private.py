@@ -82,7 +82,7 @@ class Folder:
         Raises:
             OSError: it is not there.
         """
-        os.utime(name, dir_fd=self._handle, follow_symlinks=False)
+        self.touch(name)
         os.rename(name, new, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def listen(self, name: str) -> socket.socket:
@@ -125,10 +125,22 @@ class Folder:
                 os.unlink(name, dir_fd=self._handle)
 
     def is_stale(self, name: str) -> bool:
-        """Whether the file has been there for a day."""
+        """Whether the file has been there for a day, and nobody has touched it."""
+        return (self.age_s(name) or 0.0) > KEEP_S
+
+    def age_s(self, name: str) -> float | None:
+        """Seconds since the file was written or touched; None where it is not there."""
         with suppress(OSError):
-            return time.time() - self._stat(name).st_mtime > KEEP_S
-        return False
+            return time.time() - self._stat(name).st_mtime
+        return None
+
+    def touch(self, name: str) -> None:
+        """Let a file be as of now.
+
+        Raises:
+            OSError: it is not there.
+        """
+        os.utime(name, dir_fd=self._handle, follow_symlinks=False)
 
     def _stat(self, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=self._handle, follow_symlinks=False)

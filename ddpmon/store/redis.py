@@ -20,6 +20,7 @@ from ddpmon.store.base import (
     MOST_VALUE_BYTES,
     RUNS_KEY,
     TOO_LONG,
+    StoreRefuses,
     StoreSilent,
     StoreUnavailable,
     TargetError,
@@ -37,6 +38,23 @@ _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
+_NO_LOGIN = "; set DDPMON_STORE to this address with your user and password: redis://USER:PASSWORD@HOST"
+_CLUSTER = "is a Redis Cluster, and ddpmon needs a single server"
+# redis-py's class of an error -> the code that the server gave, which redis-py strips, what it means, what to do.
+_REFUSALS = {
+    "NoPermissionError": (
+        "NOPERM ",
+        "does not give this account the rights that ddpmon needs",
+        "; the page on attaching (docs/attach.md, Accounts) has them",
+    ),
+    "ClusterDownError": ("CLUSTERDOWN ", _CLUSTER, ""),
+    "MovedError": ("MOVED ", _CLUSTER, ""),
+    "AskError": ("ASK ", _CLUSTER, ""),
+    "ClusterCrossSlotError": ("CROSSSLOT ", _CLUSTER, ""),
+    "TryAgainError": ("TRYAGAIN ", _CLUSTER, ""),
+    "OutOfMemoryError": ("OOM ", "is full", "; raise its maxmemory, or lower DDPMON_TTL_S"),
+    "ReadOnlyError": ("READONLY ", "is a replica that cannot be written to", "; give the address of its primary"),
+}
 
 _scores: dict[tuple[str, str], float] = {}  # of the runs that this process has named in a store: when they began
 
@@ -56,6 +74,7 @@ class RedisStore:
     def __init__(self, address: RedisAddress, *, timeout_s: float = 5.0, ttl_s: int = DEFAULT_TTL_S) -> None:
         self.address = address.url
         self._secret = address.password
+        self._no_login = "" if address.username or address.password else _NO_LOGIN
         self._ttl_s = ttl_s
         self._patience_s = timeout_s
         self._unanswered: deque[float] = deque()  # when each command whose answer is still to come was sent
@@ -222,10 +241,13 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer{hint}") from None
         except errors.AuthenticationError as error:
             self._broken = self._gone = True
-            raise StoreUnavailable(f"the store at {self.address} refuses the login: {self._line(error)}") from None
+            said = f"the store at {self.address} refuses the login: {self._line(error)}{self._no_login}"
+            raise StoreRefuses(said) from None
         except errors.ResponseError as error:
             self._broken = self._gone = True
-            raise StoreUnavailable(f"the store at {self.address} refuses: {self._line(error)}") from None
+            code, meaning, advice = _REFUSALS.get(type(error).__name__, ("", "refuses", ""))
+            said = f"the store at {self.address} {meaning}: {code}{self._line(error)}{advice}"
+            raise StoreRefuses(said) from None
         except Exception as error:
             self._broken = self._gone = True
             raise StoreUnavailable(f"{trouble}: {self._line(error)}") from None

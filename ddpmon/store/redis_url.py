@@ -38,12 +38,14 @@ class RedisAddress:
     @property
     def url(self) -> str:
         """The address as a URL without the password."""
-        return self.url_of(None)
+        return self._url(f"{quote(self.username, safe='')}@" if self.username else "", None)
 
     def url_of(self, run_id: str | None) -> str:
-        """The address of one run here, without the password."""
+        """The address of one run here for whoever watches it: without a login, since each reader has its own."""
+        return self._url("", run_id)
+
+    def _url(self, user: str, run_id: str | None) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        user = f"{quote(self.username, safe='')}@" if self.username else ""
         db = f"/{self.db}" if self.db else ""
         options = [("ca", self.ca), ("run", run_id)]
         query = "&".join(f"{name}={quote(value)}" for name, value in options if value)

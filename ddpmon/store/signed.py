@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from ddpmon.store.base import RUNS_KEY, Ageing, Store
+from ddpmon.store.base import RUNS_KEY, Ageing, Expecting, Store
 
 MARK = b"\xc1dm1"  # msgpack never begins a value with this byte
 UNSIGNED = "not signed, and this watcher has a DDPMON_TOKEN"
@@ -155,6 +155,11 @@ class CheckedStore:
             if key != RUNS_KEY and (value := values[place]) is not None:
                 values[place] = self.checks.open(key, value)
         return values
+
+    def expect(self, prefix: str) -> None:
+        """Take it that the store has every key that begins so."""
+        if isinstance(self._store, Expecting):
+            self._store.expect(prefix)
 
     def look_at(self, key: str) -> tuple[bytes | None, str]:
         """The value of `key`, or why it is not believed; neither where there is none."""

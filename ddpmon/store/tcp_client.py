@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 
 from ddpmon.store.base import (
     MOST_ANSWER_BYTES,
@@ -16,6 +16,7 @@ from ddpmon.store.base import (
     Through,
     tcp_url,
 )
+from ddpmon.store.lookup import Place, addresses, tunnelled
 from ddpmon.store.tcp_connection import Connection
 from ddpmon.store.tcp_wire import (
     CHECK,
@@ -33,6 +34,8 @@ from ddpmon.store.tcp_wire import (
 _NONCE = b"dmon"
 _CHUNK = 1024  # keys a MULTI_GET: the server may build the whole answer to one before it sends it
 _KNOCK_S = 2.5  # for connecting and the greeting: two round trips
+# Between two attempts at a port that refuses. Chosen: on a link that refuses 1 % of connections, 0.01 % are left.
+_AGAIN_S = 0.2
 _REDIS_PORTS = (6379, 6380)
 _RELEASES = "torch 2.6 to 2.15"  # whose servers are known to speak as `tcp_wire` says
 
@@ -40,9 +43,9 @@ _RELEASES = "torch 2.6 to 2.15"  # whose servers are known to speak as `tcp_wire
 class TcpClient:
     """A client of a TCPStore, for one thread at a time.
 
-    No operation takes longer than `timeout_s`, whatever the server does, except for the lookup of a host's name. After
-    an operation has failed the connection is closed, and the next operation connects again: a server that was merely
-    stopped is taken up where it stood.
+    No operation takes longer than `timeout_s`, whatever the server does; the lookup of a name takes `LOOKUP_S` at most
+    besides. After an operation has failed the connection is closed, and the next operation connects again: a server
+    that was merely stopped is taken up where it stood.
 
     Args:
         host: the server's address.
@@ -62,6 +65,7 @@ class TcpClient:
         self._url, self._place = f"{tcp_url(host, port)}{there}", f"{host}:{port}{there}"
         self._until = 0.0
         self._known: set[str] = set()  # keys that the server of this connection has
+        self._expected: str | None = None  # how keys begin that it is said to have
         self._met = False  # a store has answered here
         self._connection: Connection | None = None
         with self._operation():
@@ -93,9 +97,17 @@ class TcpClient:
             except ConnectionError:  # so a server ends a read of a key that has been deleted since it was seen
                 return self._read(self._connect(), keys)
 
+    def expect(self, prefix: str) -> None:
+        """Take it that the server has every key that begins so, for as long as this connection lasts.
+
+        Where it has not, it ends the connection at the first read, and on the next one it is asked as usual.
+        """
+        self._expected = prefix
+
     def close(self) -> None:
         """Drop the connection. Never raises."""
         self._known.clear()
+        self._expected = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -130,9 +142,13 @@ class TcpClient:
             StoreUnavailable: there has not been a store.
         """
         self.close()
-        until = min(self._until, monotonic() + min(self._timeout_s / 2, _KNOCK_S))
+        began = monotonic()
         try:
-            self._connection = connection = Connection(self._host, self._port, until, self._through)
+            places = tunnelled(self._through) if self._through else addresses(self._host, self._port)
+            self._until += monotonic() - began
+            self._connection = connection = self._dialled(places)
+        except StoreSilent:  # the lookup
+            raise
         except OSError as error:
             if self._met:
                 raise
@@ -140,6 +156,19 @@ class TcpClient:
         self._greet(connection)
         self._met, connection.until = True, self._until
         return connection
+
+    def _dialled(self, places: Sequence[Place]) -> Connection:
+        """A connection; a server that refuses once, as one does that is just starting, is tried again.
+
+        Raises:
+            OSError: there is none.
+        """
+        until = min(self._until, monotonic() + min(self._timeout_s / 2, _KNOCK_S))
+        try:
+            return Connection(places, until)
+        except ConnectionRefusedError:
+            sleep(_AGAIN_S)
+            return Connection(places, until)
 
     def _greet(self, connection: Connection) -> None:
         """Say who we are, and see whether a TCPStore answers.
@@ -182,8 +211,8 @@ class TcpClient:
 
     def _read(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
         """The values of `keys`, on this connection."""
-        self._learn(connection, [key for key in keys if key not in self._known])
-        present = [key for key in keys if key in self._known]
+        self._learn(connection, [key for key in keys if not self._has(key)])
+        present = [key for key in keys if self._has(key)]
         found: dict[str, bytes] = {}
         left = MOST_ANSWER_BYTES
         for start in range(0, len(present), _CHUNK):
@@ -197,6 +226,10 @@ class TcpClient:
                     raise StoreUnavailable(f"the store at {self._url} {much}")
                 found[key] = _value(connection, size)
         return [found.get(key) or None for key in keys]
+
+    def _has(self, key: str) -> bool:
+        """Whether the server is known, or said, to have this key."""
+        return key in self._known or (self._expected is not None and key.startswith(self._expected))
 
     def _learn(self, connection: Connection, unknown: Sequence[str]) -> None:
         """Find out which keys exist by now, since a read of a missing one would end the connection.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Sequence
 from time import monotonic
 
-from ddpmon.store.base import Through
+from ddpmon.store.lookup import Place, addresses
 
 _PIECE = 1 << 17  # bytes that are read or sent at once: what a connection holds beside the value that is being read
 
@@ -26,10 +27,8 @@ class Connection:
     inherits the descriptor and must not use it; it does no harm there except that the other end notices the end later.
 
     Args:
-        host: a name or an address. How long the lookup of a name takes is up to the resolver.
-        port: the port.
+        places: the addresses of the server, as `lookup.addresses` has them: the first where somebody listens is used.
         until: when the present operation has to be over, on the monotonic clock in seconds.
-        through: a tunnel that leads there.
 
     Attributes:
         until: the same, for whoever begins the next operation.
@@ -38,10 +37,10 @@ class Connection:
         OSError: nobody listens there, or no connection was made in time.
     """
 
-    def __init__(self, host: str, port: int, until: float, through: Through | None = None) -> None:
+    def __init__(self, places: Sequence[Place], until: float) -> None:
         self.until = until
         self._unsent, self._unread = bytearray(), bytearray()
-        self._socket = _tunnelled(through, until) if through else _connected(host, port, until)
+        self._socket = _connected(places, until)
         self._poll = select.poll()
         self._poll.register(self._socket)
 
@@ -139,33 +138,20 @@ class Connection:
         return True
 
 
-def _tunnelled(through: Through, until: float) -> socket.socket:
-    """A socket that is connected to the near end of a tunnel."""
-    door = socket.socket(socket.AF_UNIX)
-    try:
-        door.settimeout(max(0.1, until - monotonic()))
-        door.connect(through.path)
-        door.setblocking(False)
-    except BaseException:
-        door.close()
-        raise
-    return door
-
-
-def _connected(host: str, port: int, until: float) -> socket.socket:
-    """A socket that is connected to the first address of `host` where somebody listens."""
-    trouble = OSError(f"{host} has no address")
-    addresses = _addresses(host, port)
-    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+def _connected(places: Sequence[Place], until: float) -> socket.socket:
+    """A socket that is connected to the first of these addresses where somebody listens."""
+    trouble = OSError("it has no address")
+    for number, (family, kind, protocol, _, address) in enumerate(places):
         left_s = until - monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
         door = socket.socket(family, kind, protocol)
         try:
-            door.settimeout(left_s / (len(addresses) - place))
+            door.settimeout(left_s / (len(places) - number))
             door.connect(address)
             door.setblocking(False)
-            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if family != socket.AF_UNIX:
+                door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             door.close()
             trouble = error
@@ -177,8 +163,10 @@ def _connected(host: str, port: int, until: float) -> socket.socket:
     raise trouble
 
 
-def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    try:
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    except UnicodeError:  # a name with an empty part, or one that is too long
-        raise OSError("this is no name of a host") from None
+def knock(host: str, port: int, limit_s: float) -> None:
+    """See whether somebody listens there.
+
+    Raises:
+        OSError: nobody does, or there is no way there within `limit_s` and the limit of a lookup.
+    """
+    _connected(addresses(host, port), monotonic() + limit_s).close()

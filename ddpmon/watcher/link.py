@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from ddpmon.report.wording import clean
 from ddpmon.run.model import Run
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, RunState
-from ddpmon.store.base import StoreHungUp, StoreSilent, StoreUnavailable
+from ddpmon.store.base import StoreHungUp, StoreSilent, StoreUnavailable, run_prefix
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
-from ddpmon.store.discovery import discover
+from ddpmon.store.discovery import discover, told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.watcher import run_end
@@ -185,7 +186,11 @@ class StoreLink:
             if self.feed is None and not self._is_cut_off():
                 self.state = Link("waiting", self._way.waits_for())
         elif self.feed is None:
-            why = squatted() or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
+            why = (
+                squatted()
+                or told_of_containers()
+                or "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
+            )
             self.state = Link("waiting", f"there is no run on this host now; {why}")
         elif self.ended is None:  # when its store fell silent, it was still announced
             raise StoreUnavailable("the run is no longer announced on this host")
@@ -204,10 +209,11 @@ class StoreLink:
         if known == info.run_id:
             return
         if known is not None:
-            self._news = f"another run has started here: {clean(info.name)}; the previous one has ended"
+            self._news = _news(info, known)
             self._news_until = time.monotonic() + _NEWS_S
         self.feed = Feed(info)
         self._checks.begin()
+        store.expect(run_prefix(info.run_id))  # rank 0 makes all of a run's keys before it describes the run
         self.feed.read_histories(store)
 
     def _look_for_a_successor(self, run: Run) -> None:
@@ -221,3 +227,10 @@ class StoreLink:
             newest += list_runs(self.store)[-1:]
         if any(run_id != run.info.run_id for run_id in newest):
             self.close()
+
+
+def _news(info: RunInfo, before: str) -> str:
+    """Which run has taken the place of the one before: its next attempt, or another one."""
+    if before in (attempt.run_id for attempt in info.attempts):
+        return f"the launcher has restarted {clean(info.name)}: the notices say how the attempt before it ended"
+    return f"another run has started here: {clean(info.name)}; the previous one has ended"

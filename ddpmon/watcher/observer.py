@@ -11,7 +11,7 @@ import numpy as np
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.step_matrix import lost_ranks
-from ddpmon.report import build
+from ddpmon.report import build, run_life
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
@@ -103,11 +103,12 @@ class Observer:
         alive[lost] = False
         if not alive.any():  # then the last picture is of all
             alive = run.taking_part()
+        view = build.build_run(run, told, lost, link.source, ended=link.ended)
         return Snapshot(
             link=link.state,
             taken_at=time.time(),
             taken_monotonic=now,
-            run=build.build_run(run, told, lost, link.source, ended=link.ended),
+            run=view,
             coverage=build.build_coverage(run, ages, now),
             job=build.build_job(run, ranks, alive, self._findings),
             ranks=ranks,
@@ -116,7 +117,7 @@ class Observer:
             nodes=build.build_nodes(run, now),
             findings=self._findings,
             pending=self._judge.pending,
-            notices=(*link.notices(), *_notices(run)),
+            notices=(*run_life.of_run(run.info, view.state), *link.notices(), *_notices(run)),
             detail=None if self.focus is None else build.build_detail(run, self.focus),
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age
+from ddpmon.report.run_life import may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
@@ -43,10 +44,11 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
     failed, mute = _failed(run), _mute(run)
     known, why = ("unknown", "") if fate is None else (fate.state, fate.why)
     fact = f"; {why}" if why else ""
+    again = f"; {next_one}" if known == "unknown" and (next_one := may_restart(run.info)) else ""
     if known == "restarting":
         return "restarting", f"restarting, {why}: {_how(failed, mute)}; the launcher still runs"
     if failed:
-        return "failed", f"the run has failed: {_how(failed, mute)}{fact if known != 'killed' else ''}; {_LAST}"
+        return "failed", f"the run has failed: {_how(failed, mute)}{fact if known != 'killed' else ''}; {_LAST}{again}"
     if run.states and not mute:
         return "finished", f"the run has ended; {_LAST}"
     if known == "killed":
@@ -59,7 +61,7 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
         return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
     if known == "finished":
         return "finished", f"the run has ended{fact}; {_LAST}"
-    return "lost", f"{reason}; it is not known here whether the run has ended{fact}; ddpmon keeps trying"
+    return "lost", f"{reason}; it is not known here whether the run has ended{fact}{again}; ddpmon keeps trying"
 
 
 def is_over(run: Run, ages: NDArray[np.float64]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ddpmon.schema import FrameError, RunInfo, decode
+from ddpmon import __version__
+from ddpmon.schema import FrameError, RunInfo, SchemaMismatchError, decode
 from ddpmon.store.base import StoreUnavailable, run_key
 from ddpmon.store.connect import Target, list_runs
 from ddpmon.store.signed import CheckedStore
@@ -26,21 +27,41 @@ def select_run(store: CheckedStore, target: Target, kept: str | None) -> tuple[R
         StoreUnavailable: there is no such run; the message says what there is.
         FrameError: its description cannot be read, or is of another run.
     """
-    ids = list_runs(store)
-    if not ids:
-        raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
-    if target.run_id is None and kept is not None:
-        ids = [kept]
-    wanted = [target.run_id] if target.run_id else ids[: -_MOST_TRIED - 1 : -1]
+    known = target.run_id or kept
+    ids = [] if known is not None else _listed(store, target)
+    wanted = [known] if known is not None else ids[: -_MOST_TRIED - 1 : -1]
     counted, doubts = store.checks.refused.copy(), Counter[str]()
     for passed_over, run_id in enumerate(wanted):
         data, doubt = store.look_at(run_key(run_id))
         store.checks.refused = counted.copy()  # these are not the run's own
         if data is not None:
-            return _of_run(decode(run_key(run_id), data, RunInfo), run_id), passed_over
+            return _read(run_id, data), passed_over
         if doubt:
             doubts[doubt] += 1
+    ids = ids or _listed(store, target)
+    if known is not None and not doubts and (successor := _successor(store, ids[-1], known)) is not None:
+        return successor, 0
     raise StoreUnavailable(_why_none(target, ids, wanted, doubts))
+
+
+def _successor(store: CheckedStore, newest: str, wanted: str) -> RunInfo | None:
+    """The newest run, if it is a later attempt of the one that is wanted."""
+    data, _ = store.look_at(run_key(newest))
+    if data is None:
+        return None
+    info = _read(newest, data)
+    return info if wanted in (attempt.run_id for attempt in info.attempts) else None
+
+
+def _listed(store: CheckedStore, target: Target) -> list[str]:
+    """The runs that the store lists.
+
+    Raises:
+        StoreUnavailable: there is none.
+    """
+    if ids := list_runs(store):
+        return ids
+    raise StoreUnavailable(f"the store at {target.url} holds no ddpmon run")
 
 
 def _why_none(target: Target, ids: Sequence[str], wanted: Sequence[str], doubts: Counter[str]) -> str:
@@ -64,12 +85,16 @@ def _others(ids: Sequence[str], wanted: str) -> str:
     return f"; it holds {', '.join(others[:_NAMED])}{more}" if others else ""
 
 
-def _of_run(info: RunInfo, run_id: str) -> RunInfo:
-    """The description, if it is of this run.
+def _read(run_id: str, data: bytes) -> RunInfo:
+    """The description of this run.
 
     Raises:
-        FrameError: it is of another one.
+        FrameError: it cannot be read here, or is of another one.
     """
+    try:
+        info = decode(run_key(run_id), data, RunInfo)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"{error} (this is ddpmon {__version__})") from None
     if info.run_id != run_id:
         raise FrameError(
             f"{run_key(run_id)}: it describes another run, {info.run_id!r}: another process has overwritten it"

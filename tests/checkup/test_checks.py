@@ -118,6 +118,7 @@ def test_too_few_gpus_and_none() -> None:
     ("process", "ranks", "threads", "words"),
     [
         (ProcessFigures(cpus="0-3"), 8, 1, "4 CPUs are usable here for 8 ranks"),
+        (ProcessFigures(cpus="0"), 1, 2, "1 CPU is usable here for 1 rank of 2 threads"),
         (ProcessFigures(cpus="0-63", quota_cpus=6.0), 8, 1, "6 CPUs are usable here (quota of the cgroup)"),
         (ProcessFigures(cpus="0-63"), 8, 16, "8 ranks of 16 threads"),
     ],

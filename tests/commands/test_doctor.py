@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+from network import network, why_not
+
 from tests import ranks
+
+CANNOT = why_not()
 
 
 def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
@@ -79,6 +83,35 @@ def test_all_hosts_of_a_launch_are_in_one_table(tmp_path: Path) -> None:
     assert [host["host"].endswith(f" (host {number})") for number, host in enumerate(found["hosts"])] == [True, True]
     assert any(check["name"] == "versions" and check["level"] == "ok" for check in found["checks"])
     assert said[1][0] == "", "only the first host prints"
+
+
+@pytest.mark.skipif(CANNOT != "", reason=CANNOT or "-")
+def test_where_the_address_to_meet_at_is_the_last_hosts_that_one_serves() -> None:
+    with network(3) as net:
+        common = {"SLURM_STEP_ID": "0", "SLURM_NNODES": "3", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0"}
+        common |= {"MASTER_ADDR": net.address(2), "MASTER_PORT": "29555"}
+
+        def launch(host: int) -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [*net.enter(host), sys.executable, "-m", "ddpmon.doctor", "--json"],
+                env={**os.environ, **common, "SLURM_PROCID": str(host), "SLURM_NODEID": str(host)},
+                cwd=ranks.ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+        all_of_them = [launch(host) for host in range(3)]
+        try:
+            said = [process.communicate() for process in all_of_them]
+        finally:
+            for process in all_of_them:
+                process.kill()
+    assert said[0][0], said
+    assert len(json.loads(said[0][0])["hosts"]) == 3
+    assert [out for out, _ in said[1:]] == ["", ""]
+    assert all("Traceback" not in error and "[W" not in error for _, error in said)
+    assert [process.returncode for process in all_of_them[1:]] == [0, 0]
 
 
 def test_a_host_that_cannot_be_met_says_so() -> None:

@@ -55,6 +55,19 @@ def job(transfer_ms: float = 2.0, input_ms: float = 5.0) -> MadeJob:
     return MadeJob(phases, transfer_ms)
 
 
+def test_of_two_ranks_a_late_one_is_not_half_of_the_typical_one() -> None:
+    phases = healthy_phases(2, 200)
+    phases["input"][1] += 120.0
+    run, judge = Run(run_info(2)), Judge()
+    for tick in range(20):
+        for rank in range(2):
+            part = MadeJob(phases).columns(rank, 10 * tick, 10 * tick + 10)
+            run.add_rank(rank_frame(rank, tick + 1, part), float(tick))
+        kinds = {finding.kind for finding in judge(run, run.ages(float(tick)))}
+        assert kinds <= {"straggler"}, "what the straggler explains is told once"
+    assert kinds == {"straggler"}
+
+
 def test_a_healthy_job_is_left_alone() -> None:
     frame: dict[str, Any] = {"bucket_count": 1, "gradient_bytes": 100 * MB, "loader": Loader(0, 5, ended=False)}
     assert advised(job(), ON_GPUS, **frame) == []

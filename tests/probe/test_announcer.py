@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.probe.registration import Announcer
-from ddpmon.store.discovery import discover, past_runs
+from ddpmon.store.discovery import discover
 
 URL, WIDE = "tcp://127.0.0.1:29480", "tcp://10.0.0.7:29480"
 BEHIND_SSH = "10.0.0.9 51234 10.0.0.7 22"
@@ -26,7 +26,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def line(capsys: pytest.CaptureFixture[str], url: str = URL, name: str = "gpt", run_id: str = "gpt-1") -> str:
     """What rank 0 says."""
-    Announcer(name, 2).announce(run_id, url)
+    Announcer(name, 2).announce(run_id, url, store_pid=os.getpid() if url.startswith("tcp") else 0)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     return said.strip().removeprefix("ddpmon: to watch this run: ")
@@ -53,19 +53,9 @@ def test_it_names_the_way_from_another_host(
     assert line(capsys, "redis://h", "e") == "ddpmon watch e (from another host: ddpmon watch redis://h)"
 
 
-def test_a_failed_attempt_stays_announced_for_as_long_as_another_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
-    clean, failed = Announcer("clean", 2), Announcer("failed", 2)
-    clean.announce("clean-1", URL)
-    failed.announce("failed-1", URL)
-    clean.withdraw()
-    failed.withdraw(failed=True)
-    (left,) = discover()
-    assert (left.run_id, left.launcher_pid, left.attempt, left.attempts) == ("failed-1", os.getppid(), 2, 3)
-    assert past_runs() == [], "its rank 0 has not ended yet"
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
-    last = Announcer("last", 2)
-    last.announce("last-1", URL)
-    last.withdraw(failed=True)
-    assert [run.run_id for run in discover()] == ["failed-1"], "no attempt follows this one"
+    Announcer("gpt", 2).announce("gpt-1", URL)
+    (said,) = discover()
+    assert (said.launcher_pid, said.attempt, said.attempts) == (os.getppid(), 2, 3)

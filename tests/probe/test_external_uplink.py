@@ -221,3 +221,33 @@ def test_a_server_that_is_not_there_yet_is_said_once_and_tried_again(
         said = trained(ddp, capsys)
     assert f"no store at {url.replace(':hunter2', '')}: " in said
     assert "training goes on, and the store is tried again" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "login", "words"),
+    [
+        (
+            ("user default off", "user w on >hunter2 %R~ddpmon/* +getrange +zrange +pttl +select"),
+            "w:hunter2@",
+            "NOPERM",
+        ),
+        (("cluster-enabled yes",), "", "is a Redis Cluster, and ddpmon needs a single server: CLUSTERDOWN"),
+        (("maxmemory 1kb",), "", "is full: OOM command not allowed"),
+    ],
+    ids=["reader", "cluster", "full"],
+)
+def test_what_a_server_refuses_is_said_once_and_training_goes_on(
+    ddp: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    login: str,
+    words: str,
+) -> None:
+    with redis_server(tmp_path / "refusing", *options) as refusing:
+        monkeypatch.setenv("DDPMON_STORE", refusing.url(login))
+        said = trained(ddp, capsys)
+        assert words in said
+        assert "training goes on, and the store is tried again" in said
+        assert discover() == [], "nobody is told to watch a run that is not there"

@@ -73,6 +73,15 @@ def test_a_hog_is_named_with_where_it_may_run_until_it_has_gone(read: Reader) ->
     assert not named(hog.pid)(read())
 
 
+def test_one_that_is_over_is_nobody_to_blame(read: Reader) -> None:
+    with running(HOG, HOSTILE) as hog:
+        until(lambda: cpu_seconds(hog.pid), lambda seconds: seconds > 1)
+        hog.kill()
+        os.waitid(os.P_PID, hog.pid, os.WEXITED | os.WNOWAIT)
+        assert cpu_seconds(hog.pid) > 1, "what is left of it tells what it has used"
+        assert not named(hog.pid)(read())
+
+
 def test_one_that_was_idle_is_noticed_when_it_begins(read: Reader) -> None:
     with running(program("import sys", then="\nsys.stdin.readline()" + SPIN)) as process:
         until(psutil.Process(process.pid).status, lambda status: status == psutil.STATUS_SLEEPING)

@@ -35,9 +35,10 @@ class RedisServer:
         self, folder: Path, *options: str, durable: bool = False, tls: tuple[Path, Path] | None = None
     ) -> None:
         assert PROGRAM is not None
-        with socket.socket() as probe:
+        with socket.socket() as probe, socket.socket() as other:
             probe.bind((HOME, 0))
-            self.port = int(probe.getsockname()[1])
+            other.bind((HOME, 0))
+            self.port, bus = int(probe.getsockname()[1]), int(other.getsockname()[1])
         plain = f"port {self.port}" if tls is None else "port 0"
         lines = [
             f"bind {HOME}",
@@ -51,6 +52,8 @@ class RedisServer:
         if tls is not None:
             files = f'tls-cert-file "{tls[0]}"', f'tls-key-file "{tls[1]}"'
             lines += [f"tls-port {self.port}", *files, "tls-auth-clients no"]
+        if "cluster-enabled yes" in options:
+            lines += [f"cluster-port {bus}", f'cluster-config-file "{folder}/nodes.conf"']
         self._file = folder / "redis.conf"
         self._file.write_text("\n".join(lines).replace("''", '""') + "\n")
         self._log = folder / "redis.log"

@@ -15,7 +15,16 @@ import msgspec
 import pytest
 
 from ddpmon.store import discovery
-from ddpmon.store.discovery import Announcement, announce, discover, left_behind, past_runs, withdraw
+from ddpmon.store.discovery import (
+    Announcement,
+    announce,
+    discover,
+    left_behind,
+    past_runs,
+    refresh,
+    told_of_containers,
+    withdraw,
+)
 from ddpmon.store.private import KEEP_S, stem
 
 Sleeper = Callable[[], "subprocess.Popen[bytes]"]
@@ -102,14 +111,17 @@ def test_a_killed_run_is_not_found_and_known_to_have_been_left_behind(sleeper: S
 
 def test_a_run_whose_launcher_has_attempts_left_is_restarting_as_long_as_that_lives(sleeper: Sleeper) -> None:
     rank, launcher = sleeper(), sleeper()
-    elastic = msgspec.structs.replace(run(pid=rank.pid), launcher_pid=launcher.pid, attempt=1, attempts=3)
+    elastic = msgspec.structs.replace(run(pid=rank.pid), launcher_pid=launcher.pid, attempt=1, attempts=3, launch="a")
     announce(elastic)
-    announce(msgspec.structs.replace(elastic, run_id="last", attempt=3))
+    announce(msgspec.structs.replace(elastic, run_id="last", attempt=3, launch="b"))
     assert past_runs() == []
     rank.kill()
     rank.wait()
     said = {past.id: (past.state, past.attempt, past.attempts) for past in past_runs()}
     assert said == {"r1": ("restarting", 1, 3), "last": ("killed", 3, 3)}
+    announce(msgspec.structs.replace(elastic, run_id="r2", pid=os.getpid(), attempt=2))
+    assert {past.state for past in past_runs()} == {"killed"}, "the next attempt runs"
+    withdraw(announce(msgspec.structs.replace(elastic, run_id="r2", pid=os.getpid(), attempt=2)))
     launcher.kill()
     launcher.wait()
     assert {past.state for past in past_runs()} == {"killed"}
@@ -182,6 +194,45 @@ def test_another_machines_run_is_neither_shown_nor_judged() -> None:
     assert discover() == []
     assert path.exists()
     assert not left_behind("r1")
+
+
+def foreign(folder: Path, **changes: str) -> Path:
+    """A run as a container announces it that shares this folder."""
+    path = announce(run())
+    assert path is not None
+    mine = msgspec.json.decode(path.read_bytes(), type=Announcement)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(mine, **changes)))
+    assert path.parent == folder
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "how"),
+    [
+        ({"machine": "boot/pid:[7]"}, "ddpmon watch tcp://127.0.0.1:29480"),
+        ({"machine": "boot/pid:[7]", "network": "net:[7]"}, "run ddpmon inside it, or set DDPMON_LISTEN for the run"),
+        ({"network": "net:[7]"}, "run ddpmon inside it, or set DDPMON_LISTEN for the run"),
+        ({"machine": "boot/pid:[7]", "network": "net:[7]", "url": "tcp://10.9.8.7:1"}, "ddpmon watch tcp://10.9.8.7:1"),
+    ],
+    ids=["pids", "both", "network", "reached"],
+)
+def test_a_run_in_a_container_is_told_of_with_what_reaches_it(folder: Path, changes: dict[str, str], how: str) -> None:
+    assert told_of_containers() == ""
+    foreign(folder, **changes)
+    assert discover() == []
+    assert told_of_containers() == f"run gpt is in a container that shares a folder with this host: {how}"
+
+
+def test_a_run_in_a_container_that_says_nothing_is_not_told_of_and_its_file_goes(folder: Path) -> None:
+    path = foreign(folder, machine="boot/pid:[7]")
+    os.utime(path, (time.time() - 600,) * 2)
+    assert told_of_containers() == ""
+    assert refresh(path), "the run still lives"
+    assert told_of_containers()
+    os.utime(path, (time.time() - KEEP_S - 60,) * 2)
+    assert discover() == []
+    assert not path.exists()
+    assert not refresh(path)
 
 
 def test_what_is_from_before_a_reboot_of_this_host_is_cleared_away(folder: Path) -> None:

@@ -216,11 +216,21 @@ def test_users_may_do_what_they_are_allowed_and_passwords_stay_secret(tmp_path: 
                 assert watcher.ages([run_key("mine")])[0] is not None
         with closing(opened(guarded.url("watchers:watch-pass@"))) as intruder:
             intruder.put(run_key("mine"), b"overwritten")
-            with pytest.raises(StoreUnavailable, match="refuses: "):
+            with pytest.raises(StoreUnavailable, match=r"NOPERM .*has no permissions to run the 'set' command"):
                 intruder.get_many([run_key("mine")])
         assert "refuses the login" in refused(guarded.url("ranks:wrong-pass@"))
         assert "refuses the login" in refused(guarded.url("nobody:rank-pass@"))
-        assert "refuses the login" in refused(guarded.url())
+        assert "set DDPMON_STORE to this address with your user and password" in refused(guarded.url())
+
+
+def test_a_cluster_and_a_replica_are_called_that(tmp_path: Path) -> None:
+    with redis_server(tmp_path / "cluster", "cluster-enabled yes") as cluster:
+        assert "is a Redis Cluster, and ddpmon needs a single server: CLUSTERDOWN" in refused(cluster.url())
+    with redis_server(tmp_path / "replica", f"replicaof {HOME} 1") as replica:
+        store = opened(replica.url())
+        store.put(run_key("r"), b"x")
+        with pytest.raises(StoreUnavailable, match="is a replica that cannot be written to"):
+            store.get_many([run_key("r")])
 
 
 def test_a_watcher_takes_the_password_of_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +365,7 @@ def test_a_server_that_has_no_room_says_so(tmp_path: Path) -> None:
     with (
         redis_server(tmp_path / "full", *limits) as full,
         closing(opened(full.url())) as store,
-        pytest.raises(StoreUnavailable, match=r"refuses: .*maxmemory"),
+        pytest.raises(StoreUnavailable, match=r"is full: OOM .*maxmemory.*lower DDPMON_TTL_S"),
     ):
         fill(store)
 

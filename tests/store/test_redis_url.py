@@ -35,7 +35,7 @@ def test_an_address_is_understood_and_shown_without_its_password(
     shown = (target.url, repr(target), repr(address), address.url_of("r"), redacted(text))
     assert not any(secret in word for word in shown for secret in (SECRET, CODED, "p4ss"))
     again, again_run = parse_redis(address.url_of("gpt 1&x=é"))
-    assert (again.url, again_run) == (address.url, "gpt 1&x=é")
+    assert (again.url, again_run) == (address.url.replace("ada@", ""), "gpt 1&x=é")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,14 @@ def test_the_store_of_the_environment_lends_its_password_to_the_same_server_only
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in ("", "rendezvous", "tcp://h:1"):
+    for value in ("", "rendezvous"):
         monkeypatch.setenv("DDPMON_STORE", value)
         assert external_store_of_environment() is None
+    for value in ("tcp://h:1", "redis:/localhost", "http://u:hunter2@x", "Rendezvous"):
+        monkeypatch.setenv("DDPMON_STORE", value)
+        with pytest.raises(TargetError, match="is not a store that ranks can publish to: it is redis") as caught:
+            external_store_of_environment()
+        assert "hunter2" not in str(caught.value)
     monkeypatch.setenv("DDPMON_STORE", "redis://u:hunter2@h/db")
     with pytest.raises(TargetError, match=r"^DDPMON_STORE: ") as caught:
         external_store_of_environment()

@@ -1,0 +1,129 @@
+"""Which attempt of an elastic run this is, and how the ones before it ended.
+
+torchrun starts all ranks again when one has failed, and rank 0 begins another run. What the ranks of the attempt before
+said last is read by its successor's rank 0, which finds it by its file on this host: from the store of its own, which
+outlives rank 0 for that, or from the external one. So it reaches every watcher, whenever that comes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank
+from ddpmon.schema import FrameError, RankFrame, RunInfo, decode
+from ddpmon.store.base import StoreUnavailable, TargetError, rank_key, run_key
+from ddpmon.store.connect import connect, parse_target
+from ddpmon.store.discovery import Announcement, left_over
+from ddpmon.store.server_process import LAST_WORDS_S
+from ddpmon.store.signed import CheckedStore
+
+_RANKS_READ = 1024  # of an attempt; their frames take a tenth of a second of the publisher's thread to read
+_AT_ONCE = 256
+_TIMEOUT_S = 2.0
+_LATEST = 2.0**32  # Unix seconds, in the year 2106: what is later is no time of a frame
+# torchrun waits for lost hosts before it starts the ranks again (30 s by default), and those load torch.
+_RESTART_WORDS_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunLife:
+    """Where an attempt stands among those of its run.
+
+    Attributes:
+        restart: how often the launcher has restarted the ranks; 0 in the first attempt and without torchrun.
+        most: how often it may; None where no launcher says so.
+        launch: the launcher's name for all attempts together; empty where there is none.
+        attempts: how those before this one ended, the oldest first.
+    """
+
+    restart: int = 0
+    most: int | None = None
+    launch: str = ""
+    attempts: tuple[Attempt, ...] = ()
+
+    def told_by(self, info: RunInfo) -> RunInfo:
+        """The description of the run with this in it."""
+        return replace(
+            info, restart=self.restart, max_restarts=self.most, launch=self.launch, attempts=[*self.attempts]
+        )
+
+
+def launch_id() -> str:
+    """What torchrun calls the job; with its process where nobody has named it. Empty without torchrun."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return f"none/{os.getppid()}" if name == "none" else name[:200]
+
+
+def may_restart() -> bool:
+    """Whether the launcher may start the ranks again if they fail."""
+    most = _number("TORCHELASTIC_MAX_RESTARTS")
+    return most is not None and (_number("TORCHELASTIC_RESTART_COUNT") or 0) < most
+
+
+def last_words_s() -> float:
+    """How long a store outlives a rank 0 that was killed: until its successor has read it, where there may be one."""
+    return _RESTART_WORDS_S if may_restart() else LAST_WORDS_S
+
+
+def read_life(name: str) -> RunLife:
+    """The life of the run that this rank 0 begins; waits for a store for a few seconds at most, and never raises."""
+    restart, launch = _number("TORCHELASTIC_RESTART_COUNT") or 0, launch_id()
+    attempts: tuple[Attempt, ...] = ()
+    if restart and launch and (before := left_over(launch, name)) is not None:
+        attempts = _attempts(before)
+    return RunLife(restart, _number("TORCHELASTIC_MAX_RESTARTS"), launch, attempts[-MOST_ATTEMPTS:])
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _attempts(before: Announcement) -> tuple[Attempt, ...]:
+    """The attempt that is over, behind those that it knew of; nothing where its store is gone."""
+    try:
+        with closing(connect(parse_target(before.url), timeout_s=_TIMEOUT_S)) as store:
+            data, _ = store.look_at(run_key(before.run_id))
+            info = decode(before.run_id, data or b"", RunInfo)
+            return (*info.attempts, _ended(info, list(_frames(store, info))))
+    except (StoreUnavailable, TargetError, FrameError):
+        return ()
+
+
+def _frames(store: CheckedStore, info: RunInfo) -> Iterator[RankFrame]:
+    """The last frames of the ranks, as far as they can be read."""
+    ranks = range(min(info.world_size, _RANKS_READ))
+    for start in range(0, len(ranks), _AT_ONCE):
+        keys = [rank_key(info.run_id, rank) for rank in ranks[start : start + _AT_ONCE]]
+        for key, data in zip(keys, store.get_many(keys), strict=True):
+            try:
+                if data is not None:
+                    yield decode(key, data, RankFrame)
+            except FrameError:
+                continue
+
+
+def _ended(info: RunInfo, frames: Sequence[RankFrame]) -> Attempt:
+    """How an attempt ended, as its ranks told."""
+    failed = [frame for frame in frames if frame.state == "failed"]
+    mute = [frame.rank for frame in frames if frame.state not in ("failed", "finished")]
+    return Attempt(
+        run_id=info.run_id,
+        restart=info.restart,
+        world_size=info.world_size,
+        ended_at=max((frame.sent_at for frame in frames if 0 < frame.sent_at < _LATEST), default=None),
+        step=max((frame.step for frame in frames), default=-1),
+        failed=[FailedRank(frame.rank, _reason(frame)) for frame in failed[:MOST_ENDS]],
+        failed_count=len(failed),
+        vanished=mute[:MOST_ENDS],
+        vanished_count=len(mute),
+    )
+
+
+def _reason(frame: RankFrame) -> str:
+    return "" if frame.failure is None else f"{frame.failure.kind}: {frame.failure.message}"[:200]

@@ -57,7 +57,7 @@ class _Finder:
 def _wrap(owner: "Any", name: str) -> None:
     import functools
 
-    original = getattr(owner, name, None)
+    original: Any = getattr(owner, name, None)
 
     @functools.wraps(original or _wrap)
     def make(*args: "Any", **kwargs: "Any") -> "Any":

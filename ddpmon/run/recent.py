@@ -62,11 +62,11 @@ class Recent:
         """[rows, 20] the cells of each rank's newest steps on record, oldest first, and which of them hold one."""
         rings = self._rings
         steps = rings.last[rows][:, None] - np.arange(RECENT - 1, -1, -1)
-        slots = steps % rings.capacity
+        slots: I64 = steps % rings.capacity
         known: NDArray[np.bool_] = (rings.step[rows[:, None], slots] == steps) & (steps >= 0)
         holes = np.flatnonzero(~known.all(axis=1))  # steps that were thinned, or a run that has just begun
         if holes.size:
-            own = rings.step[rows[holes]]
+            own = rings.step[rows[holes]].astype(np.int64)
             newest = np.argsort(own, axis=1)[:, -RECENT:]
             slots[holes] = newest
             found: I64 = np.take_along_axis(own, newest, axis=1)

@@ -60,7 +60,7 @@ def test_of_many_ranks_the_newest_frames_come_first_and_the_past_makes_the_same_
     feed, unread = Feed(run_info(RANKS)), []
     for _ in range(4):
         read(store, feed)
-        unread.append((feed.unread_histories, feed.is_complete, feed.run.latest.known.all()))
+        unread.append((feed.unread_histories, feed.is_complete, bool(feed.run.latest.known.all())))
         assert feed.run.series.newest == (-1 if feed.unread_histories else STEPS - 1)
     assert unread == [(6, False, True), (4, False, True), (2, False, True), (0, True, True)]
     for late, first in zip(everything(feed.run), everything(whole.run), strict=True):

@@ -14,8 +14,8 @@ from ddpmon.commands.looks import Looks
 from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, HostFigures
-from ddpmon.schema import HistoryFrame, StepColumns, encode
 from ddpmon.report.verdicts import calm_sentence, is_judged
+from ddpmon.schema import HistoryFrame, StepColumns, encode
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import history_key, node_key, rank_key
 from ddpmon.watcher.observer import Observer
@@ -147,10 +147,12 @@ def test_an_answer_waits_until_the_past_of_all_ranks_has_been_read(monkeypatch: 
     monkeypatch.setattr("ddpmon.watcher.feed._HISTORIES_S", 0.0)
     with scene(low=False) as made:
         first = made.look()
-        assert first.coverage is not None and first.coverage.unread_histories == 2
+        assert first.coverage is not None
+        assert first.coverage.unread_histories == 2
         assert calm_sentence(first) == "no verdict yet: the past of 2 of 2 ranks is still being read"
         assert not is_judged(first)
         last = Looks(for_s=0.0).at(made.look)
-        assert last.coverage is not None and last.coverage.unread_histories == 0
+        assert last.coverage is not None
+        assert last.coverage.unread_histories == 0
         assert calm_sentence(last).startswith("healthy: ")
         assert made.looks == 3

@@ -43,7 +43,7 @@ class HostWriters:
                 self._whole[frame.rank] = frame
             if is_new or frame.writer < 0 or frame.rank in due:
                 wanted[frame.rank] = frame
-            hosts.setdefault(self._plan.host_of(frame.rank), []).append((frame, row))
+            hosts.setdefault(frame.node, []).append((frame, row))
         yield from self._whole_frames(places, seconds, wanted)
         for told in hosts.values():
             yield from self._of_host(told, seconds)

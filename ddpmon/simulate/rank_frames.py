@@ -60,9 +60,12 @@ class Frames:
         """The frames of these ranks without steps, and what each hands to the writer of its host."""
         line, done = self._timeline, self._done
         first = self._first(seconds, HANDED_S)
-        table = np.stack([line.columns[name][places, first:done] for name in COLUMNS], axis=2)
+        table = np.stack([line.columns[name][places, first:done] for name in COLUMNS], axis=2).astype("<f4")
+        values, size = table.tobytes(), 4 * len(COLUMNS)
         for i, skip, born, frame in self._said(places, seconds, "running"):
             late = max(first, skip)
+            numbers = line.step[late:done] - born
+            start, end = i * (done - first) + late - first, (i + 1) * (done - first)
             yield (
                 frame,
                 RankRow(
@@ -73,8 +76,8 @@ class Frames:
                     figures=b"",
                     phase=frame.phase,
                     columns=(1 << len(COLUMNS)) - 1,
-                    step=(line.step[late:done] - born).astype("<i8").tobytes(),
-                    values=np.ascontiguousarray(table[i, late - first :], "<f4").tobytes(),
+                    step=numbers.tobytes(),
+                    values=values[size * start : size * end],
                     halves=b"",
                 ),
             )
@@ -89,7 +92,7 @@ class Frames:
         line, done = self._timeline, self._done
         lives, since, away = self._scenario.lives(self._plan, seconds)
         phases, phase_s, standing_s = self._phases(places, seconds)
-        now, one = time.time(), self._plan
+        now, per_host = time.time(), self._plan.per_host
         for i, rank in enumerate(self._own[places].tolist()):
             if away[rank]:
                 continue
@@ -97,15 +100,16 @@ class Frames:
             skip = int(np.searchsorted(line.ends[:done], began)) if began else 0
             born = int(line.step[min(skip, done - 1)]) if began and done else 0
             stall = self._stall(rank, standing_s) if standing_s >= STALLED_S else None
+            node, local_rank = divmod(rank, per_host)
             frame = RankFrame(
                 run_id=self._run,
                 rank=rank,
                 seq=int(seconds - began) + 1,
                 sent_at=now,
-                host=host_name(one.host_of(rank)),
-                node=one.host_of(rank),
+                host=host_name(node),
+                node=node,
                 pid=_FIRST_PID + rank + _LIFE * int(lives[rank]),
-                local_rank=rank % one.per_host,
+                local_rank=local_rank,
                 gpu_uuid=f"GPU-simulated-{rank}",
                 state="stalled" if stall is not None and state == "running" else state,
                 phase=phases[i],
@@ -115,7 +119,7 @@ class Frames:
                 steps=_NO_STEPS,
                 bucket_count=12,
                 gradient_bytes=280 << 20,
-                process=_process(rank, int(seconds), self._scenario.hogged == one.host_of(rank)),
+                process=_process(rank, int(seconds), self._scenario.hogged == node),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
             )

@@ -125,7 +125,12 @@ class Ledger:
                 yield self._begin(_opened(finding), wall)
 
     def _may_begin(self, finding: Finding) -> bool:
-        """Of a run that is over, only what ended it is news: its last picture keeps all that lasted until then."""
+        """Whether a finding is news: of a run that is over only what ended it, of one that has failed no silence.
+
+        The last picture of a run keeps all that lasted until then, and silence follows from a failure.
+        """
+        if finding.kind == "rank_lost" and any(alert.kind == "rank_failed" for alert in self.memory.alerts):
+            return False
         return self.memory.is_live or finding.kind in _DEATHS
 
     def _recognise(
@@ -144,8 +149,7 @@ class Ledger:
         """A known alert is not among the findings: its rule says that it is over, or it has been gone for long."""
         for finding in snapshot.findings:
             if finding.cleared_at_step is not None and _is_life_of(finding, alert):
-                alert.finding = {**finding_object(finding), "severity": alert.severity}
-                alert.finding["cleared_at_step"] = finding.cleared_at_step
+                alert.finding = {**alert.finding, "cleared_at_step": finding.cleared_at_step}
                 return [self._resolve(alert, f"it is over since step {finding.cleared_at_step:,}")]
         absence = self._absent.setdefault(alert.alert, _Absence(now, self._steps))
         rejudged = not alert.has_life or self._steps - absence.steps >= self._policy.rejudged_steps

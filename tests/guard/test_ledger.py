@@ -51,8 +51,12 @@ def test_a_beginning_and_an_end_are_told_once_whatever_the_words_are() -> None:
     assert told(picture(LATE)) == BEGUN
     assert told(picture(replace(LATE, summary="other words", severity="critical", ranks=(1, 0)))) == []
     assert told(picture(replace(LATE, severity="info"))) == []
-    assert told(picture(replace(LATE, severity="info", cleared_at_step=120))) == OVER
-    assert told(picture(replace(LATE, severity="info", cleared_at_step=120))) == []
+    open_alert = told.memory.alerts[0]
+    over = replace(LATE, severity="info", summary="over since step 120: it was late", cleared_at_step=120)
+    assert told(picture(over)) == OVER
+    assert told(picture(over)) == []
+    assert (open_alert.severity, open_alert.finding["cleared_at_step"]) == ("critical", 120)
+    assert "over since" not in open_alert.finding["summary"], "the reason says it"
     assert told(picture(replace(LATE, id=4))) == BEGUN, "another one of the same rank"
 
 
@@ -119,6 +123,8 @@ def test_a_run_that_ends_well_ends_all_and_one_that_fails_only_what_slowed_it() 
     gone = picture(LATE, failed, state="failed", link=Link("gone", "the run has failed"))
     assert sorted(failing(gone)) == [("firing", "rank_failed"), *OVER]
     assert failing(gone, 500.0) == [], "no word is to be expected of it"
+    silent = Finding("rank_lost", "critical", "rank 0 has been silent for 11 s", ranks=(0,))
+    assert failing(picture(failed, silent, state="failed")) == [], "the others are silent because one has failed"
     lost = Told()
     lost(picture())
     assert lost(picture(state="lost", link=Link("gone", "its host is gone"))) == [("firing", "no_word")]

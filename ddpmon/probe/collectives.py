@@ -143,16 +143,16 @@ def _timed(
     def collective(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
             return original(*args, **kwargs)
+        is_steps_own = reduces and recorder.sharded and recorder.in_backward  # and is marked in every step
+        recorder.syncing |= is_steps_own
         if kwargs.get("async_op"):  # it will not block
             return original(*args, **kwargs)
-        stands_for = 1 if ration is None else recorder.charge(ration.grant)
+        stands_for = 1 if ration is None or is_steps_own else recorder.charge(ration.grant)
         if not stands_for:
             return original(*args, **kwargs)
         busy.on = True
-        ends = "barriered"
-        if reduces and recorder.sharded and recorder.in_backward:
-            recorder.syncing, ends = True, "reduced"
-        recorder.charge(recorder.mark_as, "barrier" if ends == "barriered" else "reduce")
+        begins, ends = ("reduce", "reduced") if is_steps_own else ("barrier", "barriered")
+        recorder.charge(recorder.mark_as, begins)
         result: Any = None
         try:
             result = original(*args, **kwargs)

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("torch")
 from tests.autoattach.scenes_run import LENGTH, PARTS, SAMPLES, SCENES
 from tests.probe.probe_ranks import STEPS, Launched, Played, Seen, play, started, torchrun
-from tests.ranks import Group, running
 
 RANKS = 2
 _SCRIPT = "scenes_run"
@@ -32,9 +31,8 @@ def by_ddpmon(_script: str, ranks: int, log: Path, *arguments: str) -> Iterator[
 
 @contextmanager
 def by_itself(_script: str, ranks: int, log: Path, *arguments: str) -> Iterator[Launched]:
-    """Ranks that nothing of ddpmon has been put into, forked from a server that has imported torch."""
-    with running(Group(ranks, "tests.autoattach.scenes_run", arguments, [log])) as group:
-        yield group
+    with started(_torchrun(ranks, *arguments), log) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")

@@ -247,6 +247,28 @@ def test_what_does_not_block_the_host_is_marked_as_far_as_a_step_can_afford(monk
     assert marked(10, "all_gather_object") == 100
 
 
+def test_reductions_of_a_sharded_model_are_all_marked_however_short_its_steps_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, clock = [0], CountingClock()
+    monkeypatch.setattr(collectives, "perf_counter_ns", lambda: now[0])
+    log = recorder_of(clock)
+    wrapped(monkeypatch, log, "reduce_scatter_tensor")
+    log.sharded = log.in_backward = True
+    for _ in range(3):
+        log.last_step += 1
+        now[0] += MS
+        log.log.clear()
+        log.syncing = False
+        for _ in range(100):
+            dist.reduce_scatter_tensor(torch.ones(1), torch.ones(1))
+    assert [event[0] for event in log.log] == ["reduce", "reduced"] * 100
+    assert log.syncing, "its backward ends a step"
+    log.syncing = False
+    dist.reduce_scatter_tensor(torch.ones(1), torch.ones(1), async_op=True)
+    assert log.syncing
+
+
 class PassingClock(CountingClock):
     """A counting clock whose time passes when the test says so."""
 

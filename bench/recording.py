@@ -25,7 +25,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.travel import Replay
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.model import Run
-from ddpmon.schema import STEP_COLUMNS, RankFrame, StepColumns, StepRows
+from ddpmon.schema import STEP_COLUMNS, NodeFrame, RankFrame, StepColumns, StepRows
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import COLUMNS, Frames
 from ddpmon.simulate.scenarios import scenario_of
@@ -96,6 +96,7 @@ class Day:
         self.recorder, self.random = recorder, np.random.default_rng(0)
         self.frames = Frames(self.plan, scenario_of(self.plan), RUN_ID, np.arange(ranks))
         self.everybody, self.began = np.arange(ranks), time.monotonic()
+        self.hosts: dict[int, list[NodeFrame]] = {}
         recorder.begin(self.run)
 
     def look(self, second: int, findings: Sequence[Finding]) -> None:
@@ -112,7 +113,9 @@ class Day:
             rows = self.rows(second)
             self.recorder.rows(run, rows)
             run.add_rows(rows, now)
-        nodes = [replace(node, seq=second) for node in self.frames.nodes(everybody, float(second % 97))]
+        if second % 97 not in self.hosts:
+            self.hosts[second % 97] = list(self.frames.nodes(everybody, float(second % 97)))
+        nodes = [replace(node, seq=second) for node in self.hosts[second % 97]]
         self.recorder.nodes(run, nodes, {})
         for node in nodes:
             run.add_node(node, now)

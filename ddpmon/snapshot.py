@@ -283,3 +283,4 @@ class Snapshot:
     notices: tuple[str, ...] = ()  # what was set aside and why
     detail: RankDetail | None = None  # of the rank that the reader has in focus
     replay: ReplayView | None = None  # of a moment of the past
+    told: str = ""  # a sentence for the reader of the screen, such as where a report was written

@@ -135,9 +135,13 @@ def _opened(path: Path) -> sqlite3.Connection:
             uri = f"file:{quote(str(path.absolute()))}?mode=ro{mode}"
             book = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
             book.execute(statement)
+            book.execute("PRAGMA trusted_schema = OFF")
+            (others,) = book.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
             book.execute("SELECT count(*) FROM runs").fetchone()
         except sqlite3.Error as error:
             reason = reason or error
         else:
+            if others:
+                raise RecordingError(f"{path} has views or triggers, which no recording of ddpmon has: it is not read")
             return book
     raise RecordingError(f"{path} is a damaged recording, and nothing of it can be read: {reason}")

@@ -40,7 +40,7 @@ def write_trace(recording: Recording, out: TextIO, steps: tuple[int, int] | None
         TooManySteps: there are too many.
     """
     table = StepTable(recording, steps)
-    rows = np.array([*table.rows()], object).astype(np.float64).reshape(-1, 2 + len(COLUMNS))
+    rows: Floats = table.values()
     rows = rows[np.isfinite(rows[:, :2]).all(axis=1) & (rows[:, 2] > 0)]
     if not len(rows):
         raise RecordingError("there is no step in that span")

@@ -14,8 +14,9 @@ import numpy as np
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
 from ddpmon.recording.layout import COLUMNS, JOB_COLUMNS
-from ddpmon.recording.looks import DamageError, Look, Unpacker
+from ddpmon.recording.looks import DamageError, Look
 from ddpmon.recording.reader import Chunk, Place, Recording
+from ddpmon.recording.unpacker import Unpacker
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Snapshot
@@ -52,6 +53,7 @@ class Player:
         self._unpacker: Unpacker | None = None
         self._look: Look | None = None
         self._is_damaged = False
+        self._broken = 0  # the chunk that has been left for its damage
 
     def step(self) -> bool:
         """Play the next look, whatever it holds; False at the end."""
@@ -97,6 +99,7 @@ class Player:
         first = next((each for each in recording.chunks if each.run == chunk.run), chunk)
         begin = recording.places(first)[:1]
         self.place = self.run = None
+        self._broken = 0
         if first.kind == "first" and begin and place.look - begin[0].look <= NEAR:
             chunk = first
         for each in self._from(chunk, place):
@@ -109,7 +112,13 @@ class Player:
                 yield from (found for found in self._recording.places(each) if found.look <= place.look)
 
     def _play(self, place: Place) -> None:
-        """Give one look to the run, and judge it as the watcher did; a damaged one is passed over."""
+        """Give one look to the run, and judge it as the watcher did.
+
+        Figures are packed against those before them: behind a damaged look the rest of its chunk is passed over.
+        """
+        if place.chunk == self._broken:
+            self.place = place
+            return
         try:
             if self._chunk is None or self.run is None or place.chunk != self._chunk.number:
                 self._enter(self._recording.chunk_of(place), place)
@@ -119,7 +128,7 @@ class Player:
         except DamageError as error:
             if not self._is_damaged:
                 self._recording.note(f"the recording is damaged at {place.t:.0f} s (step {place.step:,}): {error}")
-            self.is_exact, self._is_damaged = False, True
+            self.is_exact, self._is_damaged, self._broken = False, True, place.chunk
         self.place = place
 
     def _enter(self, chunk: Chunk, place: Place) -> None:
@@ -135,13 +144,14 @@ class Player:
             if not self.is_exact:
                 self._fill(self.run, chunk)
         self._unpacker.begin()
-        if before is None or chunk.kind == "after a gap":
+        goes_on = before is not None and before.number == chunk.number - 1 and not self._broken
+        if not goes_on or chunk.kind == "after a gap":
             parts, _ = self._recording.key(chunk)
             now = self._recording.look(place, chunk).read_at - place.t + chunk.t
             for part in parts:
                 self._unpacker.give(part, now)
             self._unpacker.begin()
-            self.is_exact &= chunk.kind != "after a gap"
+            self.is_exact &= chunk.kind == "first"
 
     def _fill(self, run: Run, chunk: Chunk) -> None:
         """What the tables hold of the time before a chunk: the run's curves, and its last steps."""

@@ -91,8 +91,10 @@ class Recorder:
 
     def tick(self, run: Run, tick: Tick) -> None:
         """Write what has come in, in one transaction."""
-        if self._one is None:
+        if self._one is None:  # its beginning could not be written
             self.begin(run)
+            if self._one is not None:
+                self._one.has_gap = True
         one = self._one
         if one is None or one.is_idle(tick):
             return

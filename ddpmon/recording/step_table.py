@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +16,7 @@ from ddpmon.table.fields import COLUMNS as TABLE_COLUMNS
 from ddpmon.table.fields import Array
 from ddpmon.table.read import Table
 
+_ROWS_AT_ONCE = 1 << 14
 HEADING = ("step", "rank", *COLUMNS, "node")
 
 
@@ -61,6 +63,16 @@ class StepTable:
         )
         yield from self._recording.rows(f"{query} ORDER BY id", self.run, self.life, *self._steps)
 
+    def values(self) -> Array:
+        """[n, 2 + columns] the same as numbers, NaN where unknown; what is no number is left out and noted."""
+        width, rows, parts = 2 + len(COLUMNS), self.rows(), [np.empty((0, 2 + len(COLUMNS)))]
+        while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            try:
+                parts.append(np.array(some, np.float64).reshape(-1, width))
+            except (ValueError, TypeError):
+                self._recording.note("the recording is damaged: some steps hold what is no number")
+        return np.concatenate(parts)
+
     def write_csv(self, out: TextIO) -> int:
         """Write them as CSV; how many rows there were."""
         nodes, count = self.nodes(), 0
@@ -77,10 +89,8 @@ class StepTable:
         Raises:
             RecordingError: no row can be read.
         """
-        names = ("step", "rank", *COLUMNS)
-        read = np.array([*self.rows()], object).reshape(-1, len(names))
-        values = read.astype(np.float64).T if len(read) else np.empty((len(names), 0))
-        found: dict[str, Array] = dict(zip(names, values, strict=True))
+        read = self.values()
+        found: dict[str, Array] = dict(zip(("step", "rank", *COLUMNS), read.T, strict=True))
         good = np.ones(len(read), bool)
         for name, column in TABLE_COLUMNS.items():
             if name in found:

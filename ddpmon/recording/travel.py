@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
+from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
@@ -21,8 +23,9 @@ SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _USUAL = SPEEDS.index(1.0)
 # So long one tick may play looks before it draws: at 64 times the speed a second of looks of 64 ranks takes 0.4 s.
 _BUDGET_S = 0.5
+_SAID_S = 10.0  # so long the screen says where a report was written
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
-Move = Literal["step", "seconds", "finding", "play", "speed", "start", "end", "to_step", "to_wall"]
+Move = Literal["step", "seconds", "finding", "play", "speed", "start", "end", "to_step", "to_wall", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Request:
 
     Attributes:
         move: "step", "seconds" and "finding" go by `amount`, "speed" changes it by so many grades, "to_step" and
-            "to_wall" go to a step or a Unix time; "play" plays or pauses; "start" and "end" go there.
+            "to_wall" go to a step or a Unix time; "play" plays or pauses; "start" and "end" go there; "write" writes a
+            report on what is shown.
     """
 
     move: Move
@@ -52,6 +56,7 @@ class Travel:
     def __init__(self, recording: Recording) -> None:
         self.recording, self.player = recording, Player(recording)
         self.playing = self.wants_end = False
+        self._wants_report, self._said, self._said_until = False, "", 0.0
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
 
@@ -108,10 +113,37 @@ class Travel:
             "end": lambda _: self._to_end(),
             "speed": self._change_speed,
             "play": lambda _: self._play_or_pause(),
+            "write": self._want_report,
         }
-        if request.move not in ("play", "speed"):
+        if request.move not in ("play", "speed", "write"):
             self.playing = False
         moves[request.move](request.amount)
+
+    def _want_report(self, _: float) -> None:
+        self._wants_report = True
+
+    def finish(self, snapshot: Snapshot) -> Snapshot:
+        """Write the report on this picture, if one was asked for; for a while the picture says where it is."""
+        now = time.monotonic()
+        if self._wants_report and snapshot.run is not None:
+            self._wants_report = False
+            self._said, self._said_until = self._write(snapshot), now + _SAID_S
+        return replace(snapshot, told=self._said) if now < self._said_until else snapshot
+
+    def _write(self, snapshot: Snapshot) -> str:
+        """Write a page into the current folder; what became of that, in a sentence."""
+        from ddpmon.recording.story import report_of
+        from ddpmon.report.report_html import page
+
+        run = snapshot.run
+        assert run is not None
+        name = re.sub(r"[^\w.-]+", "-", run.name, flags=re.ASCII)[:80].strip(".-") or "run"
+        path = Path(f"report-{name}-step-{run.step if run.step is not None else 0}.html").absolute()
+        try:
+            path.write_text(page(report_of(self.recording, snapshot, run.source)), encoding="utf-8", errors="replace")
+        except (RecordingError, OSError) as error:
+            return f"no report was written: {error}"
+        return f"the report is in {path}"
 
     def _go_by(self, where: Callable[[Place], Place | None]) -> None:
         here = self.player.place or self.recording.last()
@@ -182,7 +214,7 @@ class Replay:
         if snapshot is None:
             why = "; ".join(self.travel.recording.notes) or "its recorder had not read the run yet"
             return Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic())
-        return replace(snapshot, replay=self.travel.view(is_live=False))
+        return self.travel.finish(replace(snapshot, replay=self.travel.view(is_live=False)))
 
 
 class Rewindable:
@@ -241,11 +273,12 @@ class Rewindable:
         if snapshot is None or view is None:
             travel.wants_end, travel.player = False, Player(travel.recording)
             return self._noted(now)
-        return replace(snapshot, replay=view)
+        return travel.finish(replace(snapshot, replay=view))
 
     def _noted(self, snapshot: Snapshot) -> Snapshot:
         """The live picture, with what the recorder has to say."""
         trouble = self._recorder.trouble
+        snapshot = self.travel.finish(snapshot)
         if not trouble:
             return snapshot
         return replace(snapshot, notices=(*snapshot.notices, f"not recorded since: {trouble}"))

@@ -77,6 +77,7 @@ class WatchApp(App[None]):
         Binding("right_curly_bracket", "travel('seconds', 60)", "Forward by a minute", show=False),
         Binding("n", "travel('finding', 1)", "To the next finding", show=False),
         Binding("N", "travel('finding', -1)", "To the finding before", show=False),
+        Binding("w", "write", "Write a report on what is shown", show=False),
         Binding("t", "go_to", "Go to a step or a time of day", show=False),
         Binding("end", "travel_to('end')", "To the end, live", show=False, priority=True),
         Binding("home", "travel_to('start')", "To the beginning", show=False, priority=True),
@@ -198,6 +199,12 @@ class WatchApp(App[None]):
         if self._travel is not None:
             self._frozen_at = None
             self._travel.ask(Request(move, amount))
+            self._reader.refocus()
+
+    def action_write(self) -> None:
+        """Write a report on what is shown, as a page in the current folder."""
+        if self._travel is not None:
+            self._travel.ask(Request("write"))
             self._reader.refocus()
 
     def action_travel_to(self, end: Move) -> None:

@@ -47,6 +47,8 @@ def notice(picture: ViewState) -> str:
     if picture.stuck_s is not None:
         known = "nothing has been read yet" if run is None else "what is shown is that old"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"
+    if picture.snapshot.told:
+        return picture.snapshot.told
     if picture.snapshot.replay is not None:
         return _moment(picture.snapshot.replay)
     if picture.paused_s is not None:

@@ -28,7 +28,11 @@ def moment(watched: Watched) -> float:
     return replay.t
 
 
-def test_a_recording_opens_at_its_end_and_is_travelled_in(recorded: Path) -> None:
+def test_a_recording_opens_at_its_end_and_is_travelled_in(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
     async def act(watched: Watched) -> None:
         await watched.until_shown("REPLAY running")
         await watched.until_shown("is late by")
@@ -46,8 +50,12 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(recorded: Path) -> Non
         assert not watched.app.picture.snapshot.findings, "nothing was known then"
         await watched.press("t", "2", "0", "enter")
         await watched.until(lambda: (watched.app.picture.snapshot.run or pytest.fail("no run")).step in (20, 21, 22))
+        await watched.press("w")
+        await watched.until_shown("the report is in")
+        (page,) = (each.read_text() for each in Path().glob("report-simulated-straggler-step-*.html"))
+        assert "simulated-straggler" in page
         await watched.press("plus", "plus", "space")
-        await watched.until_shown("playing at 4x")
+        await watched.until(lambda: (watched.app.picture.snapshot.replay or pytest.fail("live")).speed == 4.0)
         await watched.press("end")
         await watched.until(lambda: moment(watched) == end)
 

@@ -22,6 +22,7 @@ KEYS = (
     ("1  3  5", "overview;  hosts, their GPUs and who is on them;  all findings with evidence and advice"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s)"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),
+    ("w", "write a report on what is shown: a page in the current folder"),
     (
         "n  N  t",
         "in a recording: to the next finding, the one before, a step or a time of day;  space plays, + - speed",

@@ -54,6 +54,12 @@ def listening() -> Listening:
     return Listening(host, host, host, port)
 
 
+def in_question() -> str:
+    """What may be wrong where the store cannot listen, as the end of a sentence; "" without DDPMON_LISTEN."""
+    text = os.environ.get("DDPMON_LISTEN", "")
+    return f" (DDPMON_LISTEN={text[:80]!r} must name an address of this host)" if text else ""
+
+
 def parse_listen(text: str) -> tuple[str, int | None]:
     """Host and port of a DDPMON_LISTEN.
 
@@ -83,6 +89,6 @@ def _outward(own: str) -> str:
     with suppress(Exception):
         import psutil
 
-        every = [each for interface in psutil.net_if_addrs().values() for each in interface]
-        return str(next(a.address for a in every if a.family == socket.AF_INET and not is_loopback(a.address)))
+        every = [address for found in psutil.net_if_addrs().values() for address in found]
+        return next(str(a.address) for a in every if a.family == socket.AF_INET and not is_loopback(a.address))
     return own

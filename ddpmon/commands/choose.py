@@ -43,7 +43,8 @@ def only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None
     runs = [run for run in runs if run.state not in ("lost", "restarting")] or runs
     if len(runs) > 1:
         lines = [f"  {options}{shlex.quote(run.id)}   {printable(_described(run))}" for run in runs]
-        raise TargetError("\n".join([f"several runs on {where}: name one of these as TARGET", *lines]))
+        place = where if where.startswith("in ") else f"on {where}"
+        raise TargetError("\n".join([f"several runs {place}: name one of these as TARGET", *lines]))
     return runs[0] if runs else None
 
 

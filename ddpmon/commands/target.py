@@ -77,8 +77,9 @@ def here(target: str | None) -> str | None:
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)
     found_here = fitting([*runs, *more], target)
-    are_here = {run.id for run in found_here} <= {run.id for run in runs}
-    found = only(found_here, "this host" if are_here else "this host and in the store of DDPMON_STORE")
+    local, stored = {run.id for run in found_here if run in runs}, {run.id for run in found_here if run in more}
+    where = "this host and in the store of DDPMON_STORE" if local and stored else "this host"
+    found = only(found_here, where if local or not stored else "in the store of DDPMON_STORE")
     if found is None:
         raise _unknown(target, trouble)
     return found.target

@@ -54,6 +54,12 @@ def listening() -> Listening:
     return Listening(host, host, host, port)
 
 
+def in_question() -> str:
+    """What may be wrong where the store cannot listen, as the end of a sentence; "" without DDPMON_LISTEN."""
+    text = os.environ.get("DDPMON_LISTEN", "")
+    return f" (DDPMON_LISTEN={text[:80]!r} must name an address of this host)" if text else ""
+
+
 def parse_listen(text: str) -> tuple[str, int | None]:
     """Host and port of a DDPMON_LISTEN.
 

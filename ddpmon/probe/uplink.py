@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
-from ddpmon.probe.listening import Listening, listening
+from ddpmon.probe.listening import Listening, in_question, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.probe.run_life import RunLife, last_words_s, may_restart, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
@@ -292,7 +292,11 @@ class Hosting:
             StoreUnavailable: it cannot be started.
         """
         assert self._listening is not None
-        server = start(self._listening.host, port, ranks=self.announcer.world_size, last_words_s=last_words_s())
+        ranks = self.announcer.world_size
+        try:
+            server = start(self._listening.host, port, ranks=ranks, last_words_s=last_words_s())
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{error}{in_question()}") from None
         if is_fixed and server.port != port:
             server.end()
             asked = ", which DDPMON_LISTEN asks for," if self._listening.port is not None else ""

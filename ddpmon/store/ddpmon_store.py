@@ -75,7 +75,7 @@ def main() -> None:
         door.sendall(f"{listener.getsockname()[1]} {os.getpid()}\n".encode())
     except (OSError, ValueError) as error:
         with suppress(OSError):
-            door.sendall(f"{error}\n".encode())
+            door.sendall(f"{getattr(error, 'strerror', None) or error}\n".encode())
         return
     door.close()
     server.serve(owner.is_over)

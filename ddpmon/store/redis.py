@@ -38,7 +38,7 @@ _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
-_NO_LOGIN = "; set DDPMON_STORE to this address with your user and password: redis://USER:PASSWORD@HOST"
+_NO_LOGIN = "; set DDPMON_STORE to this address with your user and password: {}://USER:PASSWORD@HOST"
 _CLUSTER = "is a Redis Cluster, and ddpmon needs a single server"
 # redis-py's class of an error -> the code that the server gave, which redis-py strips, what it means, what to do.
 _REFUSALS = {
@@ -74,7 +74,7 @@ class RedisStore:
     def __init__(self, address: RedisAddress, *, timeout_s: float = 5.0, ttl_s: int = DEFAULT_TTL_S) -> None:
         self.address = address.url
         self._secret = address.password
-        self._no_login = "" if address.username or address.password else _NO_LOGIN
+        self._no_login = "" if address.username or address.password else _NO_LOGIN.format("redis" + "s" * address.tls)
         self._ttl_s = ttl_s
         self._patience_s = timeout_s
         self._unanswered: deque[float] = deque()  # when each command whose answer is still to come was sent
@@ -241,7 +241,7 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer{hint}") from None
         except errors.AuthenticationError as error:
             self._broken = self._gone = True
-            said = f"the store at {self.address} refuses the login: {self._line(error)}{self._no_login}"
+            said = f"the store at {self.address} refuses the login: {self._line(error).rstrip('.')}{self._no_login}"
             raise StoreRefuses(said) from None
         except errors.ResponseError as error:
             self._broken = self._gone = True

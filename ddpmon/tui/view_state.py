@@ -8,7 +8,8 @@ from ddpmon.format import age, count
 from ddpmon.snapshot import Link, Snapshot
 from ddpmon.tui.theme import Look
 
-NOTHING_YET = Snapshot(link=Link("waiting", "looking for a run"), taken_at=0.0, taken_monotonic=0.0)
+_LOOKING = "looking for a run; on a slow link the first picture takes some seconds"
+NOTHING_YET = Snapshot(link=Link("waiting", _LOOKING), taken_at=0.0, taken_monotonic=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,9 +222,7 @@ def test_the_runs_in_redis_are_listed_and_no_password_is_printed(
         capsys.readouterr()
         assert status("bert", True, None) == 2
         said_of_both = capsys.readouterr().err.splitlines()
-        assert said_of_both[0].startswith(
-            "ddpmon: several runs on this host and in the store of DDPMON_STORE: name one"
-        )
+        assert said_of_both[0].startswith("ddpmon: several runs in the store of DDPMON_STORE: name one")
         assert len(said_of_both) == 3
     assert ls(None, None, True, False) == 3, "its server has gone"
     assert "secret" not in capsys.readouterr().err

@@ -14,7 +14,7 @@ from ddpmon.commands.status_json import status_object
 from ddpmon.diagnose.pending import Pending
 from ddpmon.format import json_line
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, TakenPort
-from ddpmon.parts import Stall
+from ddpmon.parts import Attempt, FailedRank, Stall
 from ddpmon.snapshot import JobView, Link, NodeView, RunView, Snapshot
 from tests.commands.command_snapshots import (
     FAILURE,
@@ -80,6 +80,10 @@ def test_the_run_and_the_job() -> None:
         "step": 1204,
         "elapsed_s": 751.5,
         "source": "tcp://127.0.0.1:29480",
+        "launch": None,
+        "restart": 0,
+        "max_restarts": None,
+        "attempts": [],
     }
     assert status["coverage"] == {"expected": 2, "reporting": 2, "oldest_age_s": 0.5}
     assert status["job"] == {
@@ -93,6 +97,31 @@ def test_the_run_and_the_job() -> None:
         "exposed_ms": 33.65,
         "busbw_gb_s": 1.25,
     }
+
+
+def test_the_attempts_before_this_one() -> None:
+    killed = Attempt(run_id="r0", ended_at=1_700_000_000.5, step=256, vanished=[1], vanished_count=1)
+    failed = Attempt(run_id="r1", restart=1, failed=[FailedRank(0, "KeyError: 'x'"), FailedRank(1)], failed_count=2)
+    view = snapshot().run
+    assert view is not None
+    told = parsed(
+        snapshot(run=dataclasses.replace(view, restart=2, max_restarts=3, launch="job", attempts=(killed, failed)))
+    )["run"]
+    assert (told["restart"], told["max_restarts"], told["launch"]) == (2, 3, "job")
+    first, second = told["attempts"]
+    assert first == {
+        "run_id": "r0",
+        "restart": 0,
+        "ended_at": "2023-11-14T22:13:20.500Z",
+        "step": 256,
+        "failed": [],
+        "failed_count": 0,
+        "vanished": [1],
+        "vanished_count": 1,
+        "summary": "rank 1 vanished without a message",
+    }
+    assert (second["ended_at"], second["step"]) == (None, None)
+    assert second["failed"] == [{"rank": 0, "reason": "KeyError: 'x'"}, {"rank": 1, "reason": None}]
 
 
 def test_ranks() -> None:

@@ -89,6 +89,6 @@ def _outward(own: str) -> str:
     with suppress(Exception):
         import psutil
 
-        every = [each for each in psutil.net_if_addrs().values() for each in each]
-        return next(a.address for a in every if a.family == socket.AF_INET and not is_loopback(a.address))
+        every = [address for found in psutil.net_if_addrs().values() for address in found]
+        return next(str(a.address) for a in every if a.family == socket.AF_INET and not is_loopback(a.address))
     return own

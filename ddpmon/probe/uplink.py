@@ -216,7 +216,7 @@ class Hosting:
     signer: Signer | None = field(default_factory=signer_of_environment)
     run: str = ""
     server: StoreProcess | None = None
-    _life: RunLife = field(default_factory=RunLife)
+    _life: RunLife | None = None
     _listening: Listening | None = None
     _address: tuple[str, int] | None = None
     _info: RunInfo | None = None
@@ -247,7 +247,7 @@ class Hosting:
         """Describe and announce the run, and tell the other ranks."""
         if self._info is None:
             self.run = run_id(self.announcer.name)
-            self._info = self._life.told_by(self.describe(self.run))
+            self._info = (self._life or RunLife()).told_by(self.describe(self.run))
         lay_out(store, self._info)
         self._is_laid_out = True
         others = host if self._listening is None else self._listening.others
@@ -257,7 +257,7 @@ class Hosting:
 
     def _begin(self) -> tuple[str, int]:
         """The address of the run's store: a server of ours, or the training's."""
-        self._life = read_life(self.announcer.name)  # before the store of the attempt before is ended
+        self._life = self._life or read_life(self.announcer.name)  # once: the store that it reads is ended then
         if uses_rendezvous():
             return rendezvous_server(self.handover.training)
         try:

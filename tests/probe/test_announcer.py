@@ -26,7 +26,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def line(capsys: pytest.CaptureFixture[str], url: str = URL, name: str = "gpt", run_id: str = "gpt-1") -> str:
     """What rank 0 says."""
-    Announcer(name, 2).announce(run_id, url)
+    Announcer(name, 2).announce(run_id, url, store_pid=os.getpid() if url.startswith("tcp") else 0)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     return said.strip().removeprefix("ddpmon: to watch this run: ")

@@ -36,6 +36,109 @@ from ddpmon.version import __version__
 if TYPE_CHECKING:
     from ddpmon.diagnose.alert import Severity
 
+<<<<<<< HEAD
+=======
+N = TypeVar("N", int, float)
+F = TypeVar("F", bound=Callable[..., Any])
+FAIL_ON = ("info", "warning", "critical")
+FAULTS = ("input", "forward", "backward", "host")
+ARGUMENTS = {
+    "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
+    "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run on this host, else the "
+    "newest in that store.",
+    "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
+    "Default: the runs on this host and in the store of DDPMON_STORE.",
+    "TABLE": "A file, or - for standard input.  [required]",
+}
+SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
+SLURM_HELP = "Find the run on the hosts of this Slurm job."
+FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s."
+SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
+
+
+def _one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of the words, which names a wrong one in one sentence."""
+
+    def read(word: str) -> str:
+        if word not in words:
+            raise click.BadParameter(f"{word!r} is not one of {', '.join(words)}.")
+        return word
+
+    return read
+
+
+def _number(kind: type[N], least: float, most: float) -> Callable[[str | N], N]:
+    """A parser of a number within bounds, which says in one sentence what is expected."""
+    noun = "a whole number" if kind is int else "a number"
+    bounds = f"from {least:g} to {most:g}" if most < math.inf else f"of {least:g} or more" if least > -math.inf else ""
+
+    def read(word: str | N) -> N:
+        try:
+            value = kind(word)
+            if least <= value <= most:
+                return value
+        except (ValueError, OverflowError):
+            pass
+        raise click.BadParameter(f"{word!r} is not {noun} {bounds}".rstrip() + ".")
+
+    return read
+
+
+class Command(click.Command):
+    """A command whose help says what its arguments are."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments above the options."""
+        arguments = [each for each in self.get_params(ctx) if isinstance(each, click.Argument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(_name(each), ARGUMENTS[_name(each)]) for each in arguments])
+        super().format_options(ctx, formatter)
+
+
+def _name(argument: click.Argument) -> str:
+    return str(argument.human_readable_name)
+
+
+class Commands(click.Group):
+    """The commands, listed in the order of this file."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        del ctx
+        return list(self.commands)
+
+
+def _choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
+    return click.option(flag, type=_one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
+
+
+def _quantity(
+    flag: str,
+    kind: type[int] | type[float],
+    unit: str,
+    text: str,
+    default: float | None = None,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Callable[[F], F]:
+    """An option that takes a number within bounds; `text` tells of a default that is None."""
+    return click.option(flag, type=_number(kind, least, most), metavar=unit, default=default, help=text)
+
+
+def _switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
+    return click.option(flag, *([name] if name else []), is_flag=True, help=text)
+
+
+target_argument = click.argument("target", required=False)
+ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
+slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
+json_switch = _switch("--json", "Print one JSON object.", "as_json")
+fail_on_option = _choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")
+
+>>>>>>> integ
 
 def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
     """Show the completion of a shell, or install it; the empty word is the shell in which we run."""

@@ -53,6 +53,7 @@ class SshLink:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_shared = False
         self._forwarded: Target | None = None
+        self._told = 0  # bytes that ssh had said before it forwarded that one
         self._reason, self._next_try, self._is_refused = "", 0.0, False  # why it is down; empty while it is up
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="ddpmon-", dir=_short(), ignore_cleanup_errors=True)
@@ -100,7 +101,7 @@ class SshLink:
 
     def refusal(self) -> str:
         """Why the host could not connect to the forwarded store, in a sentence; empty where ssh has not said."""
-        found = _REFUSED.findall(self._heard())
+        found = _REFUSED.findall(self._heard()[self._told :])
         if not found or self._forwarded is None:
             return ""
         where = replace(self._forwarded, through=Through("", self.host)).url
@@ -192,6 +193,7 @@ class SshLink:
 
     def _begin_forwarding(self, there: Target) -> None:
         self._path("way").unlink(missing_ok=True)  # ssh leaves it behind
+        self._told = len(self._heard())
         done = self._control("forward", "-L", self._forward_of(there))
         if done is None or done.returncode:
             why = "no answer" if done is None else last_line(done.stderr)

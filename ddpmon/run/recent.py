@@ -69,8 +69,7 @@ class Recent:
             own = rings.step[rows[holes]].astype(np.int64)
             newest = np.argsort(own, axis=1)[:, -RECENT:]
             slots[holes] = newest
-            found: I64 = np.take_along_axis(own, newest, axis=1)
-            known[holes] = found >= 0
+            known[holes] = own[np.arange(holes.size)[:, None], newest] >= 0
         return rows[:, None] * rings.capacity + slots, known
 
     def _values(self, name: str, cells: I64, known: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -142,6 +142,7 @@ class StoreLink:
             self._judge_the_end(self.feed.run, why)
         elif self._way is not None:
             self._fate(self.feed.run)  # so that the next run there is found
+            self._next_open = time.monotonic() + _REOPEN_S
 
     def _is_cut_off(self) -> bool:
         """Whether the way is what fails; then that is said, and nothing of the run."""

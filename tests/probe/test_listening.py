@@ -117,7 +117,7 @@ def test_a_run_in_a_container_is_watched_from_outside_as_its_line_says() -> None
     with network(2) as net, contained(net.enter(0), "0.0.0.0:29480") as said:
         address = f"tcp://{net.address(0)}:29480"
         assert said == (
-            "ddpmon: to watch this run: ddpmon watch (inside this container; outside of it: ddpmon watch "
+            "ddpmon: to watch this run: ddpmon watch contained (inside this container; outside of it: ddpmon watch "
             f"{address}, or the host's port that you have published for 29480)\n"
         )
         look = [*net.enter(1), sys.executable, "-m", "ddpmon.cli", "status", "--json", "--for", "0", address]

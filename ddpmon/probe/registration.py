@@ -133,13 +133,9 @@ class Announcer:
         )
         self._file = announce(self._announcement)
         is_found = self._file is not None and anybody_finds(self._file)
-<<<<<<< HEAD
         say(
             f"to watch this run: {ways(self._announcement, is_found=is_found)}{hint}{self.remark and '; '}{self.remark}"
         )
-=======
-        say(f"to watch this run: {ways(self._announcement, is_found=is_found)}{hint}")
->>>>>>> integ
 
     def _rename_store(self, store_pid: int) -> None:
         if self._announcement is not None and self._announcement.store_pid != store_pid:

@@ -27,10 +27,8 @@ def test_a_change_is_told_once() -> None:
         made = snapshot(findings=findings, link=Link(link))  # type: ignore[arg-type]
         return [change["event"] for change in changes.take(made)]
 
-    assert events() == ["link", "run"]
-    assert changes.has_stepped
-    assert events() == []
-    assert not changes.has_stepped
+    assert (events(), changes.has_stepped) == (["link", "run"], True)
+    assert (events(), changes.has_stepped) == ([], False)
     assert events(late) == ["firing"]
     assert events(replace(late, summary="other words", ranks=(1, 0))) == []
     assert events(replace(late, severity="critical"), HANG) == ["firing", "firing"]

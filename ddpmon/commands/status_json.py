@@ -91,7 +91,6 @@ def status_object(snapshot: Snapshot) -> Object:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": _iso(snapshot.taken_at),
-        "recorded": None if snapshot.replay is None else _recorded(snapshot.replay),
         "link": {"state": snapshot.link.state, "message": snapshot.link.message},
         "run": _run(snapshot.run),
         "coverage": _coverage(snapshot.coverage),
@@ -102,6 +101,7 @@ def status_object(snapshot: Snapshot) -> Object:
         "findings": [finding_object(finding) for finding in snapshot.findings if finding.cleared_at_step is None],
         "pending": [_pending(pending) for pending in snapshot.pending],
         "notices": list(snapshot.notices),
+        "recorded": None if snapshot.replay is None else _recorded(snapshot.replay),
     }
 
 

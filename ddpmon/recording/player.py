@@ -22,8 +22,8 @@ from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Snapshot
 from ddpmon.watcher.picture import Moment, take_picture
 
-# So many looks are played rather than jumped over: 5 minutes, which take 2 s where each is judged (64 ranks).
-NEAR = 300
+# So many looks are played rather than jumped over: a minute, which took 1.6 s of a slow, busy core with 64 ranks.
+NEAR = 60
 _STEPS_BEFORE = 256  # that a jump fills in before its chunk: what the pictures draw
 _STEP_COLUMNS = [name.removesuffix("_ms") for name in COLUMNS]
 

@@ -21,7 +21,8 @@ from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, encode
 from ddpmon.snapshot import Finding
 from ddpmon.watcher.tap import Tick
 
-FIRST_LOOKS, LOOKS_A_CHUNK = 10, 300  # the first key comes soon: what follows is packed with its help
+# The first key comes soon: what follows is packed with its help. A jump plays from the key before it.
+FIRST_LOOKS, LOOKS_A_CHUNK = 10, 120
 _FINDINGS_EVERY = 10  # looks, at least: between them costs may have moved on a little
 _TIDY_EVERY_S = 60.0
 

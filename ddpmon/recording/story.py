@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +19,7 @@ from ddpmon.report.run_report import Event, RunReport
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, Snapshot
 
+N = TypeVar("N", int, float)
 _COLUMNS = (
     "kind", "worst", "summary", "advice", "cause", "phase", "ranks", "nodes", "since_step", "cost_pct", "evidence",
     "first_at", "last_at", "first_step", "last_step", "ended_at",
@@ -75,17 +76,33 @@ def events_of(recording: Recording, run: int) -> Iterator[Event]:
 def _event(values: dict[str, Any]) -> Event:
     if values["worst"] not in SEVERITIES:
         raise ValueError(f"{values['worst']!r} is no severity")
-    ended = values.pop("ended_at")
-    texts = {name: str(values.pop(name) or "") for name in ("kind", "summary", "advice")}
     return Event(
-        severity=values.pop("worst"),
-        ranks=_ranks.decode(values.pop("ranks")),
-        nodes=_nodes.decode(values.pop("nodes")),
-        evidence=_evidence.decode(values.pop("evidence")),
-        lasts=ended is None,
-        **texts,
-        **values,
+        kind=str(values["kind"]),
+        severity=values["worst"],
+        summary=str(values["summary"] or ""),
+        advice=str(values["advice"] or ""),
+        cause=_text(values["cause"]),
+        phase=_text(values["phase"]),
+        ranks=_ranks.decode(values["ranks"]),
+        nodes=_nodes.decode(values["nodes"]),
+        since_step=_number(values["since_step"], int),
+        cost_pct=_number(values["cost_pct"], float),
+        evidence=_evidence.decode(values["evidence"]),
+        first_at=_number(values["first_at"], float),
+        last_at=_number(values["last_at"], float),
+        first_step=_number(values["first_step"], int),
+        last_step=_number(values["last_step"], int),
+        lasts=values["ended_at"] is None,
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any, kind: type[N]) -> N | None:
+    """A number of this kind, None where there is none; ValueError or TypeError for what is no number."""
+    return None if value is None else kind(value)
 
 
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:

@@ -21,7 +21,8 @@ from ddpmon.watcher.observer import Observer
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _USUAL = SPEEDS.index(1.0)
-# So long one tick may play looks before it draws: at 64 times the speed a second of looks of 64 ranks takes 0.4 s.
+# So long one tick may play looks before it draws. A look of 64 ranks with its verdict took 26 ms of a slow, busy core:
+# where that is too slow for the speed that was asked for, it plays as fast as it can.
 _BUDGET_S = 0.5
 _SAID_S = 10.0  # so long the screen says where a report was written
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed

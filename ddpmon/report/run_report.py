@@ -103,15 +103,22 @@ def _as_one(events: Sequence[Event]) -> Event:
     """Troubles of one kind on the same ranks, in their order, as the last of them: from the first on."""
     first, last = events[0], events[-1]
     worst = max((each.severity for each in events), key=SEVERITIES.index)
-    begun = {"since_step": first.since_step, "first_at": first.first_at, "first_step": first.first_step}
-    seconds = sum(map(_seconds, events))
-    return replace(last, severity=worst, times=len(events), seconds=seconds, **begun)
+    return replace(
+        last,
+        severity=worst,
+        since_step=first.since_step,
+        first_at=first.first_at,
+        first_step=first.first_step,
+        times=len(events),
+        seconds=sum(map(_seconds, events)),
+    )
 
 
 def _seconds(event: Event) -> float:
     """How long it lasted, by when it was said first and last."""
-    known = event.first_at is not None and event.last_at is not None
-    return max(0.0, event.last_at - event.first_at) if known else 0.0  # type: ignore[operator]
+    if event.first_at is None or event.last_at is None:
+        return 0.0
+    return max(0.0, event.last_at - event.first_at)
 
 
 def _weight(event: Event) -> tuple[bool, bool, int, float]:

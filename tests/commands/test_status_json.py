@@ -66,7 +66,9 @@ def test_what_was_set_aside_is_told_as_text() -> None:
 def test_the_run_and_the_job() -> None:
     status = parsed(snapshot())
     assert list(status)[:4] == ["schema_version", "time", "link", "run"]
-    assert list(status)[4:] == ["coverage", "job", "monitor", "ranks", "nodes", "findings", "pending", "notices"]
+    assert list(status)[4:8] == ["coverage", "job", "monitor", "ranks"]
+    assert list(status)[8:] == ["nodes", "findings", "pending", "notices", "recorded"]
+    assert status["recorded"] is None, "it is live"
     assert status["link"] == {"state": "live", "message": ""}
     assert status["schema_version"] == 1
     assert status["time"] == "2023-11-14T22:13:20.250Z"
@@ -392,6 +394,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
         "findings": [],
         "pending": [],
         "notices": [],
+        "recorded": None,
     }
 
 

@@ -89,6 +89,7 @@ def watch(url: str) -> None:
     parts.timed(CheckedStore, "get_many", "read")
     parts.timed(Feed, "_new", "decode", inner="read")
     parts.timed(Run, "add_ranks", "take")
+    parts.timed(Run, "add_rows", "take")
     parts.timed(Run, "add_node", "take")
     parts.timed(Run, "settle", "take")
     parts.timed(Judge, "__call__", "judge")

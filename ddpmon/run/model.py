@@ -56,11 +56,6 @@ class RankState:
         """Its process, by the newest figures."""
         return self.latest.process_of(self.rank)
 
-    @property
-    def heard_at(self) -> float:
-        """When that came, in monotonic seconds."""
-        return float(self.latest.heard_at[self.rank])
-
 
 class Run:
     """All ranks' history and newest frames.

@@ -152,7 +152,7 @@ def _findings(recording: Recording, table: StepTable, ends: dict[int, float], ra
         since = event.since_step if event.since_step is not None else event.first_step
         if since is None or since > steps[-1] or (event.last_step or since) < steps[0]:
             continue
-        at = ends[int(steps[min(np.searchsorted(steps, since), len(steps) - 1)])]
+        at = ends[int(steps[min(int(np.searchsorted(steps, since)), len(steps) - 1)])]
         args = {"summary": event.summary, "severity": event.severity, "step": since, "cost_pct": event.cost_pct}
         mark = {"ph": "i", "name": event.kind, "ts": round(at, 3), "args": args}
         named = [rank for rank in event.ranks if rank in ranks]

@@ -211,4 +211,5 @@ class Recording:
         query = f"SELECT look, chunk, t, wall, step, findings FROM looks WHERE {condition}"
         for row in self.rows(query, *values):
             if all(isinstance(value, (int, float)) for value in row):
-                yield Place(*row[:5], bool(row[5]))
+                look, chunk, at, wall, step, findings = row
+                yield Place(look, chunk, at, wall, step, bool(findings))

@@ -90,12 +90,15 @@ class Recorder:
         if self._one is not None and frames:
             self._one.parts.append(self._one.packer.nodes(frames, ages))
 
+    def _begin_late(self, run: Run) -> None:
+        self.begin(run)
+        if self._one is not None:
+            self._one.has_gap = True
+
     def tick(self, run: Run, tick: Tick) -> None:
         """Write what has come in, in one transaction."""
         if self._one is None:  # its beginning could not be written
-            self.begin(run)
-            if self._one is not None:
-                self._one.has_gap = True
+            self._begin_late(run)
         one = self._one
         if one is None or one.is_idle(tick):
             return

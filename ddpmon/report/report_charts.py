@@ -90,7 +90,7 @@ def _span(event: Event, first: float, last: float) -> tuple[float, float]:
 
 def _is_of_steps(event: Event) -> bool:
     """Whether its first step is counted by the run, as that of a late rank is."""
-    return event.kind in KINDS and KINDS[event.kind].late
+    return any(kind.late for name, kind in KINDS.items() if name == event.kind)
 
 
 def _united(spans: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:

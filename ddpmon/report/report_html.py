@@ -93,9 +93,10 @@ def _curves(report: RunReport) -> Iterator[str]:
     if series is None:
         return
     loud = [event for event in report.troubles if event.severity != "info"]
+    none: list[Event] = []
     drawn = (
         ("step time, ms; shaded while a warning lasted", series.step_ms, loud),
-        ("loss", series.loss, []),
+        ("loss", series.loss, none),
         (f"throughput, {clean(report.snapshot.job.throughput_unit)}", series.throughput, loud),
     )
     pictures = [(label, curve(series.step, values, label, events)) for label, values, events in drawn]

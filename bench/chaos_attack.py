@@ -15,7 +15,8 @@ from contextlib import suppress
 
 import msgspec
 
-from ddpmon.schema import RankFrame, RunInfo, decode, encode
+from ddpmon.codec import decode, encode
+from ddpmon.schema import RankFrame, RunInfo
 from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs, parse_target
 from ddpmon.store.signed import Checks, Signer

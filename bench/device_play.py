@@ -9,6 +9,7 @@ import numpy as np
 from detection_truth import Tick
 from device_job import Trace
 
+from ddpmon.codec import decode, encode
 from ddpmon.diagnose.judge import Judge
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
@@ -18,7 +19,7 @@ from ddpmon.probe.record import HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
-from ddpmon.schema import RankFrame, RunInfo, decode, encode
+from ddpmon.schema import RankFrame, RunInfo
 
 RUN_ID = "simulated-device"
 HOST_SIZE = 8

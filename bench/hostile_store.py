@@ -21,8 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from ddpmon.codec import encode
 from ddpmon.parts import Stack, StackFrame, Stall
-from ddpmon.schema import BucketColumns, encode
+from ddpmon.schema import BucketColumns
 from ddpmon.store.base import MOST_ANSWER_BYTES
 from ddpmon.store.tcp_wire import CHECK, COUNT, GREETING, MULTI_GET
 from ddpmon.watcher.observer import Observer

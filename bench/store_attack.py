@@ -109,7 +109,8 @@ class Watching:
 
     def read_steps(self, since: int) -> tuple[dict[int, float], int]:
         """Step -> ms of the last 256 steps of rank 0 after `since`, by its history, and the newest step."""
-        from ddpmon.schema import HistoryFrame, decode
+        from ddpmon.codec import decode
+        from ddpmon.schema import HistoryFrame
         from ddpmon.store.base import history_key
 
         key = history_key(self.run.run_id, 0)

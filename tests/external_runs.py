@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ddpmon.schema import HistoryFrame, NodeFrame, RunInfo, StepColumns, encode
+from ddpmon.codec import encode
+from ddpmon.schema import HistoryFrame, NodeFrame, RunInfo, StepColumns
 from ddpmon.store.base import RUNS_KEY, Store, history_key, node_key, rank_key, run_key
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 

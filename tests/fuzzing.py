@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddpmon.codec import decode, encode
 from ddpmon.run.host_rows import gather
-from ddpmon.schema import Frame, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, decode, encode
+from ddpmon.schema import Frame, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo
 from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames

@@ -6,7 +6,8 @@ import socket
 import time
 from typing import Any
 
-from ddpmon.schema import RankFrame, RunInfo, encode
+from ddpmon.codec import encode
+from ddpmon.schema import RankFrame, RunInfo
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.signed import Signer, signed
 from ddpmon.store.tcp_wire import DELETE_KEY, INT64, greeting, packed_key

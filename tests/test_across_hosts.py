@@ -32,7 +32,8 @@ CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.ar
 
 READINGS = """
 import json, sys, time
-from ddpmon.schema import NodeFrame, decode
+from ddpmon.codec import decode
+from ddpmon.schema import NodeFrame
 from ddpmon.store.base import node_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 store, found = connect(parse_target(sys.argv[1])), {0: [], 1: []}

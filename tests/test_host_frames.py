@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ddpmon.codec import decode, encode
 from ddpmon.figures import FIGURES, PROCESS, STATES
 from ddpmon.host_frames import RankRow, figures_of, host_frame, is_told, process_of, with_figures
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import BadLoss, Failure, Loader, Stall
-from ddpmon.schema import MAX_FRAME_BYTES, Mark, RankFrame, StepColumns, decode, encode
+from ddpmon.schema import MAX_FRAME_BYTES, Mark, RankFrame, StepColumns
 from tests.made_frames import columns, rank_frame
 
 NO_STEPS = StepColumns()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.codec import decode, encode
 from ddpmon.figures import FIGURES
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.parts import Stack, StackFrame, Stall
@@ -30,8 +31,6 @@ from ddpmon.schema import (
     SchemaMismatchError,
     StepColumns,
     StepRows,
-    decode,
-    encode,
 )
 
 

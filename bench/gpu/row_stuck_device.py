@@ -28,7 +28,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
-from ddpmon.schema import HistoryFrame, RankFrame, StepColumns, decode
+from ddpmon.codec import decode
+from ddpmon.schema import HistoryFrame, RankFrame, StepColumns
 from ddpmon.snapshot import Finding
 from ddpmon.store.base import StoreUnavailable, rank_key
 from ddpmon.store.connect import connect, parse_target

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ddpmon.codec import encode
 from ddpmon.probe.identity import Identity, run_id
 from ddpmon.probe.listening import parse_listen
 from ddpmon.probe.registration import Announcer, say
 from ddpmon.probe.run_life import read_life
 from ddpmon.probe.uplink import Following, Handover, Hosting, Uplink, Way
-from ddpmon.schema import RunInfo, encode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, run_key
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.redis import RedisStore, load_redis, ttl_of_environment

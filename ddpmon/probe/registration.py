@@ -14,9 +14,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ddpmon.codec import decode, encode
 from ddpmon.probe.run_life import launch
 from ddpmon.probe.ways import ways
-from ddpmon.schema import FrameError, RunInfo, decode, encode
+from ddpmon.schema import FrameError, RunInfo
 from ddpmon.store.base import RUNS_KEY, Store, history_key, host_key, node_key, rank_key, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.discovery import Announcement, announce, anybody_finds, refresh, withdraw

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from ddpmon.codec import decode
 from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank
-from ddpmon.schema import FrameError, RankFrame, RunInfo, decode
+from ddpmon.schema import FrameError, RankFrame, RunInfo
 from ddpmon.store.base import StoreUnavailable, TargetError, rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, left_over

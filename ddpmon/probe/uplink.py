@@ -14,11 +14,12 @@ from threading import Event
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from ddpmon.codec import encode
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
 from ddpmon.probe.listening import Listening, in_question, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
 from ddpmon.probe.run_life import RunLife, last_words_s, launch, read_life
-from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, encode
+from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo
 from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddpmon.codec import encode
 from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
-from ddpmon.schema import RunInfo, encode
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding
 from ddpmon.watcher.tap import Tick
 

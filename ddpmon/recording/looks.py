@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ddpmon.codec import encode
 from ddpmon.figures import FIGURES, PLACE
 from ddpmon.parts import Text
 from ddpmon.run.host_rows import HostRows
@@ -25,7 +26,6 @@ from ddpmon.schema import (
     RankFrame,
     StepColumns,
     StepRows,
-    encode,
 )
 from ddpmon.snapshot import Finding, LinkState, RunState
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpmon.codec import decode
 from ddpmon.recording.layout import RecordingError, open_to_read
 from ddpmon.recording.looks import DamageError, Look, Part, dictionary_of, key_of, look_of, unsqueezed
-from ddpmon.schema import FrameError, RunInfo, decode
+from ddpmon.schema import FrameError, RunInfo
 
 _MOST_NOTES = 5
 

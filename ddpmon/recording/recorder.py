@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ddpmon.codec import encode
 from ddpmon.recording import facts
 from ddpmon.recording.bounds import Bounds, drop_old_alerts, drop_old_host_rows
 from ddpmon.recording.layout import create
@@ -17,7 +18,7 @@ from ddpmon.recording.looks import Look, Nodes, Packer, Part, Rows, Whole, dicti
 from ddpmon.recording.step_rows import StepRows
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.model import Run
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, encode
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
 from ddpmon.snapshot import Finding
 from ddpmon.watcher.tap import Tick
 

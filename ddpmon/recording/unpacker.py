@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.codec import decode
 from ddpmon.figures import FIGURES, PLACE
 from ddpmon.recording.looks import DamageError, Nodes, Part, Rows, Whole
 from ddpmon.run.host_rows import HostRows, gather
@@ -20,7 +21,6 @@ from ddpmon.schema import (
     RankFrame,
     StepColumns,
     StepRows,
-    decode,
     names_of,
 )
 

@@ -14,7 +14,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from secrets import token_hex
 
-from ddpmon.schema import RunInfo, encode
+from ddpmon.codec import encode
+from ddpmon.schema import RunInfo
 from ddpmon.simulate.opening import address_of, lay_out, open_store
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.worker import Account, work

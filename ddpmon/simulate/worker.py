@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
-from ddpmon.schema import HostFrame, encode
+from ddpmon.codec import encode
+from ddpmon.schema import HostFrame
 from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.opening import name_run, open_store
 from ddpmon.simulate.plan import Plan

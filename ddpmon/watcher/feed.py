@@ -14,9 +14,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import force_setattr
 
+from ddpmon.codec import decode
 from ddpmon.run.host_rows import HostRows, gather
 from ddpmon.run.model import Run
-from ddpmon.schema import F, FrameError, HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo, StepColumns, decode
+from ddpmon.schema import (
+    F,
+    FrameError,
+    HistoryFrame,
+    HostFrame,
+    NodeFrame,
+    RankFrame,
+    RunInfo,
+    StepColumns,
+)
 from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.tap import Tap

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ddpmon import __version__
-from ddpmon.schema import FrameError, RunInfo, SchemaMismatchError, decode
+from ddpmon.codec import decode
+from ddpmon.schema import FrameError, RunInfo, SchemaMismatchError
 from ddpmon.store.base import StoreUnavailable, run_key
 from ddpmon.store.connect import Target, list_runs
 from ddpmon.store.signed import CheckedStore

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddpmon.schema import HistoryFrame, RunInfo, StepColumns, encode
+from ddpmon.codec import encode
+from ddpmon.schema import HistoryFrame, RunInfo, StepColumns
 from ddpmon.store.base import RUNS_KEY, Store, history_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, withdraw
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.codec import encode
 from ddpmon.commands.looks import Looks
 from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, HostFigures
 from ddpmon.report.verdicts import calm_sentence, is_judged
-from ddpmon.schema import HistoryFrame, StepColumns, encode
+from ddpmon.schema import HistoryFrame, StepColumns
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import history_key, node_key, rank_key
 from ddpmon.watcher.observer import Observer

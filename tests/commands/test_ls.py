@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.codec import encode
 from ddpmon.commands.ls import ls
 from ddpmon.commands.status import status
-from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.connect import parse_target
 from ddpmon.store.discovery import Announcement, announce

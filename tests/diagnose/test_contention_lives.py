@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.codec import decode, encode
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit, CulpritMeasures, culprits_of
 from ddpmon.diagnose.judge import Judge
@@ -26,7 +27,7 @@ from ddpmon.machine import (
 )
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
-from ddpmon.schema import NodeFrame, RankFrame, decode, encode
+from ddpmon.schema import NodeFrame, RankFrame
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 

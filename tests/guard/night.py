@@ -17,12 +17,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddpmon.codec import encode
 from ddpmon.guard.courier import Courier
 from ddpmon.guard.fleet import Look
 from ddpmon.guard.guard import Guard
 from ddpmon.guard.memory import StateFile
 from ddpmon.guard.policy import GuardPolicy
-from ddpmon.schema import RankFrame, RunInfo, encode
+from ddpmon.schema import RankFrame, RunInfo
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce
 from ddpmon.store.tcp_client import TcpClient

@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddpmon.codec import encode
 from ddpmon.guard.command import guard
 from ddpmon.guard.fleet import Look
 from ddpmon.guard.guard import Guard
 from ddpmon.guard.memory import StateFile
 from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
-from ddpmon.schema import encode
 from ddpmon.snapshot import Link
 from ddpmon.store.base import rank_key
 from tests.commands.command_snapshots import snapshot

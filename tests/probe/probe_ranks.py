@@ -17,7 +17,8 @@ from typing import Any
 import numpy
 import pytest
 
-from ddpmon.schema import HOST_COLUMNS, RankFrame, RunInfo, decode
+from ddpmon.codec import decode
+from ddpmon.schema import HOST_COLUMNS, RankFrame, RunInfo
 from ddpmon.store.base import Store, StoreUnavailable, rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, discover

@@ -20,11 +20,12 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 import ddpmon
+from ddpmon.codec import decode
 from ddpmon.probe.external_store import ExternalStore, uplink_of
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.publisher import PUBLISHER
 from ddpmon.probe.uplink import Handover, Uplink
-from ddpmon.schema import RunInfo, decode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover

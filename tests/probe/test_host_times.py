@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.codec import decode, encode
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
@@ -17,7 +18,7 @@ from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.rings import Rings
-from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame, decode, encode
+from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame
 from tests.made_frames import rank_frame
 
 MS = 1_000_000

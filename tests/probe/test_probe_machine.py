@@ -18,9 +18,10 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed import distributed_c10d
 
+from ddpmon.codec import decode
 from ddpmon.probe.host_sampler import HEIRS_WAIT_S, HostSampler
 from ddpmon.probe.identity import Identity
-from ddpmon.schema import NodeFrame, decode
+from ddpmon.schema import NodeFrame
 from ddpmon.store.base import node_key
 from tests.probe.probe_ranks import PATIENCE_S, Reader, Seen, grouped, private_runs, wait_for_end
 from tests.ranks import ROOT

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.codec import decode
 from ddpmon.commands.status_json import status_object
-from ddpmon.schema import RunInfo, decode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import discover, left_over

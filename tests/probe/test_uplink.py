@@ -22,9 +22,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from ddpmon.codec import decode, encode
 from ddpmon.probe.identity import identify, run_id, store_address
 from ddpmon.probe.uplink import Uplink
-from ddpmon.schema import RunInfo, decode, encode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import RUNS_KEY, StoreUnavailable, is_run_id, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover

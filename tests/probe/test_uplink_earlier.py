@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch")
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from ddpmon.codec import encode
 from ddpmon.parts import MAX_RANKS
-from ddpmon.schema import encode
 from ddpmon.store.base import RUNS_KEY, Store, rank_key, run_key
 from ddpmon.store.connect import list_runs
 from ddpmon.store.signed import Signer, signed

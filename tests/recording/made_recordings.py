@@ -9,11 +9,12 @@ from unittest.mock import patch
 
 import numpy as np
 
+from ddpmon.codec import encode
 from ddpmon.diagnose.alert import Alert
 from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.recorder import Recorder
 from ddpmon.run.model import Run
-from ddpmon.schema import HostFrame, encode
+from ddpmon.schema import HostFrame
 from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames

@@ -17,7 +17,8 @@ SLOW = 10  # reads after which every figure has been read again
 PROGRAM = """
 import json, sys
 import msgspec
-from ddpmon.schema import NodeFrame, decode, encode
+from ddpmon.codec import decode, encode
+from ddpmon.schema import NodeFrame
 from ddpmon.sensors.gpu import GpuSensor
 for line in sys.stdin:
     times = json.loads(line)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.codec import decode, encode
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process
-from ddpmon.schema import MAX_FRAME_BYTES, NodeFrame, decode, encode
+from ddpmon.schema import MAX_FRAME_BYTES, NodeFrame
 from ddpmon.sensors.gpu import bounded
 from tests.made_frames import node_frame
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from ddpmon.codec import decode
 from ddpmon.machine import GpuFigures
-from ddpmon.schema import NodeFrame, RankFrame, decode
+from ddpmon.schema import NodeFrame, RankFrame
 from ddpmon.store.base import node_key, rank_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import discover

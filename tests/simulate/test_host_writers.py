@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.schema import HostFrame, encode
+from ddpmon.codec import encode
+from ddpmon.schema import HostFrame
 from ddpmon.simulate.host_writers import HostWriters
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.rank_frames import Frames

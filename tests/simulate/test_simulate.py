@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, decode, encode
+from ddpmon.codec import decode, encode
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
 from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.simulate.rank_frames import Frames
 from ddpmon.simulate.scenarios import scenario_of

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.codec import decode
 from ddpmon.commands.read_once import look_once
-from ddpmon.schema import RunInfo, decode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import RUNS_KEY, StoreUnavailable, rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.discovery import discover

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.schema import MAX_FRAME_BYTES, FrameError, RankFrame, decode
+from ddpmon.codec import decode
+from ddpmon.schema import MAX_FRAME_BYTES, FrameError, RankFrame
 from ddpmon.store.base import RUNS_KEY, StoreSilent, StoreUnavailable, TargetError, rank_key, run_key
 from ddpmon.store.connect import connect, list_runs, parse_target
 from ddpmon.store.redis import DEFAULT_TTL_S, RedisStore, ttl_of_environment

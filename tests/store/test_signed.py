@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from ddpmon.schema import RunInfo, decode, encode
+from ddpmon.codec import decode, encode
+from ddpmon.schema import RunInfo
 from ddpmon.store.base import RUNS_KEY, rank_key, run_key
 from ddpmon.store.signed import (
     FORGED,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ddpmon.schema import MAX_FRAME_BYTES, StepColumns, encode
+from ddpmon.codec import encode
+from ddpmon.schema import MAX_FRAME_BYTES, StepColumns
 from ddpmon.store.base import history_key, host_key, rank_key
 from ddpmon.store.server_bounds import Bounds
 from ddpmon.store.signed import CheckedStore, Checks

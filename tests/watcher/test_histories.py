@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from ddpmon.codec import encode
 from ddpmon.run.model import Run
-from ddpmon.schema import HistoryFrame, encode
+from ddpmon.schema import HistoryFrame
 from ddpmon.store.base import history_key, rank_key
 from ddpmon.store.server_bounds import Bounds
 from ddpmon.store.signed import CheckedStore, Checks

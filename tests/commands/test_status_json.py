@@ -131,17 +131,10 @@ def test_the_attempts_before_this_one() -> None:
     )["run"]
     assert (told["restart"], told["max_restarts"], told["launch"]) == (2, 3, "job")
     first, second = told["attempts"]
-    assert first == {
-        "run_id": "r0",
-        "restart": 0,
-        "ended_at": "2023-11-14T22:13:20.500Z",
-        "step": 256,
-        "failed": [],
-        "failed_count": 0,
-        "vanished": [1],
-        "vanished_count": 1,
-        "summary": "rank 1 disappeared without a message",
-    }
+    assert (first["run_id"], first["restart"], first["step"]) == ("r0", 0, 256)
+    assert first["ended_at"] == "2023-11-14T22:13:20.500Z"
+    assert (first["failed"], first["failed_count"], first["vanished"], first["vanished_count"]) == ([], 0, [1], 1)
+    assert first["summary"] == "rank 1 disappeared without a message"
     assert (second["ended_at"], second["step"]) == (None, None)
     assert second["failed"] == [{"rank": 0, "reason": "KeyError: 'x'"}, {"rank": 1, "reason": None}]
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 # Exit codes: done; found what --fail-on asks for; wrong usage; no run can be read; the output cannot be written; a
 # fault of ddpmon itself; and what a shell reports of a process that SIGINT or SIGPIPE has ended.
 OK, FOUND, USAGE, NO_RUN, NOT_WRITTEN, BROKEN, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 4, 70, 130, 141
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # what a shell reports of a command that it cannot start
 STDIN, STDOUT, STDERR = 0, 1, 2
 # Of the garbage collector, in a process of our own. Neither imports nor thousands of frames a second make cycles: with
 # the usual thresholds it took 8 % of the imports' CPU, and a quarter of that of a dashboard of 4,096 ranks.

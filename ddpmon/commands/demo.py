@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
-from ddpmon.snapshot import Finding
+from ddpmon.snapshot import Finding, Snapshot
 
 if TYPE_CHECKING:
-    from ddpmon.snapshot import Snapshot
     from ddpmon.store.discovery import Announcement
-from ddpmon.snapshot import Link, Snapshot
-from ddpmon.watcher.observer import Observer
 
 JUDGED_STEPS, SHOWN_STEPS = 180, 600
 START_LIMIT_S = 180.0
@@ -56,7 +53,7 @@ def _accompany(plan: Plan, training: Training) -> int:
 
 def _show(training: Training) -> int:
     """The dashboard at once: it waits for the ranks better than an empty terminal does."""
-    from ddpmon.commands.demo import Awaited
+    from ddpmon.commands.awaited import Awaited
     from ddpmon.commands.watch import show_source
 
     shown = show_source(Awaited(training))
@@ -119,43 +116,3 @@ def _show_log(training: Training) -> None:
     complain("the last lines of the training's log:")
     for line in training.last_lines(LOG_LINES):
         complain(f"  {line}")
-
-
-class Announcing(Protocol):
-    """A training that will be announced, such as the demo's."""
-
-    def announced(self) -> Announcement | None:
-        """Its announcement on this host; None before there is one."""
-
-    def stage(self) -> str:
-        """How far it is before it is announced, in a sentence."""
-
-
-class Awaited:
-    """A source that says how a training starts until it is announced, and is its run's observer from then on."""
-
-    def __init__(self, training: Announcing) -> None:
-        self.focus: int | None = None
-        self._training = training
-        self._observer: Observer | None = None
-
-    def tick(self) -> Snapshot:
-        """Look for the run, or at it."""
-        if self._observer is None and (run := self._training.announced()) is not None:
-            self._observer = Observer(f"{run.url}/{run.run_id}")
-        if self._observer is None:
-            return self.rebuild()
-        self._observer.focus = self.focus
-        return self._observer.tick()
-
-    def rebuild(self) -> Snapshot:
-        """Freeze again what is known, without reading."""
-        if self._observer is None:
-            return Snapshot(Link("waiting", self._training.stage()), time.time(), time.monotonic())
-        self._observer.focus = self.focus
-        return self._observer.rebuild()
-
-    def close(self) -> None:
-        """Let go of the store."""
-        if self._observer is not None:
-            self._observer.close()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpmon.commands.console import NO_RUN
+from ddpmon.commands.console import NO_RUN, NOT_EXECUTABLE, NOT_FOUND
 from ddpmon.commands.listing import Listing, joined, read_listing
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -20,7 +20,7 @@ LIMIT_S, LIMIT_WITH_A_PERSON_S = 60.0, 300.0  # a person may have to type a pass
 MOST_BYTES = 16 << 20  # a listing takes 4 MB at most, and several hosts may print one each
 _PIECE = 1 << 16
 Done = subprocess.CompletedProcess[bytes]
-NOT_EXECUTABLE, NOT_FOUND, SSH_FAILED = 126, 127, 255
+SSH_FAILED = 255
 
 
 def ssh_command(host: str) -> list[str]:

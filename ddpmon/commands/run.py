@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import ddpmon
-from ddpmon.commands.console import STDIN, STDOUT, USAGE, complain, has_terminal
+from ddpmon.commands.console import NOT_EXECUTABLE, NOT_FOUND, STDIN, STDOUT, USAGE, complain, has_terminal
 
 BOOT = Path(ddpmon.__file__).resolve().parent / "boot"
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as a shell says it
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 _TAKES_NEXT = frozenset("cmWX")  # options of Python whose value follows; after -c and -m comes the script's own
 # Commands that start processes elsewhere, or without this environment, unless an option says otherwise.

@@ -8,15 +8,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import psutil
 
-from ddpmon.commands.console import complain, printable
-from ddpmon.commands.demo import Awaited
+from ddpmon.commands.awaited import Awaited
+from ddpmon.commands.console import NOT_EXECUTABLE, complain, printable
 from ddpmon.commands.watch import show_source
 from ddpmon.store.discovery import Announcement, discover
 
-NOT_EXECUTABLE = 126  # as a shell says it
 _DOUBTFUL_S = 120.0  # a large job imports, connects and loads its data for so long before its first forward
 
 
@@ -32,6 +32,7 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str]) -> int:
         )
     except OSError as error:
         complain(f"{command[0]!r} cannot be started: {error.strerror}")
+        Path(path).unlink()
         return NOT_EXECUTABLE
     finally:
         os.close(output)
@@ -44,7 +45,8 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
     """The exit code of the command, as a shell reports it; what is to end this process ends the command."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to both
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: process.send_signal(number))
     code = process.wait()
     return 128 - code if code < 0 else code

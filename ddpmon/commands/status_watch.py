@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 
-from ddpmon.commands.console import FOUND, OK, printable
+from ddpmon.commands.console import FOUND, INTERRUPTED, OK, printable
 from ddpmon.commands.looks import found
 from ddpmon.commands.status_json import Object, finding_object, status_object
 from ddpmon.commands.target import Route
@@ -17,7 +17,6 @@ from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.watcher.observer import Observer
 
 EVERY_S = 1.0
-INTERRUPTED = 130
 
 
 def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: float | None) -> int:

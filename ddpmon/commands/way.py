@@ -216,7 +216,7 @@ def _fate(seen: Seen, run_id: str) -> Fate:
         return fate_of(past)
     live = next((run for run in seen.listing.runs if run.id == run_id), None)
     if live is not None:
-        return Fate("running" if live.state is None else "killed")
+        return Fate("running" if live.state is None else "restarting" if live.state == "restarting" else "killed")
     return Fate("unknown" if seen.listing.past is None else "finished")
 
 

@@ -78,7 +78,7 @@ def _put_step(recorder: EventLog, step: int, mark: dict[str, _Mark], host: dict[
     for name in ("forward", "forwarded", "ready"):
         put(name, mark[name])
     put("synced", mark["synced"], step)
-    put("log", 1.0, 8)
+    put("log", 1.0, 8, None, 0)
     for name in ("optimizer", "optimized"):
         put(name, mark[name])
     if host["pause"][step] == host["pause"][step]:

@@ -14,7 +14,7 @@ from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
 from ddpmon.guard.message import line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Snapshot, may_come_back
 from ddpmon.store.connect import parse_target
 
 MOST_WAITING = 512  # messages that channels have not taken; the oldest go first
@@ -151,7 +151,7 @@ class Guard:
         """Whether the run has been over for so long that nothing more is to be expected."""
         if ledger.over_since is None:
             return False
-        patience = self._policy.lost_leave_s if ledger.memory.state == "lost" else self._policy.leave_s
+        patience = self._policy.lost_leave_s if may_come_back(ledger.memory.state) else self._policy.leave_s
         return now - ledger.over_since > patience
 
     def _drop(self, address: str) -> None:

@@ -79,6 +79,9 @@ class Ledger:
         self._last_word = now
         self._steps, self._step = 0, -1  # made while this guard looked, and the newest
         self._withheld = 0
+        self._kept_back = {
+            alert.alert for alert in memory.alerts if not alert.is_told
+        }  # while they were no critical ones
         self.over_since: float | None = None
         for alert in memory.alerts:
             alert.life = 0  # of an earlier watcher
@@ -124,11 +127,20 @@ class Ledger:
         unknown = firing(snapshot.findings)
         for belongs in (_is_life_of, _fits):
             unknown = [finding for finding in unknown if not self._recognise(finding, left, belongs)]
+        yield from self._worse()
         for alert in left if snapshot.link.state != "gone" else ():
             yield from self._missing(alert, snapshot, now)
         for finding in unknown:
             if at_or_above(finding.severity, self._policy.min_severity) and self._may_begin(finding, snapshot):
                 yield self._begin(_opened(finding), wall)
+
+    def _worse(self) -> Iterator[Notice]:
+        """The beginnings that were kept back and are offered again, because they have become critical."""
+        for alert in self.memory.alerts:
+            if not alert.is_told and alert.severity == "critical" and alert.alert in self._kept_back:
+                self._kept_back.discard(alert.alert)
+                self._withheld = max(0, self._withheld - 1)
+                yield Notice("firing", alert)
 
     def _may_begin(self, finding: Finding, snapshot: Snapshot) -> bool:
         """Whether a finding is news: of a run whose store is gone only what ended it, of a failed one no silence.
@@ -197,6 +209,7 @@ class Ledger:
     def _resolve(self, alert: OpenAlert, reason: str) -> Notice:
         self.memory.alerts.remove(alert)
         self._absent.pop(alert.alert, None)
+        self._kept_back.discard(alert.alert)
         return Notice("resolved", alert, reason)
 
     def _within_budget(self, said: list[Notice], now: float) -> list[Notice]:
@@ -207,6 +220,8 @@ class Ledger:
             if alert is not None and notice.event == "firing":
                 alert.is_told = self._budget.allows(now, critical=alert.severity == "critical")
                 self._withheld += not alert.is_told
+                if not alert.is_told and alert.severity != "critical":
+                    self._kept_back.add(alert.alert)
             if alert is None or alert.is_told:
                 kept.append(notice)
         if self._withheld and self._budget.allows(now, critical=False):

@@ -155,6 +155,16 @@ def test_a_flood_is_kept_back_and_counted_and_critical_alerts_get_through() -> N
     assert told(picture(HANG), 240.0) == []
 
 
+def test_a_warning_that_was_kept_back_is_told_when_it_becomes_critical() -> None:
+    told = Told(burst=3, reserve=2, refill_s=1e9)
+    first, second = replace(LATE, ranks=(0,), id=1), replace(LATE, ranks=(1,), id=2)
+    assert told(picture(first, second)) == BEGUN
+    worse = replace(second, severity="critical")
+    assert told(picture(first, worse)) == BEGUN
+    assert told(picture(first, worse)) == [], "once"
+    assert told(picture(first, replace(worse, cleared_at_step=200))) == OVER
+
+
 @pytest.mark.parametrize("state", ["waiting", "live"])
 def test_without_a_run_there_is_nothing_to_tell(state: Any) -> None:
     assert Told()(Snapshot(Link(state), 0.0, 0.0), 1000.0) == []

@@ -26,6 +26,16 @@ RunState = Literal["running", "stalled", "finished", "failed", "killed", "cancel
 LinkState = Literal["waiting", "live", "silent", "gone"]
 
 
+def is_over(state: RunState | str) -> bool:
+    """Whether the run has ended for good, so that nothing more is to be expected of it."""
+    return state in ("finished", "failed", "killed", "cancelled")
+
+
+def may_come_back(state: RunState | str) -> bool:
+    """Whether a run whose store is gone may go on: its launcher starts it again, or its end is not known."""
+    return state in ("restarting", "lost")
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """How the watcher stands with the store.

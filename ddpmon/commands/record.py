@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, NOT_WRITTEN, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import SUFFIX, recording_at
+from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.target import Route, reached
 from ddpmon.format import size
 from ddpmon.report.summary import summary_line
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ddpmon.watcher.observer import Observer
 
 _EVERY_S = 1.0
-# A store that died beside a living rank 0 is started again within seconds; a host that was cut off may come back.
-_LOST_S = 60.0
 
 
 def record(target: str | None, out: str | None, max_mb: int, ssh: str | None = None, slurm: str | None = None) -> int:
@@ -72,15 +71,13 @@ def _record(route: Route, path: Path, max_mb: int) -> int:
 
 def _watch(observer: Observer, recorder: Recorder, stop: threading.Event) -> Snapshot:
     """Tick once a second until the run is over, or somebody ends it; the last picture."""
-    began, said, lost_at = time.monotonic(), "", None
+    began, said, end = time.monotonic(), "", RunEnd()
     while True:
         snapshot = observer.tick()
         if recorder.trouble and recorder.trouble != said:
             complain(f"the recording cannot be written: {recorder.trouble}; ddpmon keeps trying")
         said = recorder.trouble
-        lost_at = None if snapshot.link.state != "gone" else lost_at or time.monotonic()
-        over = lost_at is not None and snapshot.run is not None and snapshot.run.state in ("finished", "failed")
-        if over or (lost_at is not None and time.monotonic() - lost_at > _LOST_S):
+        if end.is_reached(snapshot):
             return snapshot
         began = max(began + _EVERY_S, time.monotonic() - _EVERY_S)
         if stop.wait(max(0.0, began - time.monotonic())):

@@ -8,14 +8,19 @@ import shlex
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from ddpmon.commands.console import OK, USAGE, complain
+from ddpmon.commands.recordings import recording_at
+from ddpmon.commands.target import here
+from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.connect import parse_target
 
 HOME = "127.0.0.1"
 FIRST_PORT, PORTS = 8480, 20  # the next free one is taken
 MOST_VIEWS = 8  # each is a process with a dashboard
-_COOKIE = "ddpmon"
 _HEADERS = {
     # The page asks for a font elsewhere: nothing of a run leaves this host, and nothing is loaded from outside.
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:; connect-src 'self' ws://127.0.0.1:*",
@@ -27,15 +32,19 @@ _HEADERS = {
 
 def serve(target: str | None, port: int | None, ssh: str | None = None, slurm: str | None = None) -> int:
     """Serve the dashboard until SIGTERM or SIGINT; returns the exit code."""
+    from ddpmon.recording.layout import RecordingError
+
     try:
         from aiohttp import web
         from textual_serve.server import Server
     except ImportError:
         complain("serving needs textual-serve: pip install 'ddpmon[serve]'")
         return USAGE
-    listener = _listen(port)
-    if listener is None:
-        complain(f"port {port} on {HOME} is taken: leave --port out for a free one")
+    try:
+        _check(target, ssh, slurm)
+        listener = _listen(port)
+    except (TargetError, RecordingError) as error:
+        complain(str(error))
         return USAGE
     url = f"http://{HOME}:{listener.getsockname()[1]}"
     door = Door(url)
@@ -53,13 +62,34 @@ def watch_command(target: str | None, ssh: str | None, slurm: str | None) -> str
     return shlex.join([sys.executable, "-m", "ddpmon.cli", "watch", *options, *named])
 
 
-def _listen(port: int | None) -> socket.socket | None:
+def _check(target: str | None, ssh: str | None, slurm: str | None) -> None:
+    """Refuse what the dashboard in the page would refuse; a run that is not there yet may come.
+
+    Raises:
+        TargetError: the words make no sense, or there are several runs to choose from.
+        RecordingError: the recording cannot be read.
+    """
+    if ssh is not None and slurm is not None:
+        raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
+    if target is not None and "://" in target:
+        parse_target(target)
+    elif ssh is None and slurm is None and recording_at(target) is None:
+        with suppress(StoreUnavailable):
+            here(target)
+
+
+def _listen(port: int | None) -> socket.socket:
+    """A socket on the port, or on the first free one.
+
+    Raises:
+        TargetError: it is taken, or none is free.
+    """
     for each in range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]:
-        try:
+        with suppress(OSError):
             return socket.create_server((HOME, each))
-        except OSError:
-            continue
-    return None
+    if port is not None:
+        raise TargetError(f"port {port} on {HOME} is taken: leave --port out for a free one")
+    raise TargetError(f"ports {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on {HOME} are taken: name another with --port")
 
 
 class Door:
@@ -70,10 +100,13 @@ class Door:
 
     Attributes:
         token: what the first request must have; it opens once.
+        cookie: the name under which the browser keeps the key. A browser sends all cookies of 127.0.0.1 to each port,
+            so two servers need two names.
     """
 
     def __init__(self, url: str) -> None:
         self.url, self.token = url, secrets.token_urlsafe(24)
+        self.cookie = f"ddpmon-{urlsplit(url).port}-{secrets.token_hex(4)}"
         self._key, self._is_open = secrets.token_urlsafe(24), True
 
     def enter(self, token: str) -> str | None:
@@ -122,8 +155,8 @@ class _Site:
         if not door.is_ours(request.host, request.headers.get("Origin")):
             raise web.HTTPForbidden(text="This is not the address that ddpmon serve has printed.", headers=_HEADERS)
         if "token" in request.query and request.path == "/":
-            return self._enter(request.query["token"], request.cookies.get(_COOKIE, ""))
-        if not door.knows(request.cookies.get(_COOKIE, "")):
+            return self._enter(request.query["token"], request.cookies.get(door.cookie, ""))
+        if not door.knows(request.cookies.get(door.cookie, "")):
             raise web.HTTPForbidden(text=_CLOSED, headers=_HEADERS)
         if request.path == "/ws":
             return await self._view(request, handler)
@@ -137,7 +170,7 @@ class _Site:
             return self._web.Response(status=403, text=_CLOSED, headers=_HEADERS)
         answer = self._web.HTTPFound("/", headers=_HEADERS)
         if new is not None:
-            answer.set_cookie(_COOKIE, new, httponly=True, samesite="Strict", path="/")
+            answer.set_cookie(self._door.cookie, new, httponly=True, samesite="Strict", path="/")
         return answer
 
     async def _view(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ddpmon.commands.console import FOUND, INTERRUPTED, OK, printable
 from ddpmon.commands.looks import found
+from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.status_json import Object, finding_object, status_object
 from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
@@ -27,7 +28,7 @@ def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: f
     Raises:
         TargetError: an address that makes no sense.
     """
-    observer, changes = Observer(route.target, route.way), Changes()
+    observer, changes, end = Observer(route.target, route.way), Changes(), RunEnd()
     until = None if for_s is None else time.monotonic() + for_s
     try:
         while True:
@@ -36,7 +37,7 @@ def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: f
                 print(line, flush=True)
             if fail_on is not None and found(snapshot, fail_on):
                 return FOUND
-            if _is_over(snapshot) or (until is not None and time.monotonic() >= until):
+            if _is_finished(snapshot) or end.is_reached(snapshot) or (until is not None and time.monotonic() >= until):
                 return OK
             time.sleep(EVERY_S)
     except KeyboardInterrupt:
@@ -45,9 +46,8 @@ def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: f
         observer.close()
 
 
-def _is_over(snapshot: Snapshot) -> bool:
-    run = snapshot.run
-    return run is not None and (snapshot.link.state == "gone" or run.state == "finished")
+def _is_finished(snapshot: Snapshot) -> bool:
+    return snapshot.run is not None and snapshot.run.state == "finished"
 
 
 def _lines(snapshot: Snapshot, changes: Changes, as_json: bool) -> Iterator[str]:

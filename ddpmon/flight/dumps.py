@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -127,16 +128,44 @@ def _read(path: Path) -> Dump | str:
     try:
         if path.stat().st_size > MOST_BYTES:
             return f"it is larger than {MOST_BYTES >> 20} MiB"
-        with path.open("rb") as file:
-            ended = subprocess.run(
-                [sys.executable, "-I", str(_PROGRAM)], stdin=file, capture_output=True, timeout=LIMIT_S, check=False,
-                env={"LC_ALL": "C.UTF-8"}, cwd="/",
-            )  # fmt: skip
-        if ended.returncode or len(ended.stdout) > MOST_ANSWER:
-            said = ended.stdout[:MOST_TEXT].decode("utf-8", "replace")
-            return said or f"its reader ended with code {ended.returncode}"
-        return msgspec.json.decode(ended.stdout, type=Dump)
+        code, answer = _answer(path)
+        if len(answer) > MOST_ANSWER:
+            return f"its reader's answer is larger than {MOST_ANSWER >> 20} MiB"
+        if code:
+            return answer[:MOST_TEXT].decode("utf-8", "replace") or f"its reader ended with code {code}"
+        return msgspec.json.decode(answer, type=Dump)
     except subprocess.TimeoutExpired:
         return f"it took longer than {LIMIT_S:.0f} s"
     except (OSError, ValueError, RecursionError) as error:
         return str(error)
+
+
+def _answer(path: Path) -> tuple[int, bytes]:
+    """The exit code and the answer of the process that reads a file; one that says too much is ended.
+
+    Raises:
+        TimeoutExpired: it took too long and was ended.
+    """
+    with path.open("rb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(_PROGRAM)], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={"LC_ALL": "C.UTF-8"}, cwd="/",
+        )  # fmt: skip
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(LIMIT_S, end)
+    timer.start()
+    with process:
+        assert process.stdout is not None
+        answer = process.stdout.read(MOST_ANSWER + 1)
+        if len(answer) > MOST_ANSWER:
+            process.kill()
+        process.wait()
+        timer.cancel()
+    if late.is_set():
+        raise subprocess.TimeoutExpired(process.args, LIMIT_S)
+    return process.returncode, answer

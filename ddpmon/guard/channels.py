@@ -55,18 +55,7 @@ class Command:
         Raises:
             NotDeliveredError: it cannot be started, fails, or does not end in time and is ended.
         """
-        with tempfile.TemporaryFile() as file:
-            file.write(f"{json_line(message)}\n".encode())
-            file.seek(0)
-            try:
-                process = subprocess.Popen(
-                    ["/bin/sh", "-c", self._command],
-                    stdin=file,
-                    stdout=sys.__stderr__ or subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise NotDeliveredError(f"it cannot be started: {error.strerror}", again=True) from None
+        process = self._start(message)
         try:
             code = process.wait(self._limit_s)
         except subprocess.TimeoutExpired:
@@ -74,6 +63,20 @@ class Command:
             raise NotDeliveredError(f"it did not end within {self._limit_s:.0f} s and was ended", again=False) from None
         if code:
             raise NotDeliveredError(f"it ended with exit code {code}", again=False)
+
+    def _start(self, message: dict[str, Any]) -> subprocess.Popen[bytes]:
+        try:
+            with tempfile.TemporaryFile() as file:
+                file.write(f"{json_line(message)}\n".encode())
+                file.seek(0)
+                return subprocess.Popen(
+                    ["/bin/sh", "-c", self._command],
+                    stdin=file,
+                    stdout=sys.__stderr__ or subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        except OSError as error:  # such as a full disk below /tmp
+            raise NotDeliveredError(f"it cannot be started: {error.strerror or error}", again=True) from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

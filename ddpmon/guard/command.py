@@ -20,6 +20,7 @@ from ddpmon.guard.guard import Guard
 from ddpmon.guard.memory import Channel, StateFile
 from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.snapshot import is_over
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import lacks_scheme, parse_target
 from ddpmon.store.discovery import past_runs
@@ -64,8 +65,8 @@ def _guard(policy: GuardPolicy, find: Finder, senders: dict[Channel, Sender], fi
 
 
 def _ended_uncleanly(run_id: str) -> bool:
-    """Whether the run of this host ended without a word."""
-    return any(run.id == run_id for run in past_runs())
+    """Whether the run of this host ended without a word, and its launcher does not go on with it."""
+    return any(run.id == run_id and is_over(run.state) for run in past_runs())
 
 
 def finder_of(targets: Sequence[str]) -> Finder:

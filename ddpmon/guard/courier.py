@@ -93,6 +93,8 @@ class Courier(threading.Thread):
                     return Delivery(outgoing, str(error), is_left=True)
                 if attempt == 0:
                     self._warn(f"a message waits for the {self.channel}: {error}")
+            except Exception as error:  # a defect of ours must not end the thread that all later messages need
+                return Delivery(outgoing, f"{type(error).__name__}: {error}")
             else:
                 return Delivery(outgoing)
             self._hurry.wait(self._pauses_s[min(attempt, len(self._pauses_s) - 1)])

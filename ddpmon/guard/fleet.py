@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ddpmon.snapshot import Snapshot
@@ -12,6 +14,7 @@ from ddpmon.watcher.observer import Observer
 
 TICK_S = 2.0  # frames overlap by more, and what is judged depends on the steps alone
 FIND_S = 10.0  # between looks for new runs
+IDLE_S = 60.0  # after which an address at which no run was seen makes room for others; chosen, as a run's `leave_s`
 MOST_RUNS = 64  # that are followed at once; chosen: each costs a thread and a connection
 
 
@@ -29,8 +32,13 @@ class Follower(threading.Thread):
     Args:
         address: what the Observer takes.
         hand: is called in this thread with each picture; it may block.
-        warn: is called with a sentence if the watcher itself breaks; another one takes its place.
+        warn: is called with a sentence if the watcher itself breaks, once for each type of error; another watcher takes
+            its place.
         every_s: seconds between two looks.
+
+    Attributes:
+        began_at: when it was made, on the monotonic clock.
+        has_seen: whether there has been a run.
 
     Raises:
         TargetError: the address makes no sense.
@@ -43,6 +51,8 @@ class Follower(threading.Thread):
         self._address, self._hand, self._warn, self._every_s = address, hand, warn, every_s
         self._observer = Observer(address)
         self._leave, self._drop = threading.Event(), False
+        self._broke: set[str] = set()  # types of errors that were told
+        self.began_at, self.has_seen = time.monotonic(), False
 
     def run(self) -> None:
         """Look at the run again and again."""
@@ -57,10 +67,21 @@ class Follower(threading.Thread):
 
     def _look(self) -> None:
         try:
-            self._hand(Look(self._address, self._observer.tick()))
+            snapshot = self._observer.tick()
+            self.has_seen = self.has_seen or snapshot.run is not None
+            self._hand(Look(self._address, snapshot))
         except Exception as error:  # a defect of ours must not leave a run without a guard
-            self._warn(f"the watcher of a run broke and is started again: {type(error).__name__}: {error}")
-            self._observer = Observer(self._address)
+            self._mend(error)
+
+    def _mend(self, error: Exception) -> None:
+        """Begin again with another watcher."""
+        name = type(error).__name__
+        if name not in self._broke:
+            self._broke.add(name)
+            self._warn(f"the watcher of a run broke and is started again: {name}: {error}")
+        with suppress(Exception):
+            self._observer.close()
+        self._observer = Observer(self._address)
 
     def leave(self) -> None:
         """Look once more and end."""
@@ -147,6 +168,7 @@ class Fleet:
         with self._lock:
             self._dropped &= {*found}
             new = [address for address in found if address not in self._followers and address not in self._dropped]
+            self._make_room(found, len(new))
             room = MOST_RUNS - len(self._followers)
             for address in new[:room]:
                 if not self._stopping.is_set():
@@ -154,6 +176,19 @@ class Fleet:
         if len(new) <= room:
             return ""
         return f"{len(new) - room} runs are not followed: {MOST_RUNS} at once are the most"
+
+    def _make_room(self, found: Sequence[str], wanted: int) -> None:
+        """End followers that have never seen a run: those not found any more, and idle ones if others need their room.
+
+        An address that the user has named is always found, and a run may come there at any time.
+        """
+        now = time.monotonic()
+        unseen = {address: each for address, each in self._followers.items() if not each.has_seen}
+        gone = [address for address in unseen if address not in found]
+        idle = [address for address, each in unseen.items() if address in found and now - each.began_at > IDLE_S]
+        lacking = max(0, wanted - (MOST_RUNS - len(self._followers) + len(gone)))
+        for address in [*gone, *idle[:lacking]]:
+            self._followers.pop(address).drop()
 
     def _start(self, address: str) -> None:
         try:

@@ -14,7 +14,7 @@ from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
 from ddpmon.guard.message import line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import RunView, Snapshot, may_come_back
 from ddpmon.store.connect import parse_target
 
 MOST_WAITING = 512  # messages that channels have not taken; the oldest go first
@@ -116,6 +116,8 @@ class Guard:
         if before is not None and before != run_id:
             self._end_of(before, f"another run has started there: {snapshot.run.name}")
         self._run_at[look.address] = run_id
+        if snapshot.link.state == "live":
+            self._succeed(snapshot.run)
         ledger = self._ledgers[run_id]
         self._tell(ledger.memory, ledger.take(snapshot, now, self._wall()))
         if self._is_done_with(ledger, now):
@@ -135,6 +137,22 @@ class Guard:
         self._ledgers[run.id] = Ledger(known, self._policy, now)
         return True
 
+    def _succeed(self, run: RunView) -> None:
+        """End what is open of the runs that this one goes on with: its earlier attempts, and those of its name there.
+
+        A store beside rank 0 ends with its run, so a run of the same name at its address takes the place of that one. A
+        Redis server holds many runs, and two of one name may have nothing to do with each other.
+        """
+        for memory in [*self._memory.runs.values()]:
+            is_attempt = memory.id in {attempt.run_id for attempt in run.attempts}
+            is_there = not memory.is_live and run.source.startswith("tcp://") and memory.address == run.source
+            if memory.id == run.id or not (is_attempt or (is_there and memory.name == run.name)):
+                continue
+            for address in [address for address, run_id in self._run_at.items() if run_id == memory.id]:
+                self._drop(address)
+            if memory.alerts or memory.is_live:
+                self._close(memory, f"the run goes on as {run.id}")
+
     def _end_of(self, run_id: str, reason: str) -> None:
         """The run is not where it was; what was open is over."""
         memory = self._memory.runs.get(run_id)
@@ -151,7 +169,7 @@ class Guard:
         """Whether the run has been over for so long that nothing more is to be expected."""
         if ledger.over_since is None:
             return False
-        patience = self._policy.lost_leave_s if ledger.memory.state == "lost" else self._policy.leave_s
+        patience = self._policy.lost_leave_s if may_come_back(ledger.memory.state) else self._policy.leave_s
         return now - ledger.over_since > patience
 
     def _drop(self, address: str) -> None:
@@ -167,10 +185,6 @@ class Guard:
             for memory in [*self._memory.runs.values()]:
                 if memory.is_live and memory.id not in self._ledgers:
                     self._miss(memory, now, wall)
-        going_on = {memory.name: memory.id for memory in self._memory.runs.values() if memory.is_live}
-        for memory in [*self._memory.runs.values()]:
-            if memory.alerts and not memory.is_live and memory.name in going_on:
-                self._close(memory, f"the run goes on as {going_on[memory.name]}")
         for memory in [*self._memory.runs.values()]:
             if memory.id not in self._ledgers and wall - memory.seen_at > self._policy.keep_s:
                 del self._memory.runs[memory.id]
@@ -178,15 +192,27 @@ class Guard:
             self._save()
 
     def _miss(self, memory: RunMemory, now: float, wall: float) -> None:
-        """A run that an earlier guard has seen live is not found: say so if it was killed, else end its alerts."""
+        """An earlier guard has seen the run live, and there is no picture of it: say so, or end its alerts.
+
+        Nobody hears of a run that was killed, or whose address is still followed; another one has been withdrawn.
+        """
         memory.is_live = False
         ledger = Ledger(memory, self._policy, now)
+        seen = f"it was last seen at step {memory.step or 0:,}"
         if self._was_killed(memory.id):
-            why = f"the run was killed or crashed while no guard looked; it was last seen at step {memory.step or 0:,}"
+            why = f"the run was killed or crashed while no guard looked; {seen}"
             self._tell(memory, ledger.lose(why, now, wall))
+        elif self._is_awaited(memory):
+            self._tell(memory, ledger.lose(f"no word from the run since the guard was started; {seen}", now, wall))
         else:
             self._tell(memory, ledger.end("the run cannot be found any more"))
         self._is_changed = True
+
+    def _is_awaited(self, memory: RunMemory) -> bool:
+        """Whether its address is followed, and no run has been seen there yet."""
+        followed = set() if self._fleet is None else self._fleet.addresses - {*self._run_at}
+        targets = [parse_target(address) for address in followed]
+        return any(target.url == memory.address and target.run_id in (None, memory.id) for target in targets)
 
     def _tell(self, memory: RunMemory, notices: Sequence[Notice]) -> None:
         """Remember what is to be told, and only then tell it."""

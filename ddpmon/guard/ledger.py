@@ -22,13 +22,19 @@ from ddpmon.guard.budget import Budget
 from ddpmon.guard.memory import OpenAlert, RunMemory
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.report.verdicts import firing
-from ddpmon.snapshot import Finding, RunView, Snapshot
+from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 
 Event = Literal["firing", "resolved", "withheld"]
 NO_WORD = "no_word"
 _DEATHS = {"rank_failed", "rank_lost", NO_WORD}  # the end of the run does not end these
 _LATE = "late"
-_ENDS = {"finished": "the run has finished", "failed": "the run has failed", "lost": "the run is lost"}
+_ENDS = {
+    "finished": "the run has finished",
+    "failed": "the run has failed",
+    "killed": "the run was killed",
+    "cancelled": "the run was cancelled",
+    "lost": "the run is lost",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class Ledger:
         self._last_word = now
         self._steps, self._step = 0, -1  # made while this guard looked, and the newest
         self._withheld = 0
+        self._kept_back = {
+            alert.alert for alert in memory.alerts if not alert.is_told
+        }  # while they were no critical ones
         self.over_since: float | None = None
         for alert in memory.alerts:
             alert.life = 0  # of an earlier watcher
@@ -84,7 +93,7 @@ class Ledger:
             return []
         self._note(snapshot, run, now, wall)
         said = [*self._compare(snapshot, now, wall)] if snapshot.link.state != "silent" else []
-        if _is_over(snapshot, run):
+        if _is_at_an_end(snapshot, run):
             said += self._end(run)
         said += self._listen(snapshot, run, now, wall)
         return self._within_budget(said, now)
@@ -103,7 +112,7 @@ class Ledger:
         """Take down how the run stands, how far it is, and when it was heard."""
         memory = self.memory
         memory.name, memory.state, memory.world_size, memory.seen_at = run.name, run.state, run.world_size, wall
-        memory.is_live = not _is_over(snapshot, run)
+        memory.is_live = not _is_at_an_end(snapshot, run)
         self.over_since = None if memory.is_live else now if self.over_since is None else self.over_since
         if run.step is not None:
             self._steps += max(0, run.step - self._step) if self._step >= 0 else 0
@@ -118,20 +127,29 @@ class Ledger:
         unknown = firing(snapshot.findings)
         for belongs in (_is_life_of, _fits):
             unknown = [finding for finding in unknown if not self._recognise(finding, left, belongs)]
-        for alert in left:
+        yield from self._worse()
+        for alert in left if snapshot.link.state != "gone" else ():
             yield from self._missing(alert, snapshot, now)
         for finding in unknown:
-            if at_or_above(finding.severity, self._policy.min_severity) and self._may_begin(finding):
+            if at_or_above(finding.severity, self._policy.min_severity) and self._may_begin(finding, snapshot):
                 yield self._begin(_opened(finding), wall)
 
-    def _may_begin(self, finding: Finding) -> bool:
-        """Whether a finding is news: of a run that is over only what ended it, of one that has failed no silence.
+    def _worse(self) -> Iterator[Notice]:
+        """The beginnings that were kept back and are offered again, because they have become critical."""
+        for alert in self.memory.alerts:
+            if not alert.is_told and alert.severity == "critical" and alert.alert in self._kept_back:
+                self._kept_back.discard(alert.alert)
+                self._withheld = max(0, self._withheld - 1)
+                yield Notice("firing", alert)
+
+    def _may_begin(self, finding: Finding, snapshot: Snapshot) -> bool:
+        """Whether a finding is news: of a run whose store is gone only what ended it, of a failed one no silence.
 
         The last picture of a run keeps all that lasted until then, and silence follows from a failure.
         """
         if finding.kind == "rank_lost" and any(alert.kind == "rank_failed" for alert in self.memory.alerts):
             return False
-        return self.memory.is_live or finding.kind in _DEATHS
+        return finding.kind in _DEATHS or (self.memory.is_live and snapshot.link.state != "gone")
 
     def _recognise(
         self, finding: Finding, left: list[OpenAlert], belongs: Callable[[Finding, OpenAlert], bool]
@@ -173,9 +191,10 @@ class Ledger:
         if known is not None:
             heard = silent_s < self._policy.silence_s and self.memory.is_live and snapshot.link.state == "live"
             return [self._resolve(known, "the run is heard again")] if heard else []
-        if run.state in ("finished", "failed") or any(alert.kind in _DEATHS for alert in self.memory.alerts):
+        has_told = any(alert.kind in _DEATHS for alert in self.memory.alerts)
+        if has_told or run.state == "restarting" or (is_over(run.state) and run.state != "killed"):
             return []
-        if not self.memory.is_live:  # lost
+        if not self.memory.is_live:  # killed or lost
             return [self._begin(_no_word(snapshot.link.message or "the run is lost"), wall)]
         if silent_s < self._policy.silence_s:
             return []
@@ -190,6 +209,7 @@ class Ledger:
     def _resolve(self, alert: OpenAlert, reason: str) -> Notice:
         self.memory.alerts.remove(alert)
         self._absent.pop(alert.alert, None)
+        self._kept_back.discard(alert.alert)
         return Notice("resolved", alert, reason)
 
     def _within_budget(self, said: list[Notice], now: float) -> list[Notice]:
@@ -200,6 +220,8 @@ class Ledger:
             if alert is not None and notice.event == "firing":
                 alert.is_told = self._budget.allows(now, critical=alert.severity == "critical")
                 self._withheld += not alert.is_told
+                if not alert.is_told and alert.severity != "critical":
+                    self._kept_back.add(alert.alert)
             if alert is None or alert.is_told:
                 kept.append(notice)
         if self._withheld and self._budget.allows(now, critical=False):
@@ -208,8 +230,9 @@ class Ledger:
         return kept
 
 
-def _is_over(snapshot: Snapshot, run: RunView) -> bool:
-    return run.state == "finished" or snapshot.link.state == "gone"
+def _is_at_an_end(snapshot: Snapshot, run: RunView) -> bool:
+    """Whether the run has ended or is lost; one whose launcher starts it again is neither."""
+    return run.state == "finished" or (snapshot.link.state == "gone" and run.state != "restarting")
 
 
 def _family(kind: str) -> str:

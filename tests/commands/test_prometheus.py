@@ -177,7 +177,7 @@ def test_a_real_prometheus_scrapes_it_and_every_panel_of_the_board_has_data(tmp_
         (late,) = asked(address, "query", query='ddpmon_finding{kind="straggler"}')["result"]
         assert late["metric"]["rank"] == "1"
         rules = [rule["name"] for group in asked(address, "rules")["groups"] for rule in group["rules"]]
-        assert rules == ["TrainingStalled", "TrainingCriticalFinding", "TrainingTelemetryGone"]
+        assert rules == ["TrainingStalled", "TrainingCriticalFinding", "TrainingDied", "TrainingTelemetryGone"]
         assert {rule["health"] for group in asked(address, "rules")["groups"] for rule in group["rules"]} <= {
             "ok",
             "unknown",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("textual_serve")
 import aiohttp
 
+from ddpmon.commands import serve as commands
 from ddpmon.commands.serve import Door, serve, watch_command
 from tests.commands.browser import PROGRAM, page
 from tests.commands.served_runs import host_with_runs
@@ -97,9 +99,34 @@ def test_a_target_is_quoted_and_no_option() -> None:
     assert watch_command("--x; rm", "user@host", None).endswith("watch --ssh user@host -- '--x; rm'")
 
 
-def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    import socket
+def test_two_servers_do_not_take_each_others_cookie() -> None:
+    doors = [Door("http://127.0.0.1:8480"), Door("http://127.0.0.1:8481"), Door("http://127.0.0.1:8480")]
+    assert len({door.cookie for door in doors}) == 3
+    assert doors[1].cookie.startswith("ddpmon-8481-")
 
+
+def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert serve(None, taken.getsockname()[1]) == 2
-    assert "is taken" in capsys.readouterr().err
+        port = taken.getsockname()[1]
+        assert serve("tcp://127.0.0.1:1", port) == 2
+        assert f"port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
+        monkeypatch.setattr(commands, "FIRST_PORT", port)
+        monkeypatch.setattr(commands, "PORTS", 1)
+        assert serve("tcp://127.0.0.1:1", None) == 2
+        assert f"ports {port} to {port} on 127.0.0.1 are taken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "ssh", "slurm", "said"),
+    [
+        ("http://host", None, None, "unknown scheme"),
+        ("host:29480", None, None, "tcp://host:29480"),
+        (None, "host", "17", "exclude each other"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_told_before_anything_listens(
+    target: str | None, ssh: str | None, slurm: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that what listens first ends, too
+        assert serve(target, taken.getsockname()[1], ssh, slurm) == 2
+    assert said in capsys.readouterr().err

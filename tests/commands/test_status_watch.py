@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.commands.run_end import LOST_S, RunEnd
 from ddpmon.commands.status_watch import Changes
-from ddpmon.snapshot import Finding, Link
+from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from tests.commands.command_snapshots import STRAGGLER, snapshot
 from tests.made_store import MadeStore
 
@@ -34,6 +35,28 @@ def test_a_change_is_told_once() -> None:
     assert events(replace(late, severity="critical"), HANG) == ["firing", "firing"]
     assert events(replace(late, severity="critical", cleared_at_step=9), HANG) == ["resolved"]
     assert events(HANG, link="silent") == ["link"]
+
+
+def test_a_run_is_over_once_its_end_is_known_and_never_while_it_starts_again() -> None:
+    now = [0.0]
+    end = RunEnd(lambda: now[0])
+
+    def is_over(state: RunState, link: LinkState = "gone", seconds: float = 1.0) -> bool:
+        made = snapshot(link=Link(link))
+        assert made.run is not None
+        now[0] += seconds
+        return end.is_reached(replace(made, run=replace(made.run, state=state)))
+
+    assert not is_over("running", "live")
+    assert not is_over("restarting", seconds=600.0)
+    assert not is_over("lost")
+    assert not is_over("lost", seconds=LOST_S / 2)
+    assert not is_over("running", "live")
+    assert not is_over("lost")
+    assert is_over("lost", seconds=LOST_S + 1.0)
+    for state in ("finished", "failed", "killed", "cancelled"):
+        assert is_over(state)
+    assert not RunEnd().is_reached(Snapshot(Link("waiting"), 0.0, 0.0))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ddpmon.commands.flight_recorder import diagnose_flight_recorder
-from ddpmon.flight import unpickle
+from ddpmon.flight import dumps, unpickle
 from ddpmon.flight.dumps import NoDumpsError, read_folder
 from ddpmon.flight.verdict import judge_dumps
 from ddpmon.snapshot import Finding
@@ -199,3 +199,18 @@ def test_a_large_dump_is_cut_to_its_newest_entries() -> None:
     read = unpickle.read(pickle.dumps({"entries": entries}))
     assert len(read["entries"]) == unpickle.MOST_ENTRIES
     assert read["entries"][-1]["number"] == len(entries)
+
+
+def test_a_reader_that_says_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {0: [entry(1)]})
+    program = tmp_path / "endless.py"
+    program.write_text("import sys\nwhile True:\n    sys.stdout.write('x' * 65536)\n")
+    monkeypatch.setattr(dumps, "_PROGRAM", program)
+    monkeypatch.setattr(dumps, "MOST_ANSWER", 1 << 20)
+    monkeypatch.setattr(dumps, "LIMIT_S", 60.0)
+    with pytest.raises(dumps.NoDumpsError, match="its reader's answer is larger than 1 MiB"):
+        dumps.read_folder(tmp_path)
+    program.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(dumps, "LIMIT_S", 0.2)
+    with pytest.raises(dumps.NoDumpsError, match="it took longer than 0 s"):
+        dumps.read_folder(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
@@ -172,3 +173,25 @@ def test_a_courier_gives_up_what_is_refused_and_what_is_old_and_leaves_the_rest_
         other.put(Outgoing("webhook", time.time(), made_message()))
         assert refused.get(timeout=60).trouble == "it answered 404"
     assert len(refusing.got) == 1
+
+
+def test_a_courier_outlives_a_full_disk_and_a_sender_that_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaks:
+        def send(self, message: dict[str, Any]) -> None:
+            if "bad" in message:
+                raise RuntimeError("a defect")
+            Command("true").send(message)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    done: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+    waits: queue.SimpleQueue[str] = queue.SimpleQueue()
+    courier = Courier("command", Breaks(), done.put, waits.put, pauses_s=(0.01,))
+    courier.start()
+    courier.put(Outgoing("command", time.time(), {"id": "1", "bad": True}))
+    courier.put(Outgoing("command", time.time(), {"id": "2"}))
+    assert "a defect" in done.get(timeout=60).trouble
+    assert "cannot be started: No such file" in waits.get(timeout=60)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert done.get(timeout=60).trouble == ""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +21,12 @@ import pytest
 
 from ddpmon.codec import encode
 from ddpmon.guard.command import guard
-from ddpmon.guard.fleet import Look
+from ddpmon.guard.fleet import Fleet, Look
 from ddpmon.guard.guard import Guard
-from ddpmon.guard.memory import StateFile
+from ddpmon.guard.memory import Memory, RunMemory, StateFile
 from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.parts import Attempt
 from ddpmon.snapshot import Link
 from ddpmon.store.base import rank_key
 from tests.commands.command_snapshots import snapshot
@@ -163,7 +167,36 @@ def test_a_job_that_goes_on_as_another_run_ends_what_was_open_on_the_last(tmp_pa
     assert "the run goes on as second" in lines[1]
     look("second", state="finished", link=gone)
     assert len(lines) == 2
+    redis = "redis://server:6379"
+    look("third", source=redis)
+    look("third", source=redis, state="lost", link=gone)
+    look("other", source=redis)
+    assert len(lines) == 3, "another run of the same name in the same server has nothing to do with it"
+    look("fourth", source=redis, attempts=(Attempt(run_id="third"),))
+    assert [line.split()[0] for line in lines[2:]] == ["[critical]", "[resolved]"]
+    assert "the run goes on as fourth" in lines[3]
+    look("third", source=redis, state="killed", link=gone)
+    assert len(lines) == 4, "an attempt that another one has followed is not killed"
     file.close()
+
+
+def test_a_guard_that_is_started_again_hears_nothing_from_an_address_that_it_follows(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"tcp://127.0.0.1:{closed.getsockname()[1]}"
+    file, lines = StateFile(tmp_path / "guard.json"), queue.SimpleQueue[str]()
+    file.save(Memory(runs={"r1": RunMemory("r1", "gpt", url, step=700, seen_at=time.time())}))
+    kept = Guard(GuardPolicy(silence_s=0.2), file, lines.put, print)
+    fleet = Fleet(lambda: [url], kept.hand, print, tick_s=0.1)
+    thread = threading.Thread(target=kept.run, args=(fleet,), daemon=True)
+    thread.start()
+    try:
+        line = lines.get(timeout=60)
+    finally:
+        kept.stop()
+        thread.join(60)
+        file.close()
+    assert line.startswith("[critical]")
+    assert "no word from the run since the guard was started; it was last seen at step 700" in line
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version": 99}', b'{"runs": {"a": 5}}', b"\xff" * 1000])

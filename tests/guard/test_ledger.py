@@ -130,6 +130,20 @@ def test_a_run_that_ends_well_ends_all_and_one_that_fails_only_what_slowed_it() 
     assert lost(picture(state="lost", link=Link("gone", "its host is gone"))) == [("firing", "no_word")]
 
 
+def test_a_run_that_its_launcher_starts_again_is_not_over_until_that_is_killed_too() -> None:
+    told = Told(hold_s=30.0, silence_s=60.0)
+    assert told(picture(LATE)) == BEGUN
+    restarting = Link("gone", "restarting, attempt 2 of 4")
+    silent = Finding("hang", "critical", "rank 1 never came", ranks=(1,))
+    assert told(picture(silent, state="restarting", link=restarting)) == []
+    assert told(picture(silent, state="restarting", link=restarting), 600.0) == []
+    killed = picture(LATE, state="killed", link=Link("gone", "the run was killed or crashed"))
+    assert sorted(told(killed)) == [("firing", "no_word"), *OVER]
+    cancelled = Told()
+    assert cancelled(picture(LATE)) == BEGUN
+    assert cancelled(picture(LATE, state="cancelled", link=Link("gone", "it was cancelled"))) == OVER
+
+
 def test_a_flood_is_kept_back_and_counted_and_critical_alerts_get_through() -> None:
     told = Told(burst=10, reserve=4, refill_s=60.0)
     flood = [replace(LATE, ranks=(rank,), id=rank + 1) for rank in range(30)]
@@ -139,6 +153,16 @@ def test_a_flood_is_kept_back_and_counted_and_critical_alerts_get_through() -> N
     assert told(picture(*over, HANG)) == OVER * 6, "an end is told where the beginning was"
     assert told(picture(HANG), 240.0) == [("withheld", "")]
     assert told(picture(HANG), 240.0) == []
+
+
+def test_a_warning_that_was_kept_back_is_told_when_it_becomes_critical() -> None:
+    told = Told(burst=3, reserve=2, refill_s=1e9)
+    first, second = replace(LATE, ranks=(0,), id=1), replace(LATE, ranks=(1,), id=2)
+    assert told(picture(first, second)) == BEGUN
+    worse = replace(second, severity="critical")
+    assert told(picture(first, worse)) == BEGUN
+    assert told(picture(first, worse)) == [], "once"
+    assert told(picture(first, replace(worse, cleared_at_step=200))) == OVER
 
 
 @pytest.mark.parametrize("state", ["waiting", "live"])

@@ -19,6 +19,7 @@ from ddpmon.watcher.tap import Tick
 HOSTS_EVERY_S = 15.0  # four rows a minute and host: enough for a curve of hours
 RANKS_EVERY_S = 10.0
 Identity = tuple[object, ...]
+RankMark = tuple[np.ndarray | None, float]
 
 
 def insert_run(book: sqlite3.Connection, run: int, info: RunInfo, wall: float) -> None:
@@ -49,6 +50,14 @@ class RankRows:
         self._run, self._model = run, model
         self._before: np.ndarray | None = None
         self._next = 0.0
+
+    def mark(self) -> RankMark:
+        """What has been written, for `go_back`."""
+        return self._before, self._next
+
+    def go_back(self, mark: RankMark) -> None:
+        """What was written since has been rolled back."""
+        self._before, self._next = mark
 
     def write(self, book: sqlite3.Connection, tick: Tick) -> None:
         """Write what is due at this tick."""
@@ -83,6 +92,14 @@ class HostRows:
     def __init__(self, run: int, model: Run) -> None:
         self._run, self._model = run, model
         self._next = 0.0
+
+    def mark(self) -> float:
+        """When the next rows are due, for `go_back`."""
+        return self._next
+
+    def go_back(self, mark: float) -> None:
+        """What was written since has been rolled back."""
+        self._next = mark
 
     def write(self, book: sqlite3.Connection, tick: Tick) -> None:
         """Write what is due at this tick."""

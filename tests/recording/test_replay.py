@@ -241,6 +241,30 @@ def test_a_recording_is_never_overwritten(straggler: tuple[Path, Said]) -> None:
     assert straggler[0].read_bytes() == before
 
 
+def test_what_a_full_disk_rolls_back_is_not_counted(tmp_path: Path) -> None:
+    made: list[Said] = []
+
+    def make() -> Recorder:
+        made.append(Said(tmp_path / "run.ddpmon", Bounds(bytes=1 << 20)))
+        return made[0]
+
+    with simulated(Plan(ranks=4, hosts=2), make=make) as run:
+        run.go(20)
+        (recorder,) = made
+        (pages,) = recorder.book.execute("PRAGMA page_count").fetchone()
+        recorder.book.execute(f"PRAGMA max_page_count = {pages}")
+        run.go(200)
+        assert recorder.missed > 150
+        recorder.book.execute("PRAGMA max_page_count = 1000000")
+        run.go(20)
+    recorder.close()
+    recording = Recording(tmp_path / "run.ddpmon")
+    assert [chunk.kind for chunk in recording.chunks][:2] == ["first", ""], "no chunk was dropped for what was not kept"
+    assert [*recording.rows("SELECT count(*) FROM looks")] == [(recorder.looks,)]
+    assert [*recording.rows("SELECT count(*) FROM ranks")] == [(4,)]
+    recording.close()
+
+
 def test_a_full_disk_leaves_a_gap_and_the_recording_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run.ddpmon"
     made: list[Said] = []

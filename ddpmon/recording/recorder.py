@@ -26,7 +26,7 @@ from ddpmon.watcher.tap import Tick
 FIRST_LOOKS, LOOKS_A_CHUNK = 10, 120
 _FINDINGS_EVERY = 10  # looks, at least: between them costs may have moved on a little
 _TIDY_EVERY_S = 60.0
-Mark = tuple[tuple[StepRows, StepMark] | None, facts.RankMark, float, dict[facts.Identity, int]]
+Mark = tuple[tuple[StepRows, StepMark] | None, facts.RankMark, float, facts.AlertMark]
 
 
 class Recorder:

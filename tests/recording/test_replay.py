@@ -10,14 +10,19 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec import structs
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.recording.bounds import Bounds
-from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError
+from ddpmon.recording.facts import AlertRows
+from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError, create
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.travel import SPEEDS, Replay, Request
 from ddpmon.simulate.plan import Plan
+from ddpmon.snapshot import Link
+from ddpmon.watcher.tap import Tick
 from tests.recording.made_recordings import Said, record, simulated
 
 NEAR = 40
@@ -263,6 +268,27 @@ def test_what_a_full_disk_rolls_back_is_not_counted(tmp_path: Path) -> None:
     assert [*recording.rows("SELECT count(*) FROM looks")] == [(recorder.looks,)]
     assert [*recording.rows("SELECT count(*) FROM ranks")] == [(4,)]
     recording.close()
+
+
+def test_an_alert_that_ends_while_the_disk_is_full_is_ended_later(straggler: tuple[Path, Said]) -> None:
+    _, recorder = straggler
+    alerts, findings = next((alerts, findings) for _, alerts, findings in recorder.said if alerts)
+    book, rows = create(None), AlertRows(1)
+
+    def tick(wall: float, alert: Alert) -> Tick:
+        return Tick(wall, wall, True, True, Link("live", ""), None, "", [alert], findings[:1])
+
+    lasts, over = (structs.replace(alerts[0], cleared_at_step=step) for step in (None, 90))
+    rows.write(book, tick(1.0, lasts), 80)
+    mark = rows.mark()
+    book.execute("BEGIN")
+    rows.write(book, tick(2.0, over), 91)
+    book.execute("ROLLBACK")
+    rows.go_back(mark)
+    for wall in (3.0, 4.0):
+        rows.write(book, tick(wall, over), 92)
+    assert [*book.execute("SELECT cleared_at_step, ended_at FROM alerts")] == [(90, 3.0)]
+    book.close()
 
 
 def test_a_full_disk_leaves_a_gap_and_the_recording_goes_on(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ddpmon.recording.perfetto import TooManySteps, write_trace
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.step_table import StepTable
+from ddpmon.report.verdicts import is_reading
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 _SPAN = re.compile(r"(\d{0,15}):(\d{0,15})", re.ASCII)
@@ -79,7 +80,7 @@ def _recording(target: str | None, ssh: str | None, slurm: str | None) -> Iterat
     with reached(target, ssh, slurm) as route, closing(Recorder(None)) as recorder:
         with closing(Observer(route.target, route.way, recorder)) as observer:
             snapshot = observer.tick()
-            while snapshot.coverage is not None and snapshot.coverage.unread_histories:
+            while is_reading(snapshot):
                 snapshot = observer.tick()
         if snapshot.run is None or snapshot.link.state not in _GOOD_LINKS:
             raise StoreUnavailable(snapshot.link.message or "no run was found")

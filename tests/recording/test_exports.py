@@ -51,7 +51,9 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    "status": lambda target, as_json=False, fail_on=None: status(target, as_json, fail_on),
+    "status": lambda target, as_json=False, fail_on=None, goes_on=False: status(
+        target, as_json, fail_on, goes_on=goes_on
+    ),
     "diagnose": lambda target: diagnose(target, True, None),
     "report": report,
     "record": lambda target: record_command(target, None, 256),
@@ -126,6 +128,7 @@ def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: P
     ("command", "words", "options", "said"),
     [
         ("export", ("{file}",), {}, "say what to export"),
+        ("status", ("{file}",), {"goes_on": True}, "leave --watch out"),
         ("export", ("{file}",), {"csv": "-", "steps": "9:3"}, "is not A:B"),
         ("export", ("{file}",), {"perfetto": "{out}", "steps": "900000:"}, "no step in that span"),
         ("export", ("{file}",), {"csv": "/no/such/folder/x.csv"}, "cannot be written"),
@@ -138,14 +141,14 @@ def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: P
 def test_wrong_words_get_one_sentence(
     command: str,
     words: tuple[str | None, ...],
-    options: dict[str, str],
+    options: dict[str, Any],
     said: str,
     recorded: Path,
     tmp_path: Path,
     ddpmon: Shell,
 ) -> None:
-    def filled(word: str | None) -> str | None:
-        return word and word.format(file=recorded, out=tmp_path / "out.json")
+    def filled(word: Any) -> Any:
+        return word.format(file=recorded, out=tmp_path / "out.json") if isinstance(word, str) else word
 
     done = ddpmon(command, *map(filled, words), **{name: filled(word) for name, word in options.items()})
     assert done.code == 2

@@ -24,12 +24,15 @@ from ddpmon.commands.export import export
 from ddpmon.commands.record import record as record_command
 from ddpmon.commands.report import report
 from ddpmon.commands.status import status
+from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.reader import Recording
-from ddpmon.recording.story import report_of_file
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.story import report_of, report_of_file
+from ddpmon.recording.travel import Replay, Request, Rewindable
 from ddpmon.report.report_html import page
 from ddpmon.report.report_markdown import markdown
 from ddpmon.simulate.plan import Plan
-from tests.recording.made_recordings import record
+from tests.recording.made_recordings import record, simulated
 
 HOSTILE = "<script>alert(1)</script>|`x`\x1b[31m"
 STRAGGLER = 2
@@ -178,6 +181,33 @@ def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_p
     assert event.since_step is not None
     assert f"since step {event.since_step}" in markdown(whole)
     assert "rank-hours" in markdown(whole)
+
+
+def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "restarted.ddpmon"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        last = "SELECT max(chunk) + 1, 2, 0, 'first', max(t) + 1, max(wall) + 1000, 0, x'' FROM chunks"
+        book.execute(f"INSERT INTO chunks {last}")
+    assert report_of_file(path).info.name == "simulated-straggler", "the newest run has no picture yet"
+    with contextlib.closing(Replay(path)) as replay:
+        for seconds, kinds in ((10.0, set()), (99.0, {"straggler"})):
+            replay.travel.go(replay.travel.recording.at(seconds))
+            told = report_of(replay.travel.recording, replay.tick(), "x", replay.travel.player.place)
+            assert {event.kind for event in told.events if event.kind == "straggler"} == kinds
+
+
+def test_a_live_run_that_is_too_large_to_be_recorded_has_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for most in (1, 2):
+        recorder = Recorder(None, Bounds(ranks=most))
+        with simulated(Plan(ranks=2), recorder) as run:
+            run.go(5)
+            source = Rewindable(run.observer, recorder)
+            source.travel.ask(Request("write"))
+            assert source.tick().told.startswith("the report is in")
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:

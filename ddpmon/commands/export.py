@@ -14,6 +14,7 @@ from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import reached
 from ddpmon.recording.layout import RecordingError
+from ddpmon.recording.looks import DamageError
 from ddpmon.recording.perfetto import TooManySteps, write_trace
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
@@ -43,6 +44,9 @@ def export(
             return _csv(recording, csv, span) if csv is not None else _trace(recording, str(perfetto), span)
     except (TargetError, RecordingError, TooManySteps) as error:
         complain(str(error))
+        return USAGE
+    except DamageError as error:
+        complain(f"the recording is damaged: {error}")
         return USAGE
     except StoreUnavailable as error:
         complain(str(error))

@@ -48,8 +48,7 @@ def report_of_file(path: Path) -> RunReport:
 def report_of(recording: Recording, snapshot: Snapshot, source: str, place: Place | None = None) -> RunReport:
     """The report on a run of an open recording up to the moment of `snapshot`.
 
-    Args:
-        place: the look that `snapshot` shows; None for the newest run as it is now.
+    `place` is the look that `snapshot` shows; None stands for the newest run as it is now.
 
     Raises:
         RecordingError: nothing of a run can be read.
@@ -64,7 +63,7 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, place: Plac
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     is_past = place is not None and place != recording.last()
     events = tuple(events_of(recording, run, place.wall if place is not None and is_past else math.inf))
-    began_at = float(began) if isinstance(began, (int, float)) else recording.chunks[0].wall
+    began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
     return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
 
 
@@ -74,18 +73,18 @@ def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterat
     for row in recording.rows(query, run):
         values = dict(zip(_COLUMNS, row, strict=True))
         try:
-            if (event := _as_of(_event(values), values["ended_at"], until)) is not None:
+            if (event := _as_of(_event(values), _number(values["ended_at"], float), until)) is not None:
                 yield event
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             recording.note(f"an alert cannot be read ({error})")
 
 
-def _as_of(event: Event, ended_at: Any, until: float) -> Event | None:
+def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
     """The event as it stood at a Unix time; None if it came later."""
     if event.first_at is not None and event.first_at > until:
         return None
     if event.last_at is None or event.last_at <= until:
-        return replace(event, lasts=ended_at is None or float(ended_at) > until)
+        return replace(event, lasts=ended_at is None or ended_at > until)
     return replace(event, last_at=until, last_step=None, lasts=True)
 
 
@@ -117,8 +116,12 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any, kind: type[N]) -> N | None:
-    """A number of this kind, None where there is none; ValueError or TypeError for what is no number."""
-    return None if value is None else kind(value)
+    """A number of this kind, None where there is none; ValueError for what is no number, or not a finite one."""
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is no finite number")
+    return kind(value)
 
 
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:

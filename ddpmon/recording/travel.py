@@ -129,8 +129,7 @@ class Travel:
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture, if one was asked for; for a while the picture says where it is.
 
-        Args:
-            live: the run, if the picture is of now.
+        `live` is the run, if the picture is of now.
         """
         now = time.monotonic()
         if self._wants_report and snapshot.run is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from msgspec import structs
 
+from ddpmon.commands.export import export
 from ddpmon.diagnose.alert import Alert
 from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.facts import AlertRows
@@ -19,6 +21,7 @@ from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError, create
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.story import report_of_file
 from ddpmon.recording.travel import SPEEDS, Replay, Request
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Link
@@ -206,6 +209,37 @@ def test_single_damaged_bytes_never_raise(straggler: tuple[Path, Said], tmp_path
             replay.close()
         except RecordingError:
             pass
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE steps SET loss = 'text' WHERE step % 7 = 3",
+        "UPDATE steps SET rank = 9e999 WHERE step % 7 = 3",
+        "UPDATE job SET throughput = x'00'",
+        "UPDATE chunks SET key = 1 << 62",
+        "UPDATE runs SET description = 1 << 62",
+        "UPDATE alerts SET since_step = 9e999, first_at = 'text'",
+        "UPDATE alerts SET cost_pct = 9e999",
+        "UPDATE steps SET duration_ms = 9e999, exposed_ms = 9e999 WHERE step = 90",
+        "DELETE FROM chunks WHERE chunk > 2",
+        "DELETE FROM chunks WHERE chunk = 2",
+    ],
+)
+def test_cells_that_hold_something_else_never_raise(straggler: tuple[Path, Said], damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.ddpmon"
+    shutil.copy(straggler[0], path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute(damage)
+    with contextlib.closing(Replay(path)) as replay:
+        moves = [Request("to_step", 100), Request("finding", -1), Request("step", 1), Request("end"), Request("play")]
+        for request in [Request("start"), Request("finding", 1), *moves]:
+            replay.travel.ask(request)
+            replay.tick()
+    for options in ((str(tmp_path / "x.csv"), None), (None, str(tmp_path / "x.json"))):
+        assert export(str(path), *options, None) in (0, 2)
+    with contextlib.suppress(RecordingError):
+        report_of_file(path)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ddpmon.recording.layout import COLUMNS, RecordingError
 from ddpmon.recording.reader import Recording
+from ddpmon.report.wording import clean
 from ddpmon.table.fields import COLUMNS as TABLE_COLUMNS
 from ddpmon.table.fields import Array
 from ddpmon.table.read import Table
@@ -54,7 +55,7 @@ class StepTable:
     def nodes(self) -> dict[int, str]:
         """Rank -> the name of its host."""
         rows = self._recording.rows("SELECT rank, host FROM ranks WHERE run = ?", self.run)
-        return {int(rank): str(host)[:64] for rank, host in rows if isinstance(rank, int) and host}
+        return {int(rank): clean(str(host), 64) for rank, host in rows if isinstance(rank, int) and host}
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows in the order of steps and ranks: step, rank, and the columns; None where unknown."""

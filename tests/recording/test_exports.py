@@ -183,6 +183,16 @@ def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_p
     assert "rank-hours" in markdown(whole)
 
 
+def test_host_names_are_cleaned(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    path = tmp_path / "hostile.ddpmon"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute("UPDATE ranks SET host = ?", (HOSTILE,))
+    said = ddpmon("export", path, csv="-", steps="5:6").out
+    assert "<script>" in said
+    assert "\x1b" not in said
+
+
 def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, tmp_path: Path) -> None:
     path = tmp_path / "restarted.ddpmon"
     shutil.copy(recorded, path)

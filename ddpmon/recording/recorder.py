@@ -49,7 +49,7 @@ class Recorder:
     """
 
     def __init__(self, path: Path | None, bounds: Bounds | None = None) -> None:
-        self.book = create(path)
+        self._path, self.book = path, create(path)
         self.trouble = ""
         self.looks = self.missed = 0
         self._bounds = bounds or Bounds()
@@ -115,13 +115,16 @@ class Recorder:
             self._transact(one, lambda: rows.catch_up(self.book, time.time()))
 
     def close(self) -> None:
-        """End the recording; what the journal holds is taken over into the file."""
+        """End the recording; what the journal holds is taken over into the file. One without a look is removed."""
         with contextlib.suppress(sqlite3.Error):  # somebody reads it now: then its journal stays beside it
             self.book.execute("PRAGMA journal_mode = DELETE")
         try:
             self.book.close()
         except sqlite3.Error as error:
             self._fail(error)
+        if self._path is not None and not self.looks:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
     def _transact(self, one: _OneRun, write: Callable[[], None]) -> None:
         """Write in one transaction; if it fails, nothing is written, and nothing is counted as written."""

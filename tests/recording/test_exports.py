@@ -59,7 +59,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     ),
     "diagnose": lambda target: diagnose(target, True, None),
     "report": report,
-    "record": lambda target: record_command(target, None, 256),
+    "record": lambda target, out=None: record_command(target, out, 256),
     "export": lambda target, csv=None, perfetto=None, steps=None: export(target, csv, perfetto, steps),
     "compare": lambda a, b, most=None, as_json=True: compare_files(a, b, most, as_json),
 }
@@ -181,6 +181,15 @@ def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_p
     assert event.since_step is not None
     assert f"since step {event.since_step}" in markdown(whole)
     assert "rank-hours" in markdown(whole)
+
+
+def test_what_is_no_run_leaves_no_recording_behind(tmp_path: Path, ddpmon: Shell) -> None:
+    path = tmp_path / "run.ddpmon"
+    done = ddpmon("record", "tcp://127.0.0.1:99999", path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert not done.out
+    Recorder(path).close()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_host_names_are_cleaned(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:

@@ -266,7 +266,7 @@ def test_a_foreign_a_newer_and_an_empty_database_say_so(straggler: tuple[Path, S
     book = sqlite3.connect(newer)
     book.execute(f"PRAGMA user_version = {VERSION + 1}")
     book.close()
-    Said(empty).close()
+    create(empty).close()
     for path, words in ((foreign, "another program"), (newer, "newer ddpmon"), (empty, "without any content")):
         with pytest.raises(RecordingError, match=words):
             Recording(path)

@@ -14,10 +14,12 @@ from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import reached
 from ddpmon.recording.layout import RecordingError
+from ddpmon.recording.looks import DamageError
 from ddpmon.recording.perfetto import TooManySteps, write_trace
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.step_table import StepTable
+from ddpmon.report.verdicts import is_reading
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 _SPAN = re.compile(r"(\d{0,15}):(\d{0,15})", re.ASCII)
@@ -42,6 +44,9 @@ def export(
             return _csv(recording, csv, span) if csv is not None else _trace(recording, str(perfetto), span)
     except (TargetError, RecordingError, TooManySteps) as error:
         complain(str(error))
+        return USAGE
+    except DamageError as error:
+        complain(f"the recording is damaged: {error}")
         return USAGE
     except StoreUnavailable as error:
         complain(str(error))
@@ -79,7 +84,7 @@ def _recording(target: str | None, ssh: str | None, slurm: str | None) -> Iterat
     with reached(target, ssh, slurm) as route, closing(Recorder(None)) as recorder:
         with closing(Observer(route.target, route.way, recorder)) as observer:
             snapshot = observer.tick()
-            while snapshot.coverage is not None and snapshot.coverage.unread_histories:
+            while is_reading(snapshot):
                 snapshot = observer.tick()
         if snapshot.run is None or snapshot.link.state not in _GOOD_LINKS:
             raise StoreUnavailable(snapshot.link.message or "no run was found")

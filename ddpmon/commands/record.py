@@ -31,7 +31,7 @@ def record(target: str | None, out: str | None, max_mb: int, ssh: str | None = N
     """
     from ddpmon.recording.layout import RecordingError
 
-    if recording_at(target) is not None:
+    if ssh is None and slurm is None and recording_at(target) is not None:
         complain(f"{target!r} is a recording already; TARGET is a run")
         return USAGE
     try:

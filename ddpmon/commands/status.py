@@ -30,10 +30,12 @@ def status(
 
     try:
         path = recording_at(target) if ssh is None and slurm is None else None
+        if path is not None and goes_on:
+            raise TargetError(f"{str(path)!r} is a recording, which does not change: leave --watch out")
         if path is not None:
             snapshot = look_at_recording(path)
         else:
-            with reached(target, ssh, slurm) as route:
+            with reached(target, ssh, slurm, waits=goes_on) as route:
                 if goes_on:
                     return _watch(route, as_json, fail_on, for_s)
                 snapshot = look_once(route.target, Looks(for_s, fail_on=fail_on), route.way)

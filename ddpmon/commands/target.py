@@ -12,7 +12,7 @@ from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
 from ddpmon.commands.places import SlurmJob, SshHost
 from ddpmon.commands.way import Lookout
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.connect import lacks_scheme, parse_target
+from ddpmon.store.connect import external_store_of_environment, lacks_scheme, parse_target
 from ddpmon.watcher.way import Way
 
 
@@ -63,16 +63,19 @@ def here(target: str | None) -> str | None:
     """The address that TARGET means on this host; None for none yet.
 
     Raises:
-        TargetError: several runs fit, or none does and it is a file, a folder, or an address without its scheme.
+        TargetError: several runs fit, or none does and it is a file, a folder, or an address without its scheme; or an
+            address, that of DDPMON_STORE included, makes no sense.
         StoreUnavailable: it is neither an address nor a run.
     """
     if target is not None and "://" in target:
+        parse_target(target)
         return target
     if target == "":
         raise TargetError("TARGET is empty: leave it out for the only run on this host")
     runs = runs_here()
     if target is None:
         only(runs, "on this host")
+        external_store_of_environment()
         return None  # the Observer finds it by itself, and again after a restart
     exact = any(target in (run.id, run.name) for run in runs)
     more, trouble = ([], "") if exact else runs_of_environment(runs)

@@ -58,26 +58,29 @@ class Thinner:
         whole: steps that are kept one by one.
         epoch: of the run's life.
         first: the step that the life began with in this recording.
+
+    Attributes:
+        newest: the step that the run had come to when it was thinned last.
     """
 
     def __init__(self, table: str, width: int, whole: int, epoch: int, first: int) -> None:
         self._table, self._width, self._whole, self._base = table, width, whole, epoch << STEP_BITS
-        self._first, self._newest = first, first
+        self._first, self.newest = first, first
 
     def reach(self, book: sqlite3.Connection, newest: int) -> None:
         """The run has come to step `newest`."""
         doomed: list[tuple[int, int]] = []
-        newest = min(newest, self._newest + _MOST_AT_ONCE)
+        newest = min(newest, self.newest + _MOST_AT_ONCE)
         for zone in range(_ZONES):
             behind = self._whole << zone
-            start, end = max(self._first, self._newest - behind), newest - behind
+            start, end = max(self._first, self.newest - behind), newest - behind
             if end <= start:
                 break
             stride, kept = 2 << zone, 1 << zone
             start += -start % kept  # the zones before have left no others
             doomed += [self._rows(step) for step in range(start, end, kept) if step % stride]
         book.executemany(f"DELETE FROM {self._table} WHERE id >= ? AND id < ?", doomed)
-        self._newest = max(newest, self._newest)
+        self.newest = max(newest, self.newest)
 
     def _rows(self, step: int) -> tuple[int, int]:
         start = self._base + step * self._width

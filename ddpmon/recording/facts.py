@@ -19,6 +19,8 @@ from ddpmon.watcher.tap import Tick
 HOSTS_EVERY_S = 15.0  # four rows a minute and host: enough for a curve of hours
 RANKS_EVERY_S = 10.0
 Identity = tuple[object, ...]
+RankMark = tuple[np.ndarray | None, float]
+AlertMark = tuple[dict[Identity, int], dict[int, int], set[Identity]]
 
 
 def insert_run(book: sqlite3.Connection, run: int, info: RunInfo, wall: float) -> None:
@@ -49,6 +51,14 @@ class RankRows:
         self._run, self._model = run, model
         self._before: np.ndarray | None = None
         self._next = 0.0
+
+    def mark(self) -> RankMark:
+        """What has been written, for `go_back`."""
+        return self._before, self._next
+
+    def go_back(self, mark: RankMark) -> None:
+        """What was written since has been rolled back."""
+        self._before, self._next = mark
 
     def write(self, book: sqlite3.Connection, tick: Tick) -> None:
         """Write what is due at this tick."""
@@ -84,6 +94,14 @@ class HostRows:
         self._run, self._model = run, model
         self._next = 0.0
 
+    def mark(self) -> float:
+        """When the next rows are due, for `go_back`."""
+        return self._next
+
+    def go_back(self, mark: float) -> None:
+        """What was written since has been rolled back."""
+        self._next = mark
+
     def write(self, book: sqlite3.Connection, tick: Tick) -> None:
         """Write what is due at this tick."""
         if tick.read_at < self._next or not self._model.nodes:
@@ -116,30 +134,35 @@ class AlertRows:
     def __init__(self, run: int) -> None:
         self._run = run
         self._rows: dict[Identity, int] = {}  # of those that last -> their number
-        self._worst: dict[int, int] = {}
-        self._over: set[Identity] = set()
+        self._worst: dict[int, int] = {}  # number -> its worst severity so far
+        self._over: set[Identity] = set()  # those that are still said, and have been cleared
 
-    def mark(self) -> dict[Identity, int]:
-        """The alerts that last, for `go_back`."""
-        return dict(self._rows)
+    def mark(self) -> AlertMark:
+        """The alerts that last or have just been cleared, for `go_back`."""
+        return {**self._rows}, {**self._worst}, {*self._over}
 
-    def go_back(self, mark: dict[Identity, int]) -> None:
+    def go_back(self, mark: AlertMark) -> None:
         """What was written since has been rolled back."""
-        self._rows = mark
+        self._rows, self._worst, self._over = mark
 
     def write(self, book: sqlite3.Connection, tick: Tick, step: int) -> None:
         """Take in what was said at this tick, when the run was at `step`."""
         lasting: dict[Identity, tuple[Alert, Finding]] = {}
+        over: set[Identity] = set()
         for alert, finding in zip(tick.alerts, tick.findings, strict=True):
             if alert.cleared_at_step is None:
                 lasting[_identity(alert)] = alert, finding
-            elif (ended := (*_identity(alert), alert.cleared_at_step)) not in self._over:
-                self._over.add(ended)
+                continue
+            over.add(ended := (*_identity(alert), alert.cleared_at_step))
+            if ended not in self._over:
                 self._clear(book, alert)
+        self._over = over
         for identity, (alert, finding) in lasting.items():
             self._put(book, identity, alert, finding, tick, step)
         for identity in [*self._rows.keys() - lasting.keys()]:
-            book.execute("UPDATE alerts SET ended_at = ? WHERE id = ?", (tick.wall, self._rows.pop(identity)))
+            row = self._rows.pop(identity)
+            self._worst.pop(row, None)
+            book.execute("UPDATE alerts SET ended_at = ? WHERE id = ?", (tick.wall, row))
 
     def _put(
         self, book: sqlite3.Connection, identity: Identity, alert: Alert, finding: Finding, tick: Tick, step: int

@@ -20,6 +20,7 @@ from ddpmon.recording.step_table import StepTable
 from ddpmon.recording.story import events_of
 
 MOST_ROWS = 200_000  # of steps and ranks: 150 MB of JSON, which a browser still opens
+_LONGEST_MS = 1e9  # of a step: eleven days; a damaged cell may hold anything
 PHASES, WAIT, MARKS = 1, 2, 3  # threads
 RUN = 1 << 20  # the process of what belongs to no rank; above all ranks
 _ORDER = ("input", "forward", "backward", "optimizer")
@@ -37,11 +38,12 @@ def write_trace(recording: Recording, out: TextIO, steps: tuple[int, int] | None
 
     Raises:
         RecordingError: there is no step.
+        DamageError: the run's description cannot be read.
         TooManySteps: there are too many.
     """
     table = StepTable(recording, steps)
     rows: Floats = table.values()
-    rows = rows[np.isfinite(rows[:, :2]).all(axis=1) & (rows[:, 2] > 0)]
+    rows = rows[np.isfinite(rows[:, :2]).all(axis=1) & (rows[:, 2] > 0) & (rows[:, 2] < _LONGEST_MS)]
     if not len(rows):
         raise RecordingError("there is no step in that span")
     if len(rows) > MOST_ROWS:
@@ -90,7 +92,7 @@ def _names(ranks: Sequence[int], nodes: dict[int, str]) -> Iterator[Event]:
 def _step(part: Floats, end: float, flow: int) -> Iterator[Event]:
     """One step of all ranks, which ends at `end` in µs."""
     step = int(part[0, 0])
-    exposed = np.nan_to_num(part[:, 2 + _PLACE["exposed"]])
+    exposed = np.clip(np.nan_to_num(part[:, 2 + _PLACE["exposed"]]), 0.0, part[:, 2])
     last = int(exposed.argmin())  # who waits least has come last
     for row, waited in zip(part, exposed, strict=True):
         yield from _of_rank(row, step, end, float(waited) * 1e3)
@@ -99,7 +101,7 @@ def _step(part: Floats, end: float, flow: int) -> Iterator[Event]:
     yield _counter("step time, ms", end, float(np.median(part[:, 2])))
     losses = part[:, 2 + _PLACE["loss"]]
     if np.isfinite(losses).any():
-        yield _counter("loss", end, float(np.nanmedian(losses)))
+        yield _counter("loss", end, float(np.median(losses[np.isfinite(losses)])))
 
 
 def _of_rank(row: Floats, step: int, end: float, waited: float) -> Iterator[Event]:

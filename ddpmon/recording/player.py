@@ -95,11 +95,15 @@ class Player:
     def _jump(self, place: Place) -> None:
         """Begin at the chunk of the look, or at the run's first look if that is near."""
         recording = self._recording
-        chunk = recording.chunk_of(place)
+        self.place, self.run, self._broken = place, None, 0
+        try:
+            chunk = recording.chunk_of(place)
+        except DamageError as error:
+            recording.note(f"the recording is damaged at {place.t:.0f} s (step {place.step:,}): {error}")
+            return
         first = next((each for each in recording.chunks if each.run == chunk.run), chunk)
         begin = recording.places(first)[:1]
-        self.place = self.run = None
-        self._broken = 0
+        self.place = None
         if first.kind == "first" and begin and place.look - begin[0].look <= NEAR:
             chunk = first
         for each in self._from(chunk, place):
@@ -157,15 +161,15 @@ class Player:
         """What the tables hold of the time before a chunk: the run's curves, and its last steps."""
         columns = ", ".join(JOB_COLUMNS)
         query = f"SELECT step, {columns} FROM job WHERE run = ? AND life = ? AND step <= ? ORDER BY step"
-        points = list(self._recording.rows(query, chunk.run, chunk.life, chunk.step))
-        if points:
-            run.series.restore(np.array(points, np.float64))
+        points = self._recording.numbers(query, 1 + len(JOB_COLUMNS), chunk.run, chunk.life, chunk.step)
+        if len(points):
+            run.series.restore(points)
         columns = ", ".join(COLUMNS)
         query = f"SELECT rank, step, {columns} FROM steps WHERE run = ? AND life = ? AND step > ? AND step <= ?"
         first = chunk.step - min(_STEPS_BEFORE, run.rings.capacity)
-        rows = [*self._recording.rows(query, chunk.run, chunk.life, first, chunk.step)]
-        if rows:
-            table = np.array(rows, np.float64)
+        table = self._recording.numbers(query, 2 + len(COLUMNS), chunk.run, chunk.life, first, chunk.step)
+        table = table[np.isfinite(table[:, :2]).all(axis=1)]
+        if len(table):
             who, steps = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
             inside = (who >= 0) & (who < run.info.world_size)
             run.rings.add_rows(who[inside], steps[inside], [(_STEP_COLUMNS, table[inside, 2:])])

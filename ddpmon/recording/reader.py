@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.codec import decode
 from ddpmon.recording.layout import RecordingError, open_to_read
@@ -15,6 +20,7 @@ from ddpmon.recording.looks import DamageError, Look, Part, dictionary_of, key_o
 from ddpmon.schema import FrameError, RunInfo
 
 _MOST_NOTES = 5
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,16 @@ class Recording:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self.note(f"the recording is damaged: {error}; what is shown is what could be read")
 
+    def numbers(self, query: str, width: int, *values: Any) -> NDArray[np.float64]:
+        """[n, width] the rows of a query, NaN where nothing is known; what is no number is left out and noted."""
+        rows, parts = self.rows(query, *values), [np.empty((0, width))]
+        while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            try:
+                parts.append(np.array(some, np.float64).reshape(-1, width))
+            except (ValueError, TypeError):
+                self.note("the recording is damaged: some steps hold what is no number")
+        return np.concatenate(parts)
+
     def refresh(self) -> None:
         """Look which chunks there are by now: some may have been added, and the oldest dropped."""
         sound = "WHERE typeof(chunk) || typeof(run) || typeof(life) || typeof(step) = 'integerintegerintegerinteger' "
@@ -113,10 +129,10 @@ class Recording:
             DamageError: it cannot be read.
         """
         if run not in self._infos:
-            (found,) = [*self.rows("SELECT description FROM runs WHERE run = ?", run)] or [(None,)]
+            found = self._bytes("SELECT description FROM runs WHERE run = ?", run)
             try:
-                self._infos[run] = decode("the run's description", bytes(found[0] or b""), RunInfo)
-            except (FrameError, TypeError) as error:
+                self._infos[run] = decode("the run's description", found, RunInfo)
+            except FrameError as error:
                 raise DamageError(f"run {run} cannot be read ({error})") from None
         return self._infos[run]
 
@@ -127,8 +143,7 @@ class Recording:
             DamageError: they cannot be read.
         """
         if self._keys[0] != chunk.number:
-            found = next(self.rows("SELECT key FROM chunks WHERE chunk = ?", chunk.number), (b"",))[0]
-            parts = key_of(unsqueezed(bytes(found), b""))
+            parts = key_of(unsqueezed(self._bytes("SELECT key FROM chunks WHERE chunk = ?", chunk.number), b""))
             self._keys = chunk.number, parts, b"" if chunk.kind == "first" else dictionary_of(parts)
         return self._keys[1:]
 
@@ -144,10 +159,15 @@ class Recording:
         Raises:
             DamageError: it cannot be read.
         """
-        found = next(self.rows("SELECT data FROM frames WHERE look = ?", place.look), (b"",))[0]
-        if not isinstance(found, bytes):
-            raise DamageError("a look is no bytes")
+        found = self._bytes("SELECT data FROM frames WHERE look = ?", place.look)
         return look_of(unsqueezed(found, self.key(chunk)[1]))
+
+    def _bytes(self, query: str, number: int) -> bytes:
+        """The one value of a query; none is empty. `bytes` of a number would take as much memory as the number says."""
+        found = next(self.rows(query, number), (b"",))[0]
+        if not isinstance(found, bytes):
+            raise DamageError("there is a number or a text where there should be bytes")
+        return found
 
     def first(self) -> Place | None:
         """The first look."""
@@ -158,8 +178,15 @@ class Recording:
         return next((places[-1] for chunk in reversed(self._chunks) if (places := self.places(chunk))), None)
 
     def chunk_of(self, place: Place) -> Chunk:
-        """The chunk of a look."""
-        return self._chunks[bisect.bisect_left(self._chunks, place.chunk, key=lambda chunk: chunk.number)]
+        """The chunk of a look.
+
+        Raises:
+            DamageError: it is missing.
+        """
+        at = bisect.bisect_left(self._chunks, place.chunk, key=lambda chunk: chunk.number)
+        if at == len(self._chunks) or self._chunks[at].number != place.chunk:
+            raise DamageError("what its part of the recording begins with is missing")
+        return self._chunks[at]
 
     def after(self, place: Place) -> Place | None:
         """The look behind this one; None at the end."""
@@ -202,7 +229,8 @@ class Recording:
     def other_finding(self, place: Place, direction: int) -> Place | None:
         """The nearest look before (-1) or behind (1) this one at which an alert was said for the first time."""
         order = "first_at > ? ORDER BY first_at" if direction > 0 else "first_at < ? ORDER BY first_at DESC"
-        for (wall,) in self.rows(f"SELECT first_at FROM alerts WHERE {order}", place.wall):
+        query = f"SELECT first_at FROM alerts WHERE typeof(first_at) = 'real' AND {order}"
+        for (wall,) in self.rows(query, place.wall):
             found = self.at_wall(float(wall))
             if found is not None and (found.look - place.look) * direction > 0:
                 return found
@@ -211,6 +239,6 @@ class Recording:
     def _looks(self, condition: str, *values: Any) -> Iterator[Place]:
         query = f"SELECT look, chunk, t, wall, step, findings FROM looks WHERE {condition}"
         for row in self.rows(query, *values):
-            if all(isinstance(value, (int, float)) for value in row):
+            if all(isinstance(value, (int, float)) and math.isfinite(value) for value in row):
                 look, chunk, at, wall, step, findings = row
                 yield Place(look, chunk, at, wall, step, bool(findings))

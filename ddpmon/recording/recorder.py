@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from ddpmon.recording import facts
 from ddpmon.recording.bounds import Bounds, drop_old_alerts, drop_old_host_rows
 from ddpmon.recording.layout import create
 from ddpmon.recording.looks import Look, Nodes, Packer, Part, Rows, Whole, dictionary_of, squeezed
-from ddpmon.recording.step_rows import StepRows
+from ddpmon.recording.step_rows import StepMark, StepRows
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.model import Run
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
@@ -26,6 +26,7 @@ from ddpmon.watcher.tap import Tick
 FIRST_LOOKS, LOOKS_A_CHUNK = 10, 120
 _FINDINGS_EVERY = 10  # looks, at least: between them costs may have moved on a little
 _TIDY_EVERY_S = 60.0
+Mark = tuple[tuple[StepRows, StepMark] | None, facts.RankMark, float, facts.AlertMark]
 
 
 class Recorder:
@@ -48,7 +49,7 @@ class Recorder:
     """
 
     def __init__(self, path: Path | None, bounds: Bounds | None = None) -> None:
-        self.book = create(path)
+        self._path, self.book = path, create(path)
         self.trouble = ""
         self.looks = self.missed = 0
         self._bounds = bounds or Bounds()
@@ -103,41 +104,41 @@ class Recorder:
         one = self._one
         if one is None or one.is_idle(tick):
             return
-        steps, alerts = one.rows.mark() if one.rows else None, one.alert_rows.mark()
-        try:
-            self.book.execute("BEGIN IMMEDIATE")
-            self._write(one, tick)
-            self.book.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._fail(error)
-            one.has_gap = True
-            one.alert_rows.go_back(alerts)
-            one.rows = one.rows if steps is not None else None
-            if one.rows is not None and steps is not None:
-                one.rows.go_back(steps)
-        else:
-            self.trouble = ""
+        self._transact(one, lambda: self._write(one, tick))
         one.parts = []
 
     def catch_up(self) -> None:
         """Write all finished steps at once: usually they are written over some ticks, where a run has a past."""
-        if self._one is None or self._one.rows is None:
-            return
-        try:
-            self.book.execute("BEGIN IMMEDIATE")
-            self._one.rows.catch_up(self.book, time.time())
-            self.book.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._fail(error)
+        one = self._one
+        if one is not None and one.rows is not None:
+            rows = one.rows
+            self._transact(one, lambda: rows.catch_up(self.book, time.time()))
 
     def close(self) -> None:
-        """End the recording; what the journal holds is taken over into the file."""
+        """End the recording; what the journal holds is taken over into the file. One without a look is removed."""
         with contextlib.suppress(sqlite3.Error):  # somebody reads it now: then its journal stays beside it
             self.book.execute("PRAGMA journal_mode = DELETE")
         try:
             self.book.close()
         except sqlite3.Error as error:
             self._fail(error)
+        if self._path is not None and not self.looks:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _transact(self, one: _OneRun, write: Callable[[], None]) -> None:
+        """Write in one transaction; if it fails, nothing is written, and nothing is counted as written."""
+        counts, mark = (self.looks, self._frame_bytes, self._epochs, self._next_tidy), one.mark()
+        try:
+            self.book.execute("BEGIN IMMEDIATE")
+            write()
+            self.book.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail(error)
+            self.looks, self._frame_bytes, self._epochs, self._next_tidy = counts
+            one.go_back(mark)
+        else:
+            self.trouble = ""
 
     def _fail(self, error: sqlite3.Error) -> None:
         self.missed += 1
@@ -243,6 +244,22 @@ class _OneRun:
         self._told: tuple[object, ...] = ()
         self._findings: Sequence[Finding] = ()
         self._quiet = 0
+
+    def mark(self) -> Mark:
+        """How far its tables have come, for `go_back`."""
+        rows = None if self.rows is None else (self.rows, self.rows.mark())
+        return rows, self.rank_rows.mark(), self.host_rows.mark(), self.alert_rows.mark()
+
+    def go_back(self, mark: Mark) -> None:
+        """What was written since has been rolled back: looks are missing, and the tables are written again."""
+        rows, ranks, hosts, alerts = mark
+        self.has_gap = True
+        self.rows = None if rows is None else rows[0]
+        if rows is not None:
+            rows[0].go_back(rows[1])
+        self.rank_rows.go_back(ranks)
+        self.host_rows.go_back(hosts)
+        self.alert_rows.go_back(alerts)
 
     @property
     def is_chunk_full(self) -> bool:

@@ -16,6 +16,7 @@ _NAMES = (*QUANTITIES, "loss", "samples")
 _MOST_EPOCHS = 1 << 13
 _STEP = f"INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?{', ?' * len(COLUMNS)})"
 _JOB = f"INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?{', ?' * len(JOB_COLUMNS)})"
+StepMark = tuple[int, int, int, int, list[tuple[Thinner, int]]]
 
 
 class StepRows:
@@ -41,7 +42,7 @@ class StepRows:
         self._stride, self._credit = 1, 0
         self.written = self._job_written = -1
         self._series = model.series
-        self._thinners: tuple[Thinner, Thinner] | None = None
+        self._thinners: tuple[Thinner, ...] = ()
         self._epoch, self._bounds = epoch, bounds
 
     @property
@@ -49,13 +50,17 @@ class StepRows:
         """Whether the run has started again since."""
         return self._model.series is not self._series
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> StepMark:
         """How far it has come, for `go_back`."""
-        return self.written, self._job_written
+        thinned = [(thinner, thinner.newest) for thinner in self._thinners]
+        return self.written, self._job_written, self._stride, self._credit, thinned
 
-    def go_back(self, mark: tuple[int, int]) -> None:
+    def go_back(self, mark: StepMark) -> None:
         """What was written since has been rolled back: write it again."""
-        self.written, self._job_written = mark
+        self.written, self._job_written, self._stride, self._credit, thinned = mark
+        self._thinners = tuple(thinner for thinner, _ in thinned)
+        for thinner, newest in thinned:
+            thinner.newest = newest
 
     def catch_up(self, book: sqlite3.Connection, wall: float) -> None:
         """Carry over everything that is finished, however much that is.
@@ -118,7 +123,7 @@ class StepRows:
             book.executemany(_JOB, rows)
 
     def _thin(self, book: sqlite3.Connection, newest: int) -> None:
-        if self._thinners is None:
+        if not self._thinners:
             whole, points = self._bounds.whole_steps(self._ranks), self._bounds.whole_points()
             self._thinners = (
                 Thinner("steps", self._ranks, whole, self._epoch, max(0, newest - self._model.rings.capacity)),

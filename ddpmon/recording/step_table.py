@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,12 +11,14 @@ import numpy as np
 
 from ddpmon.recording.layout import COLUMNS, RecordingError
 from ddpmon.recording.reader import Recording
+from ddpmon.report.wording import clean
 from ddpmon.table.fields import COLUMNS as TABLE_COLUMNS
 from ddpmon.table.fields import Array
 from ddpmon.table.read import Table
 
-_ROWS_AT_ONCE = 1 << 14
-HEADING = ("step", "rank", *COLUMNS, "node")
+_COLUMNS = ("step", "rank", *COLUMNS)
+_QUERY = f"SELECT {', '.join(_COLUMNS)} FROM steps WHERE run = ? AND life = ? AND step BETWEEN ? AND ? ORDER BY id"
+HEADING = (*_COLUMNS, "node")
 
 
 class StepTable:
@@ -54,24 +55,15 @@ class StepTable:
     def nodes(self) -> dict[int, str]:
         """Rank -> the name of its host."""
         rows = self._recording.rows("SELECT rank, host FROM ranks WHERE run = ?", self.run)
-        return {int(rank): str(host)[:64] for rank, host in rows if isinstance(rank, int) and host}
+        return {int(rank): clean(str(host), 64) for rank, host in rows if isinstance(rank, int) and host}
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows in the order of steps and ranks: step, rank, and the columns; None where unknown."""
-        query = (
-            f"SELECT step, rank, {', '.join(COLUMNS)} FROM steps WHERE run = ? AND life = ? AND step BETWEEN ? AND ?"
-        )
-        yield from self._recording.rows(f"{query} ORDER BY id", self.run, self.life, *self._steps)
+        yield from self._recording.rows(_QUERY, self.run, self.life, *self._steps)
 
     def values(self) -> Array:
         """[n, 2 + columns] the same as numbers, NaN where unknown; what is no number is left out and noted."""
-        width, rows, parts = 2 + len(COLUMNS), self.rows(), [np.empty((0, 2 + len(COLUMNS)))]
-        while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-            try:
-                parts.append(np.array(some, np.float64).reshape(-1, width))
-            except (ValueError, TypeError):
-                self._recording.note("the recording is damaged: some steps hold what is no number")
-        return np.concatenate(parts)
+        return self._recording.numbers(_QUERY, 2 + len(COLUMNS), self.run, self.life, *self._steps)
 
     def write_csv(self, out: TextIO) -> int:
         """Write them as CSV; how many rows there were."""
@@ -90,7 +82,7 @@ class StepTable:
             RecordingError: no row can be read.
         """
         read = self.values()
-        found: dict[str, Array] = dict(zip(("step", "rank", *COLUMNS), read.T, strict=True))
+        found: dict[str, Array] = dict(zip(_COLUMNS, read.T, strict=True))
         good = np.ones(len(read), bool)
         for name, column in TABLE_COLUMNS.items():
             if name in found:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,7 +15,7 @@ from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.parts import RankNumber
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.looks import DamageError
-from ddpmon.recording.reader import Recording
+from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.schema import RunInfo
@@ -38,39 +40,52 @@ def report_of_file(path: Path) -> RunReport:
     replay = Replay(path)
     try:
         snapshot = replay.tick()
-        return report_of(replay.travel.recording, snapshot, str(path))
+        return report_of(replay.travel.recording, snapshot, str(path), replay.travel.player.place)
     finally:
         replay.close()
 
 
-def report_of(recording: Recording, snapshot: Snapshot, source: str) -> RunReport:
-    """The report on the newest run of an open recording, of which `snapshot` is the last picture.
+def report_of(recording: Recording, snapshot: Snapshot, source: str, place: Place | None = None) -> RunReport:
+    """The report on a run of an open recording up to the moment of `snapshot`.
+
+    `place` is the look that `snapshot` shows; None stands for the newest run as it is now.
 
     Raises:
         RecordingError: nothing of a run can be read.
     """
     if snapshot.run is None or not recording.chunks:
         raise RecordingError(f"{source} holds no run that can be read: {snapshot.link.message}")
-    run = recording.chunks[-1].run
     try:
+        run = (recording.chunks[-1] if place is None else recording.chunk_of(place)).run
         info = recording.info(run)
     except DamageError as error:
         raise RecordingError(f"{source} holds no run that can be read: {error}") from None
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
-    events = tuple(events_of(recording, run))
-    began_at = float(began) if isinstance(began, (int, float)) else recording.chunks[0].wall
+    is_past = place is not None and place != recording.last()
+    events = tuple(events_of(recording, run, place.wall if place is not None and is_past else math.inf))
+    began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
     return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
 
 
-def events_of(recording: Recording, run: int) -> Iterator[Event]:
-    """What was said of a run, in the order in which it was said first."""
+def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterator[Event]:
+    """What was said of a run up to a Unix time, in the order in which it was said first."""
     query = f"SELECT {', '.join(_COLUMNS)} FROM alerts WHERE run = ? AND last_at NOT NULL ORDER BY first_at, id"
     for row in recording.rows(query, run):
         values = dict(zip(_COLUMNS, row, strict=True))
         try:
-            yield _event(values)
+            if (event := _as_of(_event(values), _number(values["ended_at"], float), until)) is not None:
+                yield event
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             recording.note(f"an alert cannot be read ({error})")
+
+
+def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
+    """The event as it stood at a Unix time; None if it came later."""
+    if event.first_at is not None and event.first_at > until:
+        return None
+    if event.last_at is None or event.last_at <= until:
+        return replace(event, lasts=ended_at is None or ended_at > until)
+    return replace(event, last_at=until, last_step=None, lasts=True)
 
 
 def _event(values: dict[str, Any]) -> Event:
@@ -92,7 +107,7 @@ def _event(values: dict[str, Any]) -> Event:
         last_at=_number(values["last_at"], float),
         first_step=_number(values["first_step"], int),
         last_step=_number(values["last_step"], int),
-        lasts=values["ended_at"] is None,
+        lasts=True,
     )
 
 
@@ -101,8 +116,12 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any, kind: type[N]) -> N | None:
-    """A number of this kind, None where there is none; ValueError or TypeError for what is no number."""
-    return None if value is None else kind(value)
+    """A number of this kind, None where there is none; ValueError for what is no number, or not a finite one."""
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.40} is no finite number")
+    return kind(value)
 
 
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:

@@ -13,9 +13,12 @@ from queue import Empty, SimpleQueue
 from typing import Literal
 
 from ddpmon.recording.layout import RecordingError
+from ddpmon.recording.looks import DamageError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
+from ddpmon.report.run_report import RunReport
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, ReplayView, Snapshot
 from ddpmon.watcher.observer import Observer
 
@@ -123,17 +126,19 @@ class Travel:
     def _want_report(self, _: float) -> None:
         self._wants_report = True
 
-    def finish(self, snapshot: Snapshot) -> Snapshot:
-        """Write the report on this picture, if one was asked for; for a while the picture says where it is."""
+    def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
+        """Write the report on this picture, if one was asked for; for a while the picture says where it is.
+
+        `live` is the run, if the picture is of now.
+        """
         now = time.monotonic()
         if self._wants_report and snapshot.run is not None:
             self._wants_report = False
-            self._said, self._said_until = self._write(snapshot), now + _SAID_S
+            self._said, self._said_until = self._write(snapshot, live), now + _SAID_S
         return replace(snapshot, told=self._said) if now < self._said_until else snapshot
 
-    def _write(self, snapshot: Snapshot) -> str:
+    def _write(self, snapshot: Snapshot, live: RunInfo | None) -> str:
         """Write a page into the current folder; what became of that, in a sentence."""
-        from ddpmon.recording.story import report_of
         from ddpmon.report.report_html import page
 
         run = snapshot.run
@@ -141,10 +146,26 @@ class Travel:
         name = re.sub(r"[^\w.-]+", "-", run.name, flags=re.ASCII)[:80].strip(".-") or "run"
         path = Path(f"report-{name}-step-{run.step if run.step is not None else 0}.html").absolute()
         try:
-            path.write_text(page(report_of(self.recording, snapshot, run.source)), encoding="utf-8", errors="replace")
+            path.write_text(page(self._report(snapshot, run.source, live)), encoding="utf-8", errors="replace")
         except (RecordingError, OSError) as error:
             return f"no report was written: {error}"
         return f"the report is in {path}"
+
+    def _report(self, snapshot: Snapshot, source: str, live: RunInfo | None) -> RunReport:
+        from ddpmon.recording.story import report_of, report_of_snapshot
+
+        if live is None:
+            return report_of(self.recording, snapshot, source, self.player.place)
+        if self._has(live):
+            return report_of(self.recording, snapshot, source)
+        return report_of_snapshot(snapshot, live, source)  # too large to be recorded, or no tick could be written
+
+    def _has(self, live: RunInfo) -> bool:
+        chunks = self.recording.chunks
+        try:
+            return bool(chunks) and self.recording.info(chunks[-1].run) == live
+        except DamageError:
+            return False
 
     def _go_by(self, where: Callable[[Place], Place | None]) -> None:
         here = self.player.place or self.recording.last()
@@ -279,7 +300,8 @@ class Rewindable:
     def _noted(self, snapshot: Snapshot) -> Snapshot:
         """The live picture, with what the recorder has to say."""
         trouble = self._recorder.trouble
-        snapshot = self.travel.finish(snapshot)
+        run = self._observer.run
+        snapshot = self.travel.finish(snapshot, None if run is None else run.info)
         if not trouble:
             return snapshot
         return replace(snapshot, notices=(*snapshot.notices, f"not recorded since: {trouble}"))

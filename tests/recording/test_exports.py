@@ -24,12 +24,15 @@ from ddpmon.commands.export import export
 from ddpmon.commands.record import record as record_command
 from ddpmon.commands.report import report
 from ddpmon.commands.status import status
+from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.reader import Recording
-from ddpmon.recording.story import report_of_file
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.story import report_of, report_of_file
+from ddpmon.recording.travel import Replay, Request, Rewindable
 from ddpmon.report.report_html import page
 from ddpmon.report.report_markdown import markdown
 from ddpmon.simulate.plan import Plan
-from tests.recording.made_recordings import record
+from tests.recording.made_recordings import record, simulated
 
 HOSTILE = "<script>alert(1)</script>|`x`\x1b[31m"
 STRAGGLER = 2
@@ -51,10 +54,12 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
-    "status": lambda target, as_json=False, fail_on=None: status(target, as_json, fail_on),
+    "status": lambda target, as_json=False, fail_on=None, goes_on=False: status(
+        target, as_json, fail_on, goes_on=goes_on
+    ),
     "diagnose": lambda target: diagnose(target, True, None),
     "report": report,
-    "record": lambda target: record_command(target, None, 256),
+    "record": lambda target, out=None: record_command(target, out, 256),
     "export": lambda target, csv=None, perfetto=None, steps=None: export(target, csv, perfetto, steps),
     "compare": lambda a, b, most=None, as_json=True: compare_files(a, b, most, as_json),
 }
@@ -126,6 +131,7 @@ def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: P
     ("command", "words", "options", "said"),
     [
         ("export", ("{file}",), {}, "say what to export"),
+        ("status", ("{file}",), {"goes_on": True}, "leave --watch out"),
         ("export", ("{file}",), {"csv": "-", "steps": "9:3"}, "is not A:B"),
         ("export", ("{file}",), {"perfetto": "{out}", "steps": "900000:"}, "no step in that span"),
         ("export", ("{file}",), {"csv": "/no/such/folder/x.csv"}, "cannot be written"),
@@ -138,14 +144,14 @@ def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: P
 def test_wrong_words_get_one_sentence(
     command: str,
     words: tuple[str | None, ...],
-    options: dict[str, str],
+    options: dict[str, Any],
     said: str,
     recorded: Path,
     tmp_path: Path,
     ddpmon: Shell,
 ) -> None:
-    def filled(word: str | None) -> str | None:
-        return word and word.format(file=recorded, out=tmp_path / "out.json")
+    def filled(word: Any) -> Any:
+        return word.format(file=recorded, out=tmp_path / "out.json") if isinstance(word, str) else word
 
     done = ddpmon(command, *map(filled, words), **{name: filled(word) for name, word in options.items()})
     assert done.code == 2
@@ -175,6 +181,52 @@ def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_p
     assert event.since_step is not None
     assert f"since step {event.since_step}" in markdown(whole)
     assert "rank-hours" in markdown(whole)
+
+
+def test_what_is_no_run_leaves_no_recording_behind(tmp_path: Path, ddpmon: Shell) -> None:
+    path = tmp_path / "run.ddpmon"
+    done = ddpmon("record", "tcp://127.0.0.1:99999", path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert not done.out
+    Recorder(path).close()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_host_names_are_cleaned(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    path = tmp_path / "hostile.ddpmon"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute("UPDATE ranks SET host = ?", (HOSTILE,))
+    said = ddpmon("export", path, csv="-", steps="5:6").out
+    assert "<script>" in said
+    assert "\x1b" not in said
+
+
+def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "restarted.ddpmon"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        last = "SELECT max(chunk) + 1, 2, 0, 'first', max(t) + 1, max(wall) + 1000, 0, x'' FROM chunks"
+        book.execute(f"INSERT INTO chunks {last}")
+    assert report_of_file(path).info.name == "simulated-straggler", "the newest run has no picture yet"
+    with contextlib.closing(Replay(path)) as replay:
+        for seconds, kinds in ((10.0, set()), (99.0, {"straggler"})):
+            replay.travel.go(replay.travel.recording.at(seconds))
+            told = report_of(replay.travel.recording, replay.tick(), "x", replay.travel.player.place)
+            assert {event.kind for event in told.events if event.kind == "straggler"} == kinds
+
+
+def test_a_live_run_that_is_too_large_to_be_recorded_has_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for most in (1, 2):
+        recorder = Recorder(None, Bounds(ranks=most))
+        with simulated(Plan(ranks=2), recorder) as run:
+            run.go(5)
+            source = Rewindable(run.observer, recorder)
+            source.travel.ask(Request("write"))
+            assert source.tick().told.startswith("the report is in")
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import sqlite3
@@ -10,14 +11,21 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec import structs
 
+from ddpmon.commands.export import export
+from ddpmon.diagnose.alert import Alert
 from ddpmon.recording.bounds import Bounds
-from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError
+from ddpmon.recording.facts import AlertRows
+from ddpmon.recording.layout import APPLICATION, VERSION, RecordingError, create
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.story import report_of_file
 from ddpmon.recording.travel import SPEEDS, Replay, Request
 from ddpmon.simulate.plan import Plan
+from ddpmon.snapshot import Link
+from ddpmon.watcher.tap import Tick
 from tests.recording.made_recordings import Said, record, simulated
 
 NEAR = 40
@@ -204,6 +212,37 @@ def test_single_damaged_bytes_never_raise(straggler: tuple[Path, Said], tmp_path
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE steps SET loss = 'text' WHERE step % 7 = 3",
+        "UPDATE steps SET rank = 9e999 WHERE step % 7 = 3",
+        "UPDATE job SET throughput = x'00'",
+        "UPDATE chunks SET key = 1 << 62",
+        "UPDATE runs SET description = 1 << 62",
+        "UPDATE alerts SET since_step = 9e999, first_at = 'text'",
+        "UPDATE alerts SET cost_pct = 9e999",
+        "UPDATE steps SET duration_ms = 9e999, exposed_ms = 9e999 WHERE step = 90",
+        "DELETE FROM chunks WHERE chunk > 2",
+        "DELETE FROM chunks WHERE chunk = 2",
+    ],
+)
+def test_cells_that_hold_something_else_never_raise(straggler: tuple[Path, Said], damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.ddpmon"
+    shutil.copy(straggler[0], path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute(damage)
+    with contextlib.closing(Replay(path)) as replay:
+        moves = [Request("to_step", 100), Request("finding", -1), Request("step", 1), Request("end"), Request("play")]
+        for request in [Request("start"), Request("finding", 1), *moves]:
+            replay.travel.ask(request)
+            replay.tick()
+    for options in ((str(tmp_path / "x.csv"), None), (None, str(tmp_path / "x.json"))):
+        assert export(str(path), *options, None) in (0, 2)
+    with contextlib.suppress(RecordingError):
+        report_of_file(path)
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"", "not a recording of ddpmon: it is empty"),
@@ -227,7 +266,7 @@ def test_a_foreign_a_newer_and_an_empty_database_say_so(straggler: tuple[Path, S
     book = sqlite3.connect(newer)
     book.execute(f"PRAGMA user_version = {VERSION + 1}")
     book.close()
-    Said(empty).close()
+    create(empty).close()
     for path, words in ((foreign, "another program"), (newer, "newer ddpmon"), (empty, "without any content")):
         with pytest.raises(RecordingError, match=words):
             Recording(path)
@@ -239,6 +278,51 @@ def test_a_recording_is_never_overwritten(straggler: tuple[Path, Said]) -> None:
     with pytest.raises(RecordingError, match="exists already"):
         Said(straggler[0])
     assert straggler[0].read_bytes() == before
+
+
+def test_what_a_full_disk_rolls_back_is_not_counted(tmp_path: Path) -> None:
+    made: list[Said] = []
+
+    def make() -> Recorder:
+        made.append(Said(tmp_path / "run.ddpmon", Bounds(bytes=1 << 20)))
+        return made[0]
+
+    with simulated(Plan(ranks=4, hosts=2), make=make) as run:
+        run.go(20)
+        (recorder,) = made
+        (pages,) = recorder.book.execute("PRAGMA page_count").fetchone()
+        recorder.book.execute(f"PRAGMA max_page_count = {pages}")
+        run.go(200)
+        assert recorder.missed > 150
+        recorder.book.execute("PRAGMA max_page_count = 1000000")
+        run.go(20)
+    recorder.close()
+    recording = Recording(tmp_path / "run.ddpmon")
+    assert [chunk.kind for chunk in recording.chunks][:2] == ["first", ""], "no chunk was dropped for what was not kept"
+    assert [*recording.rows("SELECT count(*) FROM looks")] == [(recorder.looks,)]
+    assert [*recording.rows("SELECT count(*) FROM ranks")] == [(4,)]
+    recording.close()
+
+
+def test_an_alert_that_ends_while_the_disk_is_full_is_ended_later(straggler: tuple[Path, Said]) -> None:
+    _, recorder = straggler
+    alerts, findings = next((alerts, findings) for _, alerts, findings in recorder.said if alerts)
+    book, rows = create(None), AlertRows(1)
+
+    def tick(wall: float, alert: Alert) -> Tick:
+        return Tick(wall, wall, True, True, Link("live", ""), None, "", [alert], findings[:1])
+
+    lasts, over = (structs.replace(alerts[0], cleared_at_step=step) for step in (None, 90))
+    rows.write(book, tick(1.0, lasts), 80)
+    mark = rows.mark()
+    book.execute("BEGIN")
+    rows.write(book, tick(2.0, over), 91)
+    book.execute("ROLLBACK")
+    rows.go_back(mark)
+    for wall in (3.0, 4.0):
+        rows.write(book, tick(wall, over), 92)
+    assert [*book.execute("SELECT cleared_at_step, ended_at FROM alerts")] == [(90, 3.0)]
+    book.close()
 
 
 def test_a_full_disk_leaves_a_gap_and_the_recording_goes_on(tmp_path: Path) -> None:

@@ -236,8 +236,8 @@ def test_cells_that_hold_something_else_never_raise(straggler: tuple[Path, Said]
         for request in [Request("start"), Request("finding", 1), *moves]:
             replay.travel.ask(request)
             replay.tick()
-    for options in ((str(tmp_path / "x.csv"), None), (None, str(tmp_path / "x.json"))):
-        assert export(str(path), *options, None) in (0, 2)
+    for csv, perfetto in ((str(tmp_path / "x.csv"), None), (None, str(tmp_path / "x.json"))):
+        assert export(str(path), csv, perfetto, None) in (0, 2)
     with contextlib.suppress(RecordingError):
         report_of_file(path)
 

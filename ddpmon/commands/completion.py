@@ -36,6 +36,9 @@ def completion(app: Command, shell: str, is_to_install: bool) -> int:
         return OK
     try:
         path = _install(shell, script)
+    except RuntimeError:
+        complain("completion cannot be installed: this user has no home directory; set HOME, or use --show-completion")
+        return NOT_WRITTEN
     except OSError as error:
         complain(f"completion cannot be installed: {error.filename}: {error.strerror}")
         return NOT_WRITTEN
@@ -67,6 +70,7 @@ def _install(shell: str, script: str) -> Path:
 
     Raises:
         OSError: a file cannot be read or written.
+        RuntimeError: this user has no home directory.
     """
     home = Path.home()
     place, start, line = _PLACES[shell]

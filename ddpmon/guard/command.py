@@ -116,8 +116,15 @@ def _runs_here() -> list[Listed]:
 
 
 def _usual_file(words: Sequence[str]) -> Path:
-    """Where a guard with these arguments remembers; another one with other arguments has another file."""
-    folder = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    """Where a guard with these arguments remembers; another one with other arguments has another file.
+
+    Raises:
+        TargetError: this user has no home directory.
+    """
+    try:
+        folder = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    except RuntimeError:
+        raise TargetError("this user has no home directory: say where the guard remembers with --state FILE") from None
     name = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return Path(folder) / "ddpmon" / f"guard-{name}.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pwd
 import queue
 import signal
 import socket
@@ -18,8 +19,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from click import Command
 
 from ddpmon.codec import encode
+from ddpmon.commands.completion import completion
+from ddpmon.commands.console import NOT_WRITTEN
 from ddpmon.guard.command import guard
 from ddpmon.guard.fleet import Fleet, Look
 from ddpmon.guard.guard import Guard
@@ -234,3 +238,19 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert said in told.err
     assert "SECRET" not in told.err
     assert told.out == ""
+
+
+def test_a_user_without_a_home_is_asked_for_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", _unknown_user)
+    assert guard(["tcp://127.0.0.1:1"], None, None, "json", "warning", 60.0, None) == 2
+    assert "has no home directory: say where the guard remembers with --state FILE" in capsys.readouterr().err
+    assert completion(Command("ddpmon"), "bash", is_to_install=True) == NOT_WRITTEN
+    assert "completion cannot be installed: this user has no home directory" in capsys.readouterr().err
+
+
+def _unknown_user(uid: int) -> None:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")

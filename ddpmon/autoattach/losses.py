@@ -59,8 +59,14 @@ class Roots:
             node = node.next_functions[0][0]
         if type(node).__name__ != "DivBackward0":
             return 0
-        by: Any = node._saved_other  # type: ignore[union-attr]
-        number = by.item() if by.is_cpu and by.numel() == 1 else 0.0  # one on a device is no number of Python's
+        saved: Any = getattr(node, "_raw_saved_other", None)
+        # To unpack what hooks of the script's have packed would run these: its backward would find it gone. A torch
+        # that cannot say whether there is such a hook does not tell the divisor.
+        by = saved.data if getattr(saved, "unpack_hook", saved) is None and saved is not None else None
+        is_number = (
+            isinstance(by, torch.Tensor) and by.is_cpu and by.numel() == 1
+        )  # one on a device is none of Python's
+        number = by.item() if is_number else 0.0
         return int(number) if 1 < number < _MOST_PARTS and number == int(number) else 0
 
     def watch(self) -> list[Undo]:

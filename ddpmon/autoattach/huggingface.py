@@ -15,13 +15,14 @@ from ddpmon.autoattach.wrapping import Undo, mark_phases, wrapped
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.record import ALWAYS_PARTS
 
+MODULE = "transformers.trainer"
 LOSS_FROM = "what Trainer.training_step returns"
 _PHASES = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
 
 
 def trainer_among(callers: Iterable[Any]) -> Any:
     """The class of the Trainer of transformers that is among these objects; None if there is none."""
-    base = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    base = getattr(sys.modules.get(MODULE), "Trainer", None)
     return None if base is None else next((type(caller) for caller in callers if isinstance(caller, base)), None)
 
 

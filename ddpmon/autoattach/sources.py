@@ -17,14 +17,17 @@ from ddpmon.probe.registration import say
 _CALLERS = 256  # frames above a forward in which a framework's Trainer may be
 
 
-def callers() -> list[Any]:
-    """The objects whose methods are under way on this thread, the innermost first."""
+def callers(module: str) -> list[Any]:
+    """The objects whose methods that `module` defines are under way on this thread, the innermost first.
+
+    The locals of no other frame are read: before Python 3.13 a frame keeps alive what its `f_locals` has shown once.
+    """
     found, frame = [], sys._getframe()
     for _ in range(_CALLERS):
         if frame.f_back is None:
             break
         frame = frame.f_back
-        if (caller := frame.f_locals.get("self")) is not None:
+        if frame.f_globals.get("__name__") == module and (caller := frame.f_locals.get("self")) is not None:
             found.append(caller)
     return found
 
@@ -46,7 +49,7 @@ def read_sources(recorder: EventLog) -> Sources:
 
 def _of_framework(recorder: EventLog) -> Sources | None:
     """The sources of a framework that runs the loop; None where the script does."""
-    trainer = huggingface.trainer_among(callers())
+    trainer = huggingface.trainer_among(callers(huggingface.MODULE)) if huggingface.MODULE in sys.modules else None
     if trainer is not None:
         return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, huggingface.watch_trainer(recorder, trainer))
     if lightning.is_training():

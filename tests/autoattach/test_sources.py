@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 from torch import Tensor
 
 from ddpmon.autoattach.losses import Roots
+from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
@@ -59,3 +61,17 @@ def test_a_number_that_divides_the_loss_is_told_and_hooks_on_saved_tensors_run_i
         loss = trained(recorder) / torch.tensor(3.0)
     loss.backward()
     assert losses(recorder) == [(1.5, 4), (2.0, 0)]
+
+
+def test_what_the_callers_of_a_forward_drop_is_freed() -> None:
+    class Large:
+        pass
+
+    large = Large()
+    alive = ref(large)
+    quiet = EventLog(CpuClock(), LossReader(on_cpu=True), fails)
+    found = read_sources(quiet)
+    del large
+    for undo in found.undo:
+        undo()
+    assert alive() is None

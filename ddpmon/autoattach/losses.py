@@ -43,7 +43,7 @@ class Roots:
             root = self.argument
         elif self.scaled is not None and self.scaled[0]() is root:
             root = self.scaled[1]
-        return root.detach() if root.numel() == 1 else None
+        return root.detach() if type(root) is torch.Tensor and root.numel() == 1 else None
 
     def tell(self, tensors: Any, parts: int) -> None:
         """A backward from `tensors` has computed gradients of the watched model."""
@@ -73,6 +73,9 @@ class Roots:
             wrapped(torch.autograd, "backward", self._around_backward),
             wrapped(torch.amp.GradScaler, "scale", self._around_scale),
         ]
+        sharded = sys.modules.get("torch.distributed.fsdp.sharded_grad_scaler")
+        if sharded is not None:  # it overrides `scale`
+            undo.append(wrapped(sharded.ShardedGradScaler, "scale", self._around_scale))
         accelerate = sys.modules.get("accelerate.accelerator")
         if accelerate is not None:
             undo.append(wrapped(accelerate.Accelerator, "backward", self._around_accelerator))
@@ -85,6 +88,7 @@ class Roots:
         result = original(*args, **kwargs)
         if recorder.task != task:  # and not another model's backward
             recorder.charge(self.tell, tensors, parts)
+            self.scaled = None
         return result
 
     def _around_scale(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,7 +97,8 @@ class Roots:
         return result
 
     def _note_scaled(self, loss: Any, result: Any) -> None:
-        if isinstance(loss, torch.Tensor) and isinstance(result, torch.Tensor):
+        self.scaled = None
+        if type(loss) is torch.Tensor and type(result) is torch.Tensor and loss.numel() == 1 and result is not loss:
             self.scaled = ref(result), loss.detach()
 
     def _around_accelerator(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,7 +9,9 @@ from weakref import ref
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+from ddpmon.autoattach.inputs import sizes_of
 from ddpmon.autoattach.losses import Roots
 from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe.clock import CpuClock
@@ -75,3 +77,18 @@ def test_what_the_callers_of_a_forward_drop_is_freed() -> None:
     for undo in found.undo:
         undo()
     assert alive() is None
+
+
+@pytest.mark.parametrize("kind", [torch.amp.GradScaler, ShardedGradScaler])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaled_loss_is_the_one_that_was_scaled(recorder: EventLog, kind: Any, enabled: bool) -> None:
+    scaler = kind("cpu", enabled=enabled)
+    for _ in range(2):
+        scaler.scale(trained(recorder) / 2).backward()
+    assert losses(recorder) == [(3.0, 2)] * 2
+
+
+def test_a_batch_whose_shape_cannot_be_told_is_not_counted() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert sizes_of((nested,), {}) == (None, None)
+    assert sizes_of(([torch.ones(4, 2)] * 100,), {}) == (4, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 from weakref import ref
@@ -10,12 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.nn.parallel import DataParallel
 
+from ddpmon.autoattach import models
 from ddpmon.autoattach.inputs import sizes_of
 from ddpmon.autoattach.losses import Roots
 from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.hooks import ForwardHooks
 from ddpmon.probe.loss import LossReader
 
 
@@ -92,3 +97,16 @@ def test_a_batch_whose_shape_cannot_be_told_is_not_counted() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert sizes_of((nested,), {}) == (None, None)
     assert sizes_of(([torch.ones(4, 2)] * 100,), {}) == (4, None)
+
+
+def test_copies_of_a_model_whose_forwards_are_looked_at_know_nothing_of_ddpmon() -> None:
+    model, hooks = DataParallel(torch.nn.Linear(2, 2)), ForwardHooks()
+    models.built(model)
+    model.register_forward_pre_hook(hooks.before, with_kwargs=True)
+    model.register_forward_hook(hooks.after)
+    pickled = pickle.dumps(model)
+    twins = [copy.deepcopy(model), pickle.loads(pickled)]
+    with torch.no_grad():
+        wanted = model(torch.ones(1, 2))
+    assert b"ddpmon" not in pickled
+    assert all(torch.equal(twin(torch.ones(1, 2)), wanted) for twin in twins)

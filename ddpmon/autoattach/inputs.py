@@ -20,6 +20,7 @@ def counting(recorder: EventLog) -> Callable[[tuple[Any, ...], dict[str, Any]], 
     """What counts the samples of every forward of the watched model; its loss belongs to the same step."""
 
     def count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        recorder.forwards += 1
         samples, tokens = sizes_of(args, kwargs)
         if samples is not None:
             recorder.logged(None, samples, tokens)

@@ -52,12 +52,13 @@ def is_training() -> bool:
     return _Watch.is_training
 
 
-def watch_checkpoints() -> list[Callable[[], None]]:
-    """Mark what Lightning's Trainers write as checkpoints; returns what undoes it."""
+def watch_checkpoints(undo: list[Callable[[], None]]) -> None:
+    """Mark what Lightning's Trainers write as checkpoints; `undo` gets what undoes it."""
     from ddpmon.autoattach.wrapping import mark_phases
 
-    modules = (sys.modules.get(package) for package in _PACKAGES)
-    return [undo for module in modules if module is not None for undo in mark_phases(module.Trainer, _PHASES)]
+    for package in _PACKAGES:
+        if (module := sys.modules.get(package)) is not None:
+            mark_phases(module.Trainer, _PHASES, undo)
 
 
 def _guarded(tell: Callable[..., None]) -> Callable[..., None]:

@@ -67,19 +67,16 @@ class Roots:
         number = by.item() if is_number else 0.0
         return int(number) if 1 < number < _MOST_PARTS and number == int(number) else 0
 
-    def watch(self) -> list[Undo]:
-        """Wrap what starts a backward, and what changes a loss before; returns what undoes it."""
-        undo = [
-            wrapped(torch.autograd, "backward", self._around_backward),
-            wrapped(torch.amp.GradScaler, "scale", self._around_scale),
-        ]
+    def watch(self, undo: list[Undo]) -> None:
+        """Wrap what starts a backward, and what changes a loss before; `undo` gets what undoes it."""
+        undo.append(wrapped(torch.autograd, "backward", self._around_backward))
+        undo.append(wrapped(torch.amp.GradScaler, "scale", self._around_scale))
         sharded = sys.modules.get("torch.distributed.fsdp.sharded_grad_scaler")
         if sharded is not None:  # it overrides `scale`
             undo.append(wrapped(sharded.ShardedGradScaler, "scale", self._around_scale))
         accelerate = sys.modules.get("accelerate.accelerator")
         if accelerate is not None:
             undo.append(wrapped(accelerate.Accelerator, "backward", self._around_accelerator))
-        return undo
 
     def _around_backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder

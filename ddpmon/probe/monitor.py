@@ -53,6 +53,11 @@ class Monitor:
         return 0 if self._assembly is None else self._assembly.recorder.last_step + 1
 
     @property
+    def forwards(self) -> int:
+        """How many forwards with gradients have begun; counted where `ddpmon run` has attached."""
+        return 0 if self._assembly is None else self._assembly.recorder.forwards
+
+    @property
     def enabled(self) -> bool:
         """Whether steps are being measured."""
         return self._assembly is not None

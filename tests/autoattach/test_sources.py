@@ -18,6 +18,7 @@ from ddpmon.autoattach import models
 from ddpmon.autoattach.inputs import sizes_of
 from ddpmon.autoattach.losses import Roots
 from ddpmon.autoattach.sources import read_sources
+from ddpmon.autoattach.wrapping import Undo
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.hooks import ForwardHooks
@@ -32,7 +33,8 @@ def fails(error: Exception) -> None:
 def recorder() -> Iterator[EventLog]:
     """A log of the losses that backwards of a model start from; an exception of ddpmon's fails the test."""
     made = EventLog(CpuClock(), LossReader(on_cpu=True), fails)
-    undo = Roots(made).watch()
+    undo: list[Undo] = []
+    Roots(made).watch(undo)
     yield made
     while undo:
         undo.pop()()
@@ -79,7 +81,7 @@ def test_what_the_callers_of_a_forward_drop_is_freed() -> None:
     quiet = EventLog(CpuClock(), LossReader(on_cpu=True), fails)
     found = read_sources(quiet)
     del large
-    for undo in found.undo:
+    for undo in reversed(found.undo):
         undo()
     assert alive() is None
 

@@ -62,7 +62,7 @@ class Roots:
         saved: Any = getattr(node, "_raw_saved_other", None)
         # To unpack what hooks of the script's have packed would run these: its backward would find it gone. A torch
         # that cannot say whether there is such a hook does not tell the divisor.
-        by = saved.data if getattr(saved, "unpack_hook", saved) is None and saved is not None else None
+        by: Any = saved.data if getattr(saved, "unpack_hook", saved) is None and saved is not None else None
         is_number = isinstance(by, torch.Tensor) and by.is_cpu and by.numel() == 1  # Python's own are
         number = by.item() if is_number else 0.0
         return int(number) if 1 < number < _MOST_PARTS and number == int(number) else 0

@@ -15,19 +15,19 @@ from ddpmon.autoattach.wrapping import Undo, mark_phases, wrapped
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.record import ALWAYS_PARTS
 
+MODULE = "transformers.trainer"
 LOSS_FROM = "what Trainer.training_step returns"
 _PHASES = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
 
 
 def trainer_among(callers: Iterable[Any]) -> Any:
     """The class of the Trainer of transformers that is among these objects; None if there is none."""
-    base = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    base = getattr(sys.modules.get(MODULE), "Trainer", None)
     return None if base is None else next((type(caller) for caller in callers if isinstance(caller, base)), None)
 
 
-def watch_trainer(recorder: EventLog, trainer: Any) -> list[Undo]:
-    """Read losses and steps of a class of Trainers, mark evaluations and checkpoints; returns what undoes it."""
-    undo: list[Undo] = []
+def watch_trainer(recorder: EventLog, trainer: Any, undo: list[Undo]) -> None:
+    """Read losses and steps of a class of Trainers, mark evaluations and checkpoints; `undo` gets what undoes it."""
 
     def around_step(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         is_whole = recorder.last_step >= 0  # of the first step, micro-batches may have gone before
@@ -45,14 +45,15 @@ def watch_trainer(recorder: EventLog, trainer: Any) -> list[Undo]:
     with suppress(Exception):  # a Trainer without it does not say its steps
         handler = sys.modules["transformers.trainer_callback"].CallbackHandler
         undo.append(wrapped(handler, "on_step_end", around_step_end))
-    return undo + mark_phases(trainer, _PHASES)
+    mark_phases(trainer, _PHASES, undo)
 
 
 def _tell_progress(recorder: EventLog, state: Any) -> None:
     recorder.put("progress", state.global_step, state.max_steps)
 
 
-def watch_accelerate() -> list[Undo]:
-    """Mark Accelerate's checkpoints; returns what undoes it."""
+def watch_accelerate(undo: list[Undo]) -> None:
+    """Mark Accelerate's checkpoints; `undo` gets what undoes it."""
     accelerate = sys.modules.get("accelerate.accelerator")
-    return [] if accelerate is None else mark_phases(accelerate.Accelerator, {"save_state": "checkpoint"})
+    if accelerate is not None:
+        mark_phases(accelerate.Accelerator, {"save_state": "checkpoint"}, undo)

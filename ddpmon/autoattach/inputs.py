@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ def counting(recorder: EventLog) -> Callable[[tuple[Any, ...], dict[str, Any]], 
     """What counts the samples of every forward of the watched model; its loss belongs to the same step."""
 
     def count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        recorder.forwards += 1
         samples, tokens = sizes_of(args, kwargs)
         if samples is not None:
             recorder.logged(None, samples, tokens)
@@ -30,8 +32,15 @@ def sizes_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int | No
     """The samples and the tokens in what a forward gets; None where they cannot be told.
 
     Samples are the first dimension of the first tensor that has one. It holds tokens if it has whole numbers and two
-    dimensions: [samples, tokens].
+    dimensions: [samples, tokens]. A tensor of another kind, such as a nested one, may raise when asked for its shape.
     """
+    try:
+        return _sizes_of(args, kwargs)
+    except Exception:
+        return None, None
+
+
+def _sizes_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int | None, int | None]:
     found = kwargs.get(_IDS)
     tensor = found if isinstance(found, torch.Tensor) else next(_tensors((args, kwargs)), None)
     if tensor is None:
@@ -52,4 +61,4 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
                 yield part
         elif depth < _DEEPEST:
             inner = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
-            stack += [(each, depth + 1) for each in reversed([*inner][:_MOST_LOOKED_AT])]
+            stack += [(each, depth + 1) for each in reversed([*islice(inner, _MOST_LOOKED_AT)])]

@@ -43,7 +43,7 @@ class Roots:
             root = self.argument
         elif self.scaled is not None and self.scaled[0]() is root:
             root = self.scaled[1]
-        return root.detach() if root.numel() == 1 else None
+        return root.detach() if type(root) is torch.Tensor and root.numel() == 1 else None
 
     def tell(self, tensors: Any, parts: int) -> None:
         """A backward from `tensors` has computed gradients of the watched model."""
@@ -59,20 +59,24 @@ class Roots:
             node = node.next_functions[0][0]
         if type(node).__name__ != "DivBackward0":
             return 0
-        by: Any = node._saved_other  # type: ignore[union-attr]
-        number = by.item() if by.is_cpu and by.numel() == 1 else 0.0  # one on a device is no number of Python's
+        saved: Any = getattr(node, "_raw_saved_other", None)
+        # To unpack what hooks of the script's have packed would run these: its backward would find it gone. A torch
+        # that cannot say whether there is such a hook does not tell the divisor.
+        by: Any = saved.data if getattr(saved, "unpack_hook", saved) is None and saved is not None else None
+        is_number = isinstance(by, torch.Tensor) and by.is_cpu and by.numel() == 1  # Python's own are
+        number = by.item() if is_number else 0.0
         return int(number) if 1 < number < _MOST_PARTS and number == int(number) else 0
 
-    def watch(self) -> list[Undo]:
-        """Wrap what starts a backward, and what changes a loss before; returns what undoes it."""
-        undo = [
-            wrapped(torch.autograd, "backward", self._around_backward),
-            wrapped(torch.amp.GradScaler, "scale", self._around_scale),
-        ]
+    def watch(self, undo: list[Undo]) -> None:
+        """Wrap what starts a backward, and what changes a loss before; `undo` gets what undoes it."""
+        undo.append(wrapped(torch.autograd, "backward", self._around_backward))
+        undo.append(wrapped(torch.amp.GradScaler, "scale", self._around_scale))
+        sharded = sys.modules.get("torch.distributed.fsdp.sharded_grad_scaler")
+        if sharded is not None:  # it overrides `scale`
+            undo.append(wrapped(sharded.ShardedGradScaler, "scale", self._around_scale))
         accelerate = sys.modules.get("accelerate.accelerator")
         if accelerate is not None:
             undo.append(wrapped(accelerate.Accelerator, "backward", self._around_accelerator))
-        return undo
 
     def _around_backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
@@ -81,6 +85,7 @@ class Roots:
         result = original(*args, **kwargs)
         if recorder.task != task:  # and not another model's backward
             recorder.charge(self.tell, tensors, parts)
+            self.scaled = None
         return result
 
     def _around_scale(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,7 +94,8 @@ class Roots:
         return result
 
     def _note_scaled(self, loss: Any, result: Any) -> None:
-        if isinstance(loss, torch.Tensor) and isinstance(result, torch.Tensor):
+        self.scaled = None
+        if type(loss) is torch.Tensor and type(result) is torch.Tensor and loss.numel() == 1 and result is not loss:
             self.scaled = ref(result), loss.detach()
 
     def _around_accelerator(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

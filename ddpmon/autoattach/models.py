@@ -17,7 +17,7 @@ import torch
 from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe import monitor
 from ddpmon.probe.assembly import leave_untraced
-from ddpmon.probe.hooks import Given
+from ddpmon.probe.hooks import Given, Pickled, without_effect
 from ddpmon.probe.parallel import bare, inside, name_of, sizes
 from ddpmon.probe.registration import say
 
@@ -29,12 +29,12 @@ class _Search:
 
     Attributes:
         forwards: model -> its forwards with gradients so far.
-        steps: how many steps the watched model had finished when the newest of them was built.
+        progress: of the watched model when the newest of them was built.
     """
 
     def __init__(self) -> None:
         self.forwards: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
-        self.steps = -1
+        self.progress = (-1, 0)
         self._hooks: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
 
     def add(self, model: torch.nn.Module) -> None:
@@ -45,8 +45,25 @@ class _Search:
                 return
             self._forget(wrapped)
         self.forwards[model] = 0
-        self._hooks[model] = model.register_forward_pre_hook(_before_forward, prepend=True, with_kwargs=True)
-        self.steps = _steps()
+        self._hooks[model] = model.register_forward_pre_hook(self.before_forward, prepend=True, with_kwargs=True)
+        self.progress = _progress()
+
+    def before_forward(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The forward of a model begins; never raises."""
+        try:
+            if torch.is_grad_enabled() and not _is_capturing():
+                self.seen(model, (args, kwargs))
+        except Exception as error:
+            self.end()
+            say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
+
+    before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # as in `probe/hooks.py`
+
+    def __deepcopy__(self, _: object) -> _Search:
+        return self
+
+    def __reduce__(self) -> Pickled:
+        return without_effect("before_forward")
 
     def _forget(self, model: torch.nn.Module) -> None:
         del self.forwards[model]
@@ -89,7 +106,7 @@ class _Search:
         elif bare(inside(model)) is bare(inside(watched.model)):
             self.end()
             _attach(model, 0, given)
-        elif self.forwards[model] > 1 and _steps() == self.steps:
+        elif self.forwards[model] > 1 and _progress() == self.progress:
             self.end()
             watched.detach()
             _attach(model, 0, given)
@@ -112,28 +129,21 @@ def built(made: Any) -> None:
         say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
 
 
-def _before_forward(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The forward of a model begins; never raises."""
-    try:
-        if torch.is_grad_enabled():
-            _search.seen(model, (args, kwargs))
-    except Exception as error:
-        _search.end()
-        say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
-
-
-_before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # as in `probe/hooks.py`
-
-
 def _attach(model: torch.nn.Module, others: int, under_way: Given | None) -> None:
     several = f"watching {name_of(inside(model))} ({_size(model):,} parameters), the largest of {others + 1} models"
     monitor.attach_automatically(model, f"{several} that were built" if others else "", read_sources, under_way)
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being captured: what attaching does on the device would end that."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _size(model: torch.nn.Module) -> int:
     return sum(count for count, _ in sizes(model))
 
 
-def _steps() -> int:
+def _progress() -> tuple[int, int]:
+    """The steps that the watched model has finished, and its forwards with gradients: a step may have many."""
     watched = monitor.active()
-    return -1 if watched is None else watched.steps
+    return (-1, 0) if watched is None else (watched.steps, watched.forwards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -17,14 +18,17 @@ from ddpmon.probe.registration import say
 _CALLERS = 256  # frames above a forward in which a framework's Trainer may be
 
 
-def callers() -> list[Any]:
-    """The objects whose methods are under way on this thread, the innermost first."""
+def callers(module: str) -> list[Any]:
+    """The objects whose methods that `module` defines are under way on this thread, the innermost first.
+
+    The locals of no other frame are read: before Python 3.13 a frame keeps alive what its `f_locals` has shown once.
+    """
     found, frame = [], sys._getframe()
     for _ in range(_CALLERS):
         if frame.f_back is None:
             break
         frame = frame.f_back
-        if (caller := frame.f_locals.get("self")) is not None:
+        if frame.f_globals.get("__name__") == module and (caller := frame.f_locals.get("self")) is not None:
             found.append(caller)
     return found
 
@@ -35,32 +39,35 @@ def read_sources(recorder: EventLog) -> Sources:
     A framework of a version whose functions have other names is measured as a plain loop is.
     """
     recorder.on_input = inputs.counting(recorder)
+    undo: list[Undo] = []
     try:
-        found = _of_framework(recorder)
+        if (found := _of_framework(recorder, undo)) is not None:
+            return found
     except Exception as error:
-        found = None
+        while undo:
+            undo.pop()()
         if not dist.is_initialized() or speaks_for_its_host(dist.get_rank()):
             say(f"this framework is of a version that was not tried ({error}); it is read as a plain loop")
-    return _of_loop(recorder) if found is None else found
+    return _of_loop(recorder, undo)
 
 
-def _of_framework(recorder: EventLog) -> Sources | None:
-    """The sources of a framework that runs the loop; None where the script does."""
-    trainer = huggingface.trainer_among(callers())
+def _of_framework(recorder: EventLog, undo: list[Undo]) -> Sources | None:
+    """The sources of a framework that runs the loop; None where the script does. `undo` gets what was wrapped."""
+    trainer = huggingface.trainer_among(callers(huggingface.MODULE)) if huggingface.MODULE in sys.modules else None
     if trainer is not None:
-        return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, huggingface.watch_trainer(recorder, trainer))
+        huggingface.watch_trainer(recorder, trainer, undo)
+        return Sources(huggingface.LOSS_FROM, inputs.SAMPLES_FROM, undo)
     if lightning.is_training():
-        return Sources(lightning.LOSS_FROM, inputs.SAMPLES_FROM, lightning.watch_checkpoints())
+        lightning.watch_checkpoints(undo)
+        return Sources(lightning.LOSS_FROM, inputs.SAMPLES_FROM, undo)
     return None
 
 
-def _of_loop(recorder: EventLog) -> Sources:
-    undo: list[Undo] = []
-    try:
-        undo += losses.Roots(recorder).watch()
-        undo += huggingface.watch_accelerate()
-    except (
-        Exception
-    ):  # a torch or an Accelerate that is built in another way: steps and phases are measured all the same
-        return Sources("", inputs.SAMPLES_FROM, undo)
-    return Sources(losses.LOSS_FROM, inputs.SAMPLES_FROM, undo)
+def _of_loop(recorder: EventLog, undo: list[Undo]) -> Sources:
+    loss_from = ""
+    # A torch or an Accelerate may be built in another way: steps are measured all the same.
+    with suppress(Exception):
+        losses.Roots(recorder).watch(undo)
+        loss_from = losses.LOSS_FROM
+        huggingface.watch_accelerate(undo)
+    return Sources(loss_from, inputs.SAMPLES_FROM, undo)

@@ -34,9 +34,11 @@ def wrapped(owner: Any, name: str, around: Around) -> Undo:
     return undo
 
 
-def mark_phases(owner: Any, phases: dict[str, str]) -> list[Undo]:
-    """Mark every call of these methods of `owner` as a phase; returns what undoes it."""
-    return [wrapped(owner, name, _in_phase(phase)) for name, phase in phases.items() if hasattr(owner, name)]
+def mark_phases(owner: Any, phases: dict[str, str], undo: list[Undo]) -> None:
+    """Mark every call of these methods of `owner` as a phase; `undo` gets what undoes it."""
+    for name, phase in phases.items():
+        if hasattr(owner, name):
+            undo.append(wrapped(owner, name, _in_phase(phase)))
 
 
 def _in_phase(phase: str) -> Around:

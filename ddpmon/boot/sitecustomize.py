@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MODELS = "ddpmon.autoattach.models"
-_MAKERS = {  # module -> what in it makes a data parallel model: (a class or None, a function)
+_MAKERS = {  # module that is waited for -> what in it makes a data parallel model: (a class or None, a function)
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
     "torch.nn.parallel.data_parallel": ("DataParallel", "__init__"),
     "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel", "__init__"),
@@ -26,12 +26,9 @@ _MAKERS = {  # module -> what in it makes a data parallel model: (a class or Non
 class _Finder:
     """Finds nothing itself: it asks the other finders for the modules that it waits for, until they have been run."""
 
-    def __init__(self) -> None:
-        self.awaited = dict(_MAKERS)
-
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The spec of a module that is waited for, with its loader hooked; None for any other."""
-        for finder in sys.meta_path[:] if name in self.awaited else ():
+        for finder in sys.meta_path[:] if name in _MAKERS else ():
             find: Any = None if finder is self else getattr(finder, "find_spec", None)
             spec = None if find is None else find(name, path, target)
             if spec is not None:
@@ -45,8 +42,8 @@ class _Finder:
         def exec_module(module: "Any") -> None:
             del loader.exec_module
             loader.exec_module(module)
-            kind, maker = self.awaited.pop(name, (None, ""))
-            if not self.awaited and self in sys.meta_path:
+            kind, maker = _MAKERS.pop(name, (None, ""))
+            if not _MAKERS and self in sys.meta_path:
                 sys.meta_path.remove(self)
             _wrap(module if kind is None else getattr(module, kind, None), maker)
 
@@ -77,9 +74,12 @@ def _report(model: "Any") -> None:
 
         built(model)
     except Exception as error:
-        if not hasattr(sys, "_ddpmon_said") and os.environ.get("RANK", "0") == "0" and sys.stderr is not None:
+        from contextlib import suppress
+
+        with suppress(Exception):  # stderr may be closed, or None
             line = f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n"
-            setattr(sys, "_ddpmon_said", sys.stderr.write(line))  # noqa: B010
+            if os.environ.get("RANK", "0") == "0" and vars(sys).setdefault("_ddpmon_said", line) is line:
+                sys.stderr.write(line)
 
 
 try:

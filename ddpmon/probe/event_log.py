@@ -100,6 +100,7 @@ class EventLog:
         thread: the training thread.
         replayed_ns: when a CUDA graph was replayed last, on the host's clock; 0 if none was.
         task: the number of the autograd engine's graph task in which a backward was noticed last, -1 before the first.
+        forwards: how many `on_input` has been called for.
         on_input: called with what a forward gets, args and kwargs, if somebody wants to know.
         on_sync: called at a sync point, until it returns that it is done; the publisher sets it again.
         on_error: called with an exception of ours, which goes no further.
@@ -119,6 +120,7 @@ class EventLog:
         "clock",
         "collections",
         "due",
+        "forwards",
         "in_backward",
         "last_step",
         "log",
@@ -144,7 +146,7 @@ class EventLog:
         self.task = -1
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
-        self.paused = self.replayed_ns = 0
+        self.paused = self.replayed_ns = self.forwards = 0
         self.due = self.in_backward = self.sharded = False
         self.sampling = True
         self.collections = Collections()

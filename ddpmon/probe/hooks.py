@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from threading import get_ident
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +19,13 @@ from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.parallel import DDP, kind_of, syncs
 
 Undo = Callable[[], None]
+Pickled = tuple[type[SimpleNamespace], tuple[()], dict[str, Callable[..., None]]]
 Given = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward gets
+
+
+def without_effect(*hooks: str) -> Pickled:
+    """What `__reduce__` returns of an object with hooks: one whose hooks do nothing, where ddpmon is not installed."""
+    return SimpleNamespace, (), dict.fromkeys(hooks, nullcontext().__exit__)
 
 
 def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any, under_way: Given | None = None) -> list[Undo]:
@@ -115,7 +123,7 @@ def _told(recorder: EventLog, forward: Any) -> Any:
 
 
 class ForwardHooks:
-    """The two hooks of a forward, of a compiled model or one that is not DDP. Pickled ones have no effect."""
+    """The two hooks of a forward, of a compiled model or one that is not DDP. Copies of them have no effect."""
 
     def __init__(
         self,
@@ -147,8 +155,11 @@ class ForwardHooks:
     before._torchdynamo_disable = True  # type: ignore[attr-defined]
     after._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    def __reduce__(self) -> tuple[type[ForwardHooks], tuple[()]]:
-        return ForwardHooks, ()
+    def __deepcopy__(self, _: object) -> ForwardHooks:
+        return ForwardHooks()
+
+    def __reduce__(self) -> Pickled:
+        return without_effect("before", "after")
 
 
 def hook_optimizer(recorder: EventLog, optimizer: torch.optim.Optimizer | None) -> list[Undo]:

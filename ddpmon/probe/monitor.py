@@ -53,6 +53,11 @@ class Monitor:
         return 0 if self._assembly is None else self._assembly.recorder.last_step + 1
 
     @property
+    def forwards(self) -> int:
+        """How many forwards with gradients have begun; counted where `ddpmon run` has attached."""
+        return 0 if self._assembly is None else self._assembly.recorder.forwards
+
+    @property
     def enabled(self) -> bool:
         """Whether steps are being measured."""
         return self._assembly is not None
@@ -90,11 +95,11 @@ class Monitor:
         if step is not None:
             recorder.put("progress", step, total)
 
-    def log_part(self, loss: Any, step: int, total: int | None) -> None:
-        """Add a part of the step's loss, where a framework has divided it among micro-batches, and its progress."""
+    def log_part(self, loss: Any, step: int, total: int | None, *, is_divided: bool) -> None:
+        """Add a micro-batch's loss, of which a framework may have divided the step's, and the framework's progress."""
         if self._assembly is not None:
             recorder = self._assembly.recorder
-            recorder.logged(loss, parts=ALWAYS_PARTS)
+            recorder.logged(loss, parts=ALWAYS_PARTS if is_divided else 0)
             recorder.put("progress", step, total)
 
     @contextmanager

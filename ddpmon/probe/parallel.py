@@ -87,7 +87,10 @@ def reduced(model: Any) -> list[torch.nn.Parameter]:
 
 
 def sizes(model: Any) -> Iterator[tuple[int, int]]:
-    """Of each trained parameter its elements, those of all ranks together where it is sharded, and bytes of one."""
+    """Of each trained parameter its elements, those of all ranks together where it is sharded, and bytes of one.
+
+    FullyShardedDataParallel holds plain tensors: of its parameters only the elements on this rank are counted.
+    """
     for parameter in model.parameters():
         if parameter.requires_grad:
             yield parameter.numel(), parameter.element_size()

@@ -151,6 +151,8 @@ def test_without_ddpmon_in_its_environment_a_job_goes_on_and_says_so_once(site: 
         f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: not for this Python"
     ]
     assert python("-c", BUILDS, path=site, RANK="3").stderr == ""
+    closed = python("-c", f"import sys; sys.stderr.close(); {BUILDS}", path=site)
+    assert (closed.returncode, closed.stdout) == (0, "trained\n")
 
 
 def test_an_error_of_the_constructor_is_the_users(site: Path) -> None:

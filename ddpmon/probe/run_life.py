@@ -20,15 +20,12 @@ from ddpmon.schema import FrameError, RankFrame, RunInfo
 from ddpmon.store.base import StoreUnavailable, TargetError, rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, left_over
-from ddpmon.store.server_process import LAST_WORDS_S
 from ddpmon.store.signed import CheckedStore
 
 _RANKS_READ = 1024  # of an attempt; their frames take a tenth of a second of the publisher's thread to read
 _AT_ONCE = 256
 _TIMEOUT_S = 2.0
 _LATEST = 2.0**32  # Unix seconds, in the year 2106: what is later is no time of a frame
-# torchrun waits for lost hosts before it starts the ranks again (30 s by default), and those load torch.
-_RESTART_WORDS_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +78,6 @@ def launch() -> Launch:
         restart=_number("TORCHELASTIC_RESTART_COUNT") or 0,
         most=most,
     )
-
-
-def last_words_s() -> float:
-    """How long a store outlives a rank 0 that was killed: until its successor has read it, where there may be one."""
-    return _RESTART_WORDS_S if launch().may_restart else LAST_WORDS_S
 
 
 def read_life(name: str) -> RunLife:

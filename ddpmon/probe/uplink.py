@@ -18,7 +18,7 @@ from ddpmon.codec import encode
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
 from ddpmon.probe.listening import Listening, in_question, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
-from ddpmon.probe.run_life import RunLife, last_words_s, launch, read_life
+from ddpmon.probe.run_life import RunLife, launch, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo
 from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
 from ddpmon.store.discovery import discover
@@ -293,9 +293,9 @@ class Hosting:
             StoreUnavailable: it cannot be started.
         """
         assert self._listening is not None
-        ranks = self.announcer.world_size
+        job, ranks = launch(), self.announcer.world_size
         try:
-            server = start(self._listening.host, port, ranks=ranks, last_words_s=last_words_s())
+            server = start(self._listening.host, port, ranks=ranks, launcher=job.pid if job.may_restart else 0)
         except StoreUnavailable as error:
             raise StoreUnavailable(f"{error}{in_question()}") from None
         if is_fixed and server.port != port:

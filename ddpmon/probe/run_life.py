@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ddpmon.codec import decode
-from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank
+from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank, wire_text
 from ddpmon.schema import FrameError, RankFrame, RunInfo
-from ddpmon.store.base import StoreUnavailable, TargetError, rank_key, run_key
+from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, left_over
 from ddpmon.store.signed import CheckedStore
@@ -73,7 +73,7 @@ def launch() -> Launch:
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     most = _number("TORCHELASTIC_MAX_RESTARTS")
     return Launch(
-        name=f"none/{os.getppid()}" if name == "none" else name[:200],
+        name=f"none/{os.getppid()}" if name == "none" else wire_text(name, 200),
         pid=0 if most is None else os.getppid(),
         restart=_number("TORCHELASTIC_RESTART_COUNT") or 0,
         most=most,
@@ -101,7 +101,7 @@ def _attempts(before: Announcement) -> tuple[Attempt, ...]:
             data, _ = store.look_at(run_key(before.run_id))
             info = decode(before.run_id, data or b"", RunInfo)
             return (*info.attempts, _ended(info, list(_frames(store, info))))
-    except (StoreUnavailable, TargetError, FrameError):
+    except Exception:  # such as its store's certificate, or what a foreign process says in its place
         return ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
@@ -34,36 +35,50 @@ def hook_module(recorder: EventLog, module: torch.nn.Module, ddp: Any, under_way
     `under_way` is what the forward is given that has begun already: it is timed from now on.
     """
     trigger = BackwardDetector(recorder, module, ddp)
-    if under_way is not None:
-        _join(recorder, module, ddp, trigger, under_way)
+    joined = [] if under_way is None else [_join(recorder, module, ddp, trigger, under_way)]
     if (
         kind_of(ddp) == DDP
         and module is ddp
         and "forward" not in vars(ddp)
         and getattr(ddp, "_compiled_call_impl", None) is None
     ):
-        return [trigger.stop, _wrap_forward(recorder, ddp, trigger)]
+        return [trigger.stop, *joined, _wrap_forward(recorder, ddp, trigger)]
     hooks = ForwardHooks(recorder, ddp, trigger)
     # Before the hook in which a sharded model gathers its parameters, and after the one that frees them.
     handles = [
         module.register_forward_pre_hook(hooks.before, prepend=True, with_kwargs=True),
         module.register_forward_hook(hooks.after),
     ]
-    return [trigger.stop, *(handle.remove for handle in handles)]
+    return [trigger.stop, *joined, *(handle.remove for handle in handles)]
 
 
-def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: BackwardDetector, under_way: Given) -> None:
+def _join(recorder: EventLog, module: torch.nn.Module, ddp: Any, trigger: BackwardDetector, under_way: Given) -> Undo:
     """Time the rest of the forward that a hook of `module` has called this from."""
+    is_over = False
 
     def ends(_module: torch.nn.Module, _args: Any, output: Any) -> None:
-        handle.remove()
-        trigger.forward_ends(output)
+        nonlocal is_over
+        if not is_over and output is not None:
+            trigger.forward_ends(output)
+        is_over = True
+        if sys.exc_info()[0] is None:  # after an exception torch walks its own hooks: the next forward takes this out
+            handle.remove()
 
-    recorder.forward_begins(syncs(ddp))
+    recorder.forward_begins(_syncs(recorder, ddp))
     if recorder.on_input is not None:
         recorder.charge(recorder.on_input, *under_way)
     ends._torchdynamo_disable = True  # type: ignore[attr-defined]
-    handle = module.register_forward_hook(ends)
+    handle = module.register_forward_hook(ends, always_call=True)
+    return handle.remove
+
+
+def _syncs(recorder: EventLog, ddp: Any) -> bool:
+    """`syncs`, which raises once the process group is destroyed."""
+    try:
+        return syncs(ddp)
+    except Exception as error:
+        recorder.on_error(error)
+        return False
 
 
 def _wrap_forward(recorder: EventLog, ddp: Any, trigger: BackwardDetector) -> Undo:
@@ -141,7 +156,7 @@ class ForwardHooks:
         recorder, ddp = self._recorder, self._ddp
         if recorder is not None and ddp is not None and torch.is_grad_enabled() and not recorder.paused:
             self._under_way = True
-            recorder.forward_begins(syncs(ddp))
+            recorder.forward_begins(_syncs(recorder, ddp))
             if recorder.on_input is not None:
                 recorder.charge(recorder.on_input, args, kwargs)
 

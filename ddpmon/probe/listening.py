@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ddpmon.probe.identity import is_loopback, side_towards, spans_hosts, store_address
 from ddpmon.store.base import TargetError
+from ddpmon.store.lookup import addresses
 
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _FORM = "HOST[:PORT], with an address of this host or 0.0.0.0 for all of them, such as 0.0.0.0:29480"
@@ -39,7 +40,7 @@ def listening() -> Listening:
 
     Raises:
         TargetError: DDPMON_LISTEN makes no sense.
-        OSError: the run spans hosts, and this one has no address that others could reach.
+        OSError: the run spans hosts, and this one has no address that others could reach, or the name is not known.
     """
     text = os.environ.get("DDPMON_LISTEN", "")
     if not text:
@@ -49,7 +50,7 @@ def listening() -> Listening:
     if host in _ALL:
         own = store_address() if spans_hosts() else _ALL[host]
         return Listening(host, own, own if spans_hosts() else _outward(own), port)
-    if spans_hosts() and is_loopback(host):
+    if spans_hosts() and is_loopback(str(addresses(host, port or 0)[0][4][0])):
         raise TargetError(f"DDPMON_LISTEN={text!r} is loopback, which the ranks on other hosts cannot reach; {_FORM}")
     return Listening(host, host, host, port)
 

@@ -310,7 +310,9 @@ def _register_once() -> None:
     if multiprocessing.parent_process() is None:
         atexit.register(_at_exit)
     else:  # such a process may end without atexit, and its exceptions meet no hook
-        Finalize(None, _at_end_of_child, (sys.exc_info()[1],), exitpriority=0)
+        forked = multiprocessing.get_start_method(allow_none=True) == "fork"
+        handled = sys.exc_info()[1] if forked else None  # else it would only be kept, with its frames
+        Finalize(None, _at_end_of_child, (handled,), exitpriority=0)
     os.register_at_fork(after_in_child=_in_child)
 
 

@@ -65,7 +65,8 @@ class Publisher(threading.Thread):
             say(f"stopped publishing ({type(error).__name__}: {error}); training is not affected")
         finally:
             self._share.close()
-            self._uplink.close(has_failed=self._final_state == "failed")
+            # While the process lives its launcher starts nothing again: it may try again by itself, with another store.
+            self._uplink.close(to_successor=self._final_state == "failed" and self.leaving.is_set())
 
     def _turn(self) -> float:
         """One attempt to connect or to publish; returns the seconds until the next."""

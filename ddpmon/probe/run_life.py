@@ -15,20 +15,17 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ddpmon.codec import decode
-from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank
+from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank, wire_text
 from ddpmon.schema import FrameError, RankFrame, RunInfo
-from ddpmon.store.base import StoreUnavailable, TargetError, rank_key, run_key
+from ddpmon.store.base import rank_key, run_key
 from ddpmon.store.connect import connect, parse_target
 from ddpmon.store.discovery import Announcement, left_over
-from ddpmon.store.server_process import LAST_WORDS_S
 from ddpmon.store.signed import CheckedStore
 
 _RANKS_READ = 1024  # of an attempt; their frames take a tenth of a second of the publisher's thread to read
 _AT_ONCE = 256
 _TIMEOUT_S = 2.0
 _LATEST = 2.0**32  # Unix seconds, in the year 2106: what is later is no time of a frame
-# torchrun waits for lost hosts before it starts the ranks again (30 s by default), and those load torch.
-_RESTART_WORDS_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +73,11 @@ def launch() -> Launch:
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     most = _number("TORCHELASTIC_MAX_RESTARTS")
     return Launch(
-        name=f"none/{os.getppid()}" if name == "none" else name[:200],
+        name=f"none/{os.getppid()}" if name == "none" else wire_text(name, 200),
         pid=0 if most is None else os.getppid(),
         restart=_number("TORCHELASTIC_RESTART_COUNT") or 0,
         most=most,
     )
-
-
-def last_words_s() -> float:
-    """How long a store outlives a rank 0 that was killed: until its successor has read it, where there may be one."""
-    return _RESTART_WORDS_S if launch().may_restart else LAST_WORDS_S
 
 
 def read_life(name: str) -> RunLife:
@@ -109,7 +101,7 @@ def _attempts(before: Announcement) -> tuple[Attempt, ...]:
             data, _ = store.look_at(run_key(before.run_id))
             info = decode(before.run_id, data or b"", RunInfo)
             return (*info.attempts, _ended(info, list(_frames(store, info))))
-    except (StoreUnavailable, TargetError, FrameError):
+    except Exception:  # such as its store's certificate, or what a foreign process says in its place
         return ()
 
 

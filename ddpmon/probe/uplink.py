@@ -18,9 +18,19 @@ from ddpmon.codec import encode
 from ddpmon.probe.identity import rendezvous_server, run_id, uses_rendezvous
 from ddpmon.probe.listening import Listening, in_question, listening
 from ddpmon.probe.registration import Announcer, lay_out, register_again, say
-from ddpmon.probe.run_life import RunLife, last_words_s, launch, read_life
+from ddpmon.probe.run_life import RunLife, launch, read_life
 from ddpmon.schema import HistoryFrame, HostFrame, NodeFrame, RankFrame, RunInfo
-from ddpmon.store.base import Store, StoreRefuses, StoreUnavailable, history_key, host_key, node_key, rank_key, tcp_url
+from ddpmon.store.base import (
+    Store,
+    StoreRefuses,
+    StoreUnavailable,
+    TargetError,
+    history_key,
+    host_key,
+    node_key,
+    rank_key,
+    tcp_url,
+)
 from ddpmon.store.discovery import discover
 from ddpmon.store.server import FIRST_PORT, PORTS_TO_TRY
 from ddpmon.store.server_process import StoreProcess, end_left_over, start
@@ -191,13 +201,13 @@ class Uplink:
         others = range(1, self.world_size, -(-self.world_size // _ASKED))
         return store.get_many([rank_key(self.run, rank) for rank in others])
 
-    def close(self, *, has_failed: bool = False) -> None:
+    def close(self, *, to_successor: bool = False) -> None:
         """Withdraw the run's file, close the store, and end its process.
 
-        All that is left to a successor where the run `has_failed` and its launcher may restart it.
+        All that is left `to_successor`, where the run has failed with its process and its launcher may restart it.
         """
         self.handover.training = None
-        if not (has_failed and launch().may_restart):
+        if not (to_successor and launch().may_restart):
             self.announcer.withdraw()
             if self.way.server is not None:
                 self.way.server.end()
@@ -265,7 +275,7 @@ class Hosting:
             self._listening = at = listening()
             port = self._left_by_predecessor(at.others) or at.port or FIRST_PORT
             self.server = self._start(at.port or port, is_fixed=at.port is not None)
-        except (OSError, StoreUnavailable) as error:
+        except (OSError, StoreUnavailable, TargetError) as error:
             raise self._cannot(error) from None
         if at.port is None and not FIRST_PORT <= self.server.port < FIRST_PORT + PORTS_TO_TRY:
             self.missed_ports[FIRST_PORT] = "this run's store"
@@ -293,9 +303,9 @@ class Hosting:
             StoreUnavailable: it cannot be started.
         """
         assert self._listening is not None
-        ranks = self.announcer.world_size
+        job, ranks = launch(), self.announcer.world_size
         try:
-            server = start(self._listening.host, port, ranks=ranks, last_words_s=last_words_s())
+            server = start(self._listening.host, port, ranks=ranks, launcher=job.pid if job.may_restart else 0)
         except StoreUnavailable as error:
             raise StoreUnavailable(f"{error}{in_question()}") from None
         if is_fixed and server.port != port:

@@ -1,10 +1,11 @@
-"""The process of a run's store: `python -I -S ddpmon_store.py HOST FIRST_PORT RANKS OWNER STARTED LAST_WORDS_S`.
+"""The process of a run's store: `python -I -S ddpmon_store.py HOST FIRST_PORT RANKS`, and what `Owner` takes.
 
 Rank 0 starts it (`server_process.py`), with a socket as its standard input: it reads the secret that ends it from there
 and answers with one line, its port and its number, or why there is no store. It loads neither torch nor any package.
 
 It lives as long as rank 0 does, and `LAST_WORDS_S` seconds longer where rank 0 dies without ending it, so that watchers
-read what the ranks said last. It is nobody's child and leads a session of its own: no signal to rank 0's process group
+read what the ranks said last, and longer while the launcher lives that may start the ranks again
+(`RESTART_WORDS_S`). It is nobody's child and leads a session of its own: no signal to rank 0's process group
 and no wait of rank 0 for its children meets it. Only where rank 0 is process 1 of a container, or a child subreaper,
 the store becomes its child, and rank 0 waits for it when it ends it (`StoreProcess.end`).
 """
@@ -39,18 +40,36 @@ class Owner:
         pid: its number.
         started: when it started, as `liveness.started` says; None where that is unknown.
         last_words_s: how long the store outlives it.
+        launcher: the number of the process that may start the ranks again; 0 for none.
+        launcher_started: when that started.
+        restart_words_s: how long the store outlives rank 0 while the launcher lives.
     """
 
-    def __init__(self, pid: int, started: float | None, last_words_s: float) -> None:
+    def __init__(
+        self,
+        pid: int,
+        started: float | None,
+        last_words_s: float,
+        launcher: int,
+        launcher_started: float | None,
+        restart_words_s: float,
+    ) -> None:
         self._pid, self._started, self._last_words_s = pid, started, last_words_s
-        self._until: float | None = None
+        self._launcher, self._launcher_started, self._restart_words_s = launcher, launcher_started, restart_words_s
+        self._died: float | None = None
         self._told = False
 
     def is_over(self) -> bool:
         """Whether the store is to end: its owner has died, and its last words could be read."""
-        if self._until is None and not lives(self._pid, self._started):
-            self._until = monotonic() + self._last_words_s
-        return self._until is not None and (self._told or monotonic() >= self._until)
+        if self._died is None and not lives(self._pid, self._started):
+            self._died = monotonic()
+        if self._died is None:
+            return False
+        age = monotonic() - self._died
+        return self._told or (age >= self._last_words_s and (age >= self._restart_words_s or not self._may_restart()))
+
+    def _may_restart(self) -> bool:
+        return self._launcher > 0 and lives(self._launcher, self._launcher_started)
 
     def end_with_it(self, *_: object) -> None:
         """A signal: the host or the job ends. Rank 0 may save a checkpoint first; the store does not outlive it."""
@@ -63,8 +82,11 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    host, first_port, ranks, pid, started, last_words_s = sys.argv[1:]
-    owner = Owner(int(pid), float(started) if started else None, float(last_words_s))
+    host, first_port, ranks, pid, started, last_words_s, launcher, its_start, restart_words_s = sys.argv[1:]
+    owner = Owner(
+        *(int(pid), float(started) if started else None, float(last_words_s)),
+        *(int(launcher), float(its_start) if its_start else None, float(restart_words_s)),
+    )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, owner.end_with_it)
     _settle()

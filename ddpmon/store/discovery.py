@@ -36,10 +36,9 @@ class Announcement(Struct, frozen=True, kw_only=True):
     Attributes:
         pid: rank 0's process.
         store_pid: the process of the store that rank 0 hosts; 0 where it hosts none. It outlives a rank 0 that was
-            killed by a minute.
+            killed (`server_process.start`).
         pid_started, store_started: when those processes started, in clock ticks since boot, so that a reused pid does
             not mislead; `announce` fills them in.
-        launch: what the launcher calls all attempts of this run together; "" without one.
         machine: the kernel and pid namespace in which the pid means something; `announce` fills it in.
         network: the network namespace in which a loopback address means something; `announce` fills it in.
         launch: what the launcher calls all attempts of this run together; "" without one.

@@ -35,8 +35,15 @@ class _Lookups:
             if key not in self._begun:
                 found: Future[list[Place]] = Future()
                 self._begun[key] = now, found
-                threading.Thread(target=_look, args=(host, port, found), name="ddpmon-lookup", daemon=True).start()
+                _begin(host, port, found)
             return self._begun[key][1]
+
+
+def _begin(host: str, port: int, found: Future[list[Place]]) -> None:
+    try:
+        threading.Thread(target=_look, args=(host, port, found), name="ddpmon-lookup", daemon=True).start()
+    except RuntimeError as error:  # a limit of threads, or the interpreter ends
+        found.set_exception(OSError(f"{host} cannot be looked up: {error}"))
 
 
 def _is_usable(begun: float, found: Future[list[Place]], now: float) -> bool:
@@ -58,6 +65,15 @@ def _ask(host: str, port: int, flags: int = 0) -> list[Place]:
 
 
 _lookups = _Lookups()
+
+
+def _renew() -> None:
+    """A child may be forked while a thread of its parent's holds the lock."""
+    global _lookups  # noqa: PLW0603
+    _lookups = _Lookups()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def addresses(host: str, port: int, limit_s: float = LOOKUP_S) -> list[Place]:

@@ -21,6 +21,8 @@ from ddpmon.store.tcp_wire import END_KEY, SET, greeting, packed
 
 # What watchers need to see that rank 0 is lost (10 s), and a person to ask what has happened.
 LAST_WORDS_S = 60.0
+# While torchrun may start the ranks again: it waits for lost hosts before (30 s by default), and the ranks load torch.
+RESTART_WORDS_S = 180.0
 _START_S = 30.0  # an interpreter on a cold network file system
 _END_S = 0.5  # at the end of the training's process, which does not wait longer than that for the store
 _PROGRAM = Path(__file__).with_name("ddpmon_store.py")
@@ -55,7 +57,7 @@ class StoreProcess:
     def end(self) -> None:
         """End it now: nobody wants to read it any more. Takes half a second at most, and never raises.
 
-        Without this it outlives this process by `LAST_WORDS_S`.
+        Without this it outlives this process by `LAST_WORDS_S`, or by `RESTART_WORDS_S` while its launcher lives.
         """
         until = monotonic() + _END_S
         try:
@@ -86,7 +88,13 @@ def _left_s(until: float) -> float:
 
 
 def start(
-    host: str, first_port: int = FIRST_PORT, *, ranks: int = 1, last_words_s: float = LAST_WORDS_S
+    host: str,
+    first_port: int = FIRST_PORT,
+    *,
+    ranks: int = 1,
+    launcher: int = 0,
+    last_words_s: float = LAST_WORDS_S,
+    restart_words_s: float = RESTART_WORDS_S,
 ) -> StoreProcess:
     """Start a store on `host`, at `first_port` or the next free port; waits until it listens.
 
@@ -96,14 +104,17 @@ def start(
         host: an address of this machine.
         first_port: the port that is tried first.
         ranks: of the run, from which the server's bounds follow.
+        launcher: the process that may start the ranks again if they fail; 0 for none.
         last_words_s: how long it outlives this process if that does not end it.
+        restart_words_s: how long it outlives this process at most while the launcher lives.
 
     Raises:
         StoreUnavailable: no store can be started; the message says why.
     """
     program = _interpreter()
     secret = secrets.token_bytes(_SECRET_BYTES)
-    words = (host, first_port, ranks, os.getpid(), started(os.getpid()) or "", last_words_s)
+    owner = (os.getpid(), started(os.getpid()) or "", last_words_s)
+    words = (host, first_port, ranks, *owner, launcher, started(launcher) or "", restart_words_s)
     ours, theirs = socket.socketpair()
     try:
         with ours:

@@ -22,7 +22,7 @@ def main() -> None:
     uplink.put_rank(rank_frame(1, 1, steps, run_id=uplink.run, state="running", step=42, sent_at=ENDED - 1))
     uplink.put_rank(rank_frame(2, 1, steps, run_id=uplink.run, state="finished", step=40, sent_at=ENDED - 2))
     if "leave" in sys.argv:
-        uplink.close(has_failed=True)
+        uplink.close(to_successor=True)
         return
     print("published", flush=True)
     time.sleep(600)

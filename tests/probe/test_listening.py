@@ -94,6 +94,19 @@ def test_a_port_that_was_asked_for_and_an_address_of_another_host_are_said_once(
         uplink.connect()
 
 
+def test_a_name_of_loopback_in_a_run_on_several_hosts_is_said_and_tried_again(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setenv("DDPMON_LISTEN", f"127.1:{port}")
+    with (
+        closing(lone_uplink("names")) as uplink,
+        pytest.raises(StoreUnavailable, match=f"DDPMON_LISTEN='127.1:{port}' is loopback"),
+    ):
+        uplink.connect()
+
+
 @contextmanager
 def contained(enter: list[str], listen: str) -> Iterator[str]:
     """A run in a pid namespace of its own, with the folders of this host; the line that its rank 0 says."""

@@ -115,6 +115,19 @@ def test_the_last_attempt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
     assert discover() == []
 
 
+def test_a_failure_that_the_process_outlives_leaves_no_store(tmp_path: Path) -> None:
+    process = start("tests.probe.tries_again", [], tmp_path / "log")
+    try:
+        assert process.wait() == 0, (tmp_path / "log").read_text()
+    finally:
+        process.end()
+
+
+def test_a_launch_whose_name_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job\udcff")
+    assert second_attempt(monkeypatch).launch == "job?"
+
+
 @needs_redis
 def test_attempts_in_redis_are_told_of_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with redis_server(tmp_path / "redis", "requirepass hunter2") as server:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,14 @@ def test_a_numeric_address_and_a_name_of_this_host_are_found() -> None:
     assert ("127.0.0.1", 80) in {place[4] for place in addresses("localhost", 80)}
     with pytest.raises(OSError, match="no name of a host"):
         addresses("a..b", 80)
+
+
+def test_a_thread_that_cannot_start_is_said_and_the_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:  # a limit of threads holds for a whole user, and not for root
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="localhost cannot be looked up: can't start new thread"):
+            addresses("localhost", 81)
+    assert ("127.0.0.1", 81) in {place[4] for place in addresses("localhost", 81)}

@@ -39,7 +39,8 @@ if "closed" in sys.argv:
     os.close(0); os.close(1)
 with socket.create_server(("127.0.0.1", 0)) as free:  # a port that no other test's store takes when this one has ended
     port = free.getsockname()[1]
-store = start("127.0.0.1", port, ranks=2, last_words_s=float(sys.argv[1]))
+launcher = int(next((word[9:] for word in sys.argv if word.startswith("launcher=")), "0"))
+store = start("127.0.0.1", port, ranks=2, launcher=launcher, last_words_s=float(sys.argv[1]))
 if "waits" in sys.argv:
     try:
         os.waitpid(-1, os.WNOHANG)
@@ -144,6 +145,21 @@ def test_it_outlives_an_owner_that_was_killed_for_its_last_words_and_no_longer(o
         until(lambda: not owned.store.is_running())
         with pytest.raises(ConnectionRefusedError):
             Client(owned.port)
+
+
+def test_while_a_launcher_may_start_the_ranks_again_it_stays_beyond_its_last_words() -> None:
+    with (
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as launcher,  # it ends with its input
+        owner(f"launcher={launcher.pid}", last_words_s=0.0) as owned,
+    ):
+        owned.kill()
+        for _ in range(2):  # each store looks once a second
+            with owner(last_words_s=0.0) as other:
+                other.kill()
+                until(lambda: not other.store.is_running())
+        assert Client(owned.port).count() == 0
+        launcher.communicate()
+        until(lambda: not owned.store.is_running())
 
 
 def test_a_signal_to_it_alone_ends_it_with_its_owner_and_not_before() -> None:

@@ -15,7 +15,7 @@ from ddpmon.store.discovery import discover
 
 def main() -> None:
     """Fail once, catch that, and see what is left."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     model = DistributedDataParallel(torch.nn.Linear(2, 1))
     try:
         with ddpmon.attach(model):

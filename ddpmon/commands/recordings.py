@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ddpmon.recording.layout import SQLITE
+
 SUFFIX = ".ddpmon"
-_SQLITE = b"SQLite format 3\0"
 
 
 def recording_at(target: str | None) -> Path | None:
@@ -22,6 +23,6 @@ def recording_at(target: str | None) -> Path | None:
         if target.endswith(SUFFIX):
             return path
         with path.open("rb") as file:
-            return path if file.read(len(_SQLITE)) == _SQLITE else None
+            return path if file.read(len(SQLITE)) == SQLITE else None
     except (OSError, ValueError):  # no permission, or no name of a file
         return path if target.endswith(SUFFIX) else None

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ddpmon.version import __version__
 
 VERSION = 1  # of the tables; a file of a newer one is not read
+SQLITE = b"SQLite format 3\0"  # the head of every file of SQLite's
 APPLICATION = 0x64646D6E  # "ddmn", in the head of the file
 STEP_BITS = 50  # of the number of a row in `steps` and `job`: step * world size + rank; above it the epoch
 QUANTITIES = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "gc")
@@ -84,16 +85,6 @@ def _claim(path: Path) -> None:
         raise RecordingError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def is_recording(path: Path) -> bool:
-    """Whether the file says of itself that it is one; it may be damaged behind its head."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(100)
-    except (OSError, ValueError):
-        return False
-    return head.startswith(b"SQLite format 3\0") and head[68:72] == APPLICATION.to_bytes(4, "big")
-
-
 def open_to_read(path: Path) -> sqlite3.Connection:
     """A recording that is there, which is never written.
 
@@ -105,7 +96,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
             head = file.read(100)
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from None
-    if not head.startswith(b"SQLite format 3\0"):
+    if not head.startswith(SQLITE):
         what = "it is empty" if not head else "it is no SQLite database"
         raise RecordingError(f"{path} is not a recording of ddpmon: {what}")
     if len(head) < 100:

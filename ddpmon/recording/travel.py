@@ -144,8 +144,9 @@ class Travel:
         run = snapshot.run
         assert run is not None
         name = re.sub(r"[^\w.-]+", "-", run.name, flags=re.ASCII)[:80].strip(".-") or "run"
-        path = Path(f"report-{name}-step-{run.step if run.step is not None else 0}.html").absolute()
+        path = Path(f"report-{name}-step-{run.step if run.step is not None else 0}.html")
         try:
+            path = path.absolute()
             path.write_text(page(self._report(snapshot, run.source, live)), encoding="utf-8", errors="replace")
         except (RecordingError, OSError) as error:
             return f"no report was written: {error}"
@@ -304,13 +305,13 @@ class Rewindable:
         snapshot = self.travel.finish(snapshot, None if run is None else run.info)
         if not trouble:
             return snapshot
-        return replace(snapshot, notices=(*snapshot.notices, f"not recorded since: {trouble}"))
+        return replace(snapshot, notices=(*snapshot.notices, f"not recorded: {trouble}"))
 
 
 def wall_of(text: str, near: float) -> float | None:
     """The Unix time of a clock time such as 03:12 or 03:12:40 here, on the day that makes it nearest to `near`."""
     parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(part.isdigit() for part in parts):
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() and len(part) < 3 for part in parts):
         return None
     hour, minute, second = (*map(int, parts), *(0,) * (3 - len(parts)))
     if hour > 23 or minute > 59 or second > 59:

@@ -31,8 +31,6 @@ from ddpmon.snapshot import (
     Series,
 )
 
-_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
-
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
     """Which run this is and how it stands; `ended` overrides the state once the store has ended."""

@@ -190,7 +190,7 @@ class WatchApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 (Textual's)
         """Without a past, and while a run is live, `home` and `end` are the table's."""
-        if action in ("travel", "go_to", "travel_to") and self._travel is None:
+        if action in ("travel", "go_to", "travel_to", "write") and self._travel is None:
             return False
         return action != "travel_to" or self._shown.replay is not None
 
@@ -221,7 +221,7 @@ class WatchApp(App[None]):
         digits = text.replace(",", "")
         if wall is not None:
             self.action_travel("to_wall", wall)
-        elif digits.isdigit() and len(digits) < MOST_DIGITS:
+        elif digits.isascii() and digits.isdecimal() and len(digits) < MOST_DIGITS:
             self.action_travel("to_step", float(digits))
         elif text:
             self.bell()

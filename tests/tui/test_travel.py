@@ -50,6 +50,7 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
         assert not watched.app.picture.snapshot.findings, "nothing was known then"
         await watched.press("t", "2", "0", "enter")
         await watched.until(lambda: (watched.app.picture.snapshot.run or pytest.fail("no run")).step in (20, 21, 22))
+        await watched.press("t", "²", "enter")
         await watched.press("w")
         await watched.until_shown("the report is in")
         (page,) = (each.read_text() for each in Path().glob("report-simulated-straggler-step-*.html"))

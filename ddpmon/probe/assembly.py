@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import itertools
-import os
 import platform
 import sys
 import time
@@ -36,6 +35,7 @@ from ddpmon.probe.identity import Identity, identify, uses_rendezvous
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.parallel import DDP, bare, group_of, is_sharded, kind_of, sizes
 from ddpmon.probe.publisher import Publisher
+from ddpmon.probe.run_life import launch
 from ddpmon.probe.uplink import Handover, Uplink
 from ddpmon.schema import RunInfo
 
@@ -236,8 +236,8 @@ def _time_buckets(recorder: EventLog, ddp: Any) -> tuple[BucketTimer | None, lis
 def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: Any, remark: str) -> Uplink:
     group = group_of(ddp)
     ranks = [0] if group is None else dist.get_process_group_ranks(group)
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps its store across elastic restarts
-    key = f"ddpmon/address/{restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
+    # torchrun keeps its store across elastic restarts.
+    key = f"ddpmon/address/{launch().restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     alone = me.world_size == 1 and not uses_rendezvous()
     training = None if alone else dist.distributed_c10d._get_default_store()
     return uplink_of(me, name, Handover(training, key), describe, external_store(), remark)

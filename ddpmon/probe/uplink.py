@@ -263,8 +263,10 @@ class Hosting:
         self._is_laid_out = True
         others = host if self._listening is None else self._listening.others
         pid = 0 if self.server is None else self.server.pid
-        self.announcer.announce(self.run, tcp_url(others, port), store_pid=pid)
-        self.handover.tell(f"{host} {port} {self.run}")
+        try:  # the others first: the line asks for this user's name, which a directory may be slow to give
+            self.handover.tell(f"{host} {port} {self.run}")
+        finally:
+            self.announcer.announce(self.run, tcp_url(others, port), store_pid=pid)
 
     def _begin(self) -> tuple[str, int]:
         """The address of the run's store: a server of ours, or the training's."""

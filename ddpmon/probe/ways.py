@@ -7,7 +7,7 @@ import pwd
 import shlex
 from urllib.parse import urlsplit
 
-from ddpmon.store.discovery import Announcement, discover, has_rank_0
+from ddpmon.store.discovery import Announcement, discover, has_rank_0, is_loopback
 from ddpmon.store.namespaces import in_container
 from ddpmon.store.server import FIRST_PORT
 
@@ -23,7 +23,7 @@ def ways(run: Announcement, *, is_found: bool) -> str:
     here = f"ddpmon watch {shlex.quote(_called(run))}" if is_found else there
     if run.store_pid and in_container():
         return f"{here} (inside this container; outside of it: {_outside(run.url, there)})"
-    elsewhere = _from_elsewhere(run.url) or ("" if _is_local(run.url) else there)
+    elsewhere = _from_elsewhere(run.url) or ("" if is_loopback(run.url) else there)
     return f"{here} (from another host: {elsewhere})" if elsewhere not in ("", here) else here
 
 
@@ -35,7 +35,7 @@ def _called(run: Announcement) -> str:
 
 
 def _outside(url: str, there: str) -> str:
-    if _is_local(url):
+    if is_loopback(url):
         asked = f"DDPMON_LISTEN=0.0.0.0:{FIRST_PORT}"
         return f"{there} if it shares the host's network, else start it with {asked} and publish that port"
     return f"{there}, or the host's port that you have published for {urlsplit(url).port}"
@@ -62,8 +62,3 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container may have a user without a name
         return str(os.geteuid())
-
-
-def _is_local(url: str) -> bool:
-    """Whether only this host reaches it."""
-    return url.startswith(("tcp://127.", "tcp://localhost:", "tcp://[::1]:"))

@@ -153,7 +153,7 @@ def told_of_containers() -> str:
     if not runs:
         return ""
     first, more = runs[0], f" ({len(runs)} such runs)" if len(runs) > 1 else ""
-    is_near = not _is_loopback(first) or first.network == network()
+    is_near = not is_loopback(first.url) or first.network == network()
     how = (
         f"ddpmon watch {shlex.quote(first.url)}"
         if is_near
@@ -258,11 +258,12 @@ def _alive(run: Announcement) -> bool:
 
 def _is_cut_off(run: Announcement) -> bool:
     """Whether its store listens on the loopback of another network namespace."""
-    return _is_loopback(run) and "" not in (run.network, network()) and run.network != network()
+    return is_loopback(run.url) and "" not in (run.network, network()) and run.network != network()
 
 
-def _is_loopback(run: Announcement) -> bool:
-    return run.url.startswith(("tcp://127.", "tcp://[::1]:"))
+def is_loopback(url: str) -> bool:
+    """Whether a store of this URL is reached from its own host only."""
+    return url.startswith(("tcp://127.", "tcp://localhost:", "tcp://[::1]:"))
 
 
 def _before_a_reboot(run: Announcement) -> bool:

@@ -16,6 +16,7 @@ from time import monotonic, sleep
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.discovery import Announcement, has_rank_0
 from ddpmon.store.liveness import lives, started
+from ddpmon.store.lookup import addresses
 from ddpmon.store.server import FIRST_PORT
 from ddpmon.store.tcp_wire import END_KEY, SET, greeting, packed
 
@@ -61,13 +62,14 @@ class StoreProcess:
         """
         until = monotonic() + _END_S
         try:
-            with socket.create_connection((self.host, self.port), timeout=_END_S) as door:
+            address = str(addresses(self.host, self.port, _END_S)[0][4][0])
+            with socket.create_connection((address, self.port), timeout=_left_s(until)) as door:
                 door.settimeout(_left_s(until))
                 door.sendall(greeting(b"end.") + bytes((SET,)) + packed(END_KEY) + packed(self._secret))
                 door.settimeout(_left_s(until))
                 while door.recv(64):
                     door.settimeout(_left_s(until))
-        except OSError:  # there is no room for this connection: it ends with this process, then
+        except (OSError, StoreUnavailable):  # no room for this connection, or no address: it ends with this process
             with suppress(OSError):
                 if self.is_running:
                     os.kill(self.pid, signal.SIGTERM)

@@ -6,6 +6,7 @@ import threading
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
@@ -15,7 +16,7 @@ from ddpmon.store.discovery import discover
 
 def main() -> None:
     """Fail once, catch that, and see what is left."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(torch.nn.Linear(2, 1))
     try:
         with ddpmon.attach(model):

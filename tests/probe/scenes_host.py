@@ -86,6 +86,8 @@ def host_is_killed() -> None:
             train(ddp, after=lambda _step: time.sleep(0.01), steps=1_000_000)
         except Exception as error:
             note(failed=type(error).__name__)
+    while any(thread.name.startswith("ddpmon") for thread in threading.enumerate()):  # its last frame is on its way
+        time.sleep(0.02)
     note(alive=bool(torch.ones(1).sum() > 0))
     sys.stdout.flush()
     os._exit(0)

@@ -53,7 +53,7 @@ def test_a_table_of_a_real_run_gives_the_findings_of_that_run(monkeypatch: pytes
     ]
     assert ("straggler", (2,), "backward") in [(one.kind, one.ranks, one.phase) for one in found]
     for one, other in zip(found, live, strict=True):
-        assert abs((one.since_step or 0) - (other.since_step or 0)) <= 10, "the table holds steps that came later"
+        assert abs((one.since_step or 0) - (other.since_step or 0)) <= 5
         assert one.cost_pct == pytest.approx(other.cost_pct, rel=0.2)
 
 

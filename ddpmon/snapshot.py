@@ -257,7 +257,7 @@ class ReplayView:
         wall: the moment as Unix time.
         playing, speed: whether it goes on by itself, and how many times as fast as it was.
         is_live: whether a live run goes on behind it.
-        is_exact: whether the findings have been judged anew from the first frame on; else they are as they were said.
+        is_exact: whether the findings have been judged again from the first frame on; else they are as they were said.
         notes: what of the recording is damaged.
     """
 

@@ -174,7 +174,7 @@ def _accumulates(sink: Any) -> bool:
 def sink(ddp: Any) -> Any:
     """The node of the autograd graph that accumulates the gradient of the last parameter that `ddp` reduces.
 
-    None for a sharded model: what it accumulates into is made anew in every forward.
+    None for a sharded model: what it accumulates into is made again in every forward.
     """
     parameters = [] if is_sharded(ddp) else reduced(ddp)
     if not parameters:

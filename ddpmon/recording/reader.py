@@ -148,7 +148,7 @@ class Recording:
         return self._keys[1:]
 
     def places(self, chunk: Chunk) -> list[Place]:
-        """The looks of a chunk in their order; read anew for the last chunk, which may grow."""
+        """The looks of a chunk in their order; read again for the last chunk, which may grow."""
         if self._places[0] != chunk.number or chunk is self._chunks[-1]:
             self._places = chunk.number, [*self._looks("chunk = ? ORDER BY look", chunk.number)]
         return self._places[1]

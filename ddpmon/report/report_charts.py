@@ -82,7 +82,7 @@ def _bands(events: Sequence[Event], first: float, last: float) -> Iterator[str]:
 
 
 def _span(event: Event, first: float, last: float) -> tuple[float, float]:
-    """The steps of the run from a trouble's onset to its end; a rank that has restarted counts its own anew."""
+    """The steps of the run from a trouble's onset to its end; a rank that has restarted counts its own from 0."""
     since = event.since_step if event.first_step is None or _is_of_steps(event) else event.first_step
     until = last if event.lasts or event.last_step is None else event.last_step
     return min(max(since or 0, first), last), min(max(until, first), last)

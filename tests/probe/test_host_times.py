@@ -152,9 +152,10 @@ def test_a_host_clock_has_no_columns_of_the_host() -> None:
 @pytest.mark.parametrize(("tokens", "most"), [(math.nan, 2400), (1.0, 2500)])
 def test_a_frame_of_half_second_steps_stays_small_and_arrives_whole(tokens: float, most: int) -> None:
     """2.5 kB is the budget; a job that logs tokens sends a column more."""
-    rows = [StepRow(step, 0.0, [500.0 + 0.1 * step] * len(STEP_COLUMNS)) for step in range(16)]
-    for row in rows:
-        row.values[STEP_COLUMNS.index("tokens")] = tokens
+    rows = [
+        StepRow(step, 0.0, [tokens if name == "tokens" else 500.0 + 0.1 * step for name in STEP_COLUMNS])
+        for step in range(16)
+    ]
     frame = rank_frame(0, 1, frames.columns(rows), gpu_uuid="GPU-5c2ad71c-5b4c-4b8e-8c5b-0a9a8a8a8a8a", host="node0005")
     assert len(encode(frame)) < most - 400, "the process's figures take 400 more"
     rings = Rings(1)

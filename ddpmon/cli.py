@@ -67,14 +67,15 @@ def app() -> None:
 @click.argument("command", nargs=-1, metavar="-- COMMAND")
 @click.option("--name", metavar="NAME", help="What to call the run.")
 @switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
-def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
+@click.option("--record", metavar="FILE", help="Record the run to this new file, until the run is over.")
+def run(command: tuple[str, ...], name: str | None, watch_it: bool, record: str | None) -> None:
     """Start a training without a line of code, and watch it.
 
     It sets the environment and becomes the command. Its Python processes find their DDP or FSDP model themselves.
     """
     from ddpmon.commands.run import run as start
 
-    leave(start(command, name, watch=watch_it))
+    leave(start(command, name, watch=watch_it, record=record))
 
 
 @app.command()

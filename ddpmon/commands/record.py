@@ -62,14 +62,14 @@ def _record(route: Route, path: Path, max_mb: int) -> int:
     print(f"recording to {printable(str(path))}; Ctrl-C ends it", flush=True)
     observer = Observer(route.target, route.way, recorder)
     try:
-        snapshot = _watch(observer, recorder, stop)
+        snapshot = follow(observer, recorder, stop)
     finally:
         observer.close()
         recorder.close()
-    return _account(path, recorder, snapshot)
+    return account(path, recorder, snapshot)
 
 
-def _watch(observer: Observer, recorder: Recorder, stop: threading.Event) -> Snapshot:
+def follow(observer: Observer, recorder: Recorder, stop: threading.Event) -> Snapshot:
     """Tick once a second until the run is over, or somebody ends it; the last picture."""
     began, said, end = time.monotonic(), "", RunEnd()
     while True:
@@ -84,7 +84,7 @@ def _watch(observer: Observer, recorder: Recorder, stop: threading.Event) -> Sna
             return snapshot
 
 
-def _account(path: Path, recorder: Recorder, snapshot: Snapshot) -> int:
+def account(path: Path, recorder: Recorder, snapshot: Snapshot) -> int:
     """Say what was recorded; the exit code."""
     if not recorder.looks:
         complain(f"nothing was recorded: {snapshot.link.message or recorder.trouble or 'no run was seen'}")

@@ -25,8 +25,15 @@ _ELSEWHERE = ("ssh", "docker", "podman", "nerdctl", "kubectl", "sudo")
 _MPI = ("mpirun", "mpiexec", "orterun", "prterun")
 
 
-def run(command: Sequence[str], name: str | None, *, watch: bool) -> int:
-    """Become `command`; returns an exit code only if that fails, or for the dashboard."""
+def run(command: Sequence[str], name: str | None, *, watch: bool, record: str | None = None) -> int:
+    """Become `command`; returns an exit code only if that fails, or for the dashboard.
+
+    Args:
+        command: its words.
+        name: what to call the run; None for its own name.
+        watch: show the dashboard, and run the command as a child.
+        record: the path of a new recording; None for none.
+    """
     if not command:
         complain("run needs a command: ddpmon run -- torchrun --nproc-per-node 4 train.py")
         return USAGE
@@ -41,6 +48,9 @@ def run(command: Sequence[str], name: str | None, *, watch: bool) -> int:
         complain(doubt)
     environment = environment_of(os.environ, name)
     compile_boot()
+    if record is not None and (trouble := _start_recorder(Path(record))) is not None:
+        complain(trouble)
+        return USAGE
     if watch:
         from ddpmon.commands.run_watched import run_watched
 
@@ -52,6 +62,12 @@ def run(command: Sequence[str], name: str | None, *, watch: bool) -> int:
     except OSError as error:
         complain(f"{command[0]!r} cannot be started: {error.strerror}")
         return NOT_EXECUTABLE
+
+
+def _start_recorder(path: Path) -> str | None:
+    from ddpmon.commands.run_recorded import start_recorder
+
+    return start_recorder(path)
 
 
 def environment_of(own: Mapping[str, str], name: str | None) -> dict[str, str]:

@@ -10,12 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from ddpmon.commands.awaited import Awaited
 from ddpmon.commands.console import NOT_EXECUTABLE, complain, printable
+from ddpmon.commands.family import announced_by
 from ddpmon.commands.watch import show_source
-from ddpmon.store.discovery import Announcement, discover
+from ddpmon.store.discovery import Announcement
 
 _DOUBTFUL_S = 120.0  # a large job imports, connects and loads its data for so long before its first forward
 
@@ -61,14 +60,7 @@ class _Started:
 
     def announced(self) -> Announcement | None:
         """The run whose rank 0 is a process of the command; None before there is one on this host."""
-        family = self._family()
-        return next((run for run in discover() if run.pid in family), None)
-
-    def _family(self) -> set[int]:
-        try:
-            return {self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))}
-        except psutil.Error:
-            return set()
+        return announced_by(self._process.pid)
 
     def stage(self) -> str:
         """How far it is before it is announced, in a sentence."""

@@ -102,3 +102,32 @@ def test_a_recorder_ends_with_its_run(tmp_path: Path) -> None:
     assert shown.run is not None
     assert shown.run.state == "finished"
     assert [each.name for each in tmp_path.glob("run.ddpmon*")] == ["run.ddpmon"], "one file is left"
+
+
+def test_a_command_is_recorded_by_a_process_beside_it_until_its_run_is_over(tmp_path: Path) -> None:
+    path, log = tmp_path / "run.ddpmon", tmp_path / "log"
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "ddpmon.cli", "run", f"--record={path}", "--"]
+    training = [sys.executable, "-m", "tests.autoattach.lone_model", str(tmp_path)]
+    with log.open("w") as output:
+        process = subprocess.Popen([*command, *training], cwd=ROOT, env=environment, stdout=output, stderr=output)
+    try:
+        wait_for(path, "SELECT 1 FROM looks", log)
+        (tmp_path / "release").touch()
+        assert process.wait() == 0
+        wait_for(path, "SELECT 1 FROM runs WHERE state = 'finished'", log)
+    finally:
+        process.kill()
+        process.wait()
+    again = subprocess.run([*command, "true"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "exists already: a recording is never overwritten" in again.stderr
+
+
+def test_a_command_without_a_run_leaves_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddpmon"
+    command = [sys.executable, "-m", "ddpmon.cli", "run", f"--record={path}", "--", "true"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # the recorder has its stderr
+    assert done.returncode == 0
+    assert "nothing was recorded: the command ended before it announced a run on this host" in done.stderr
+    assert not path.exists()

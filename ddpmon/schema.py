@@ -29,7 +29,7 @@ from ddpmon.parts import (
     Text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 OLDEST_READ = 1  # of frames other than host frames, whose columns have changed since
 
 PHASES = ("input", "forward", "backward", "optimizer", "other")

@@ -78,6 +78,19 @@ def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
 
 
 @app.command()
+@click.argument("pids", nargs=-1, type=number(int, 1, 1 << 22), metavar="[PID]...")
+@switch("--all", "All processes of yours on this host that use torch.", "every")
+def inject(pids: tuple[int, ...], every: bool) -> None:
+    """Watch a training that runs already, without starting it again; it takes Python 3.14.
+
+    Exit codes: 0 the processes were asked, 2 usage error or an older Python, 3 one of them cannot be asked.
+    """
+    from ddpmon.commands.inject import inject as command
+
+    leave(command(pids, every=every))
+
+
+@app.command()
 @target_argument
 @quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
 @switch("--ascii", "Use ASCII characters only.", "ascii_only")

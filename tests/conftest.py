@@ -52,6 +52,7 @@ LIVE = (
     "probe/test_probe_buckets",
     "commands/test_ssh_network",
     "commands/test_ssh_password",
+    "autoattach/test_inject",
     "autoattach/test_data_parallel",
     "sensors/test_live_gpus",
     "probe/test_probe_gpu",

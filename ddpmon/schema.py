@@ -20,6 +20,7 @@ from ddpmon.parts import (
     BadLoss,
     Count,
     Failure,
+    JobIds,
     Loader,
     Number,
     RankNumber,
@@ -103,7 +104,8 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
 class RunInfo(Struct, frozen=True, kw_only=True):
     """What rank 0 says of the run, once.
 
-    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first.
+    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first. `jobs`
+    is as `probe/job_ids.py` says.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -128,6 +130,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
     loss_from: Text = ""  # where `ddpmon run` reads the losses; empty where the script logs them
     samples_from: Text = ""
+    jobs: JobIds = {}
 
 
 class Mark(Struct, frozen=True):

@@ -51,6 +51,7 @@ LIVE = (
     "probe/test_probe_troubles",
     "probe/test_probe_buckets",
     "commands/test_ssh_network",
+    "commands/test_kubernetes",
     "commands/test_ssh_password",
     "autoattach/test_inject",
     "autoattach/test_data_parallel",

@@ -63,8 +63,7 @@ def _ask(remote_exec: Callable[[int, str], None], pid: int) -> bool:
         remote_exec(pid, str(PAYLOAD))
     except PermissionError:
         complain(
-            f"pid {pid}: not allowed: it must be yours, and /proc/sys/kernel/yama/ptrace_scope must be 0; else "
-            f"use sudo"
+            f"pid {pid}: not allowed: it must be yours, and /proc/sys/kernel/yama/ptrace_scope must be 0; else use sudo"
         )
     except Exception as error:  # the interpreter's own words for another version, another program, no support
         version = ".".join(map(str, sys.version_info[:2]))

@@ -32,6 +32,7 @@ from ddpmon.probe.hooks import Given, hook_loader, hook_module, hook_optimizer
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
+from ddpmon.probe.job_ids import job_ids
 from ddpmon.probe.loss import LossReader
 from ddpmon.probe.parallel import DDP, bare, group_of, is_sharded, kind_of, sizes
 from ddpmon.probe.publisher import Publisher
@@ -267,6 +268,7 @@ def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: 
             parallel=kind or DDP,
             loss_from=sources.loss,
             samples_from=sources.samples,
+            jobs=job_ids(),
         )
 
     return describe

@@ -104,8 +104,8 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
 class RunInfo(Struct, frozen=True, kw_only=True):
     """What rank 0 says of the run, once.
 
-    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first. `jobs`
-    is as `probe/job_ids.py` says.
+    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first. What
+    `jobs` holds is said in `probe/job_ids.py`.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -34,6 +34,7 @@ LIVE = (
     "probe/test_probe_failures",
     "test_four_hosts",
     "trainer/test_trainer_resume",
+    "trainer/test_trainer_variants",
     "probe/test_probe_machine",
     "probe/test_probe_shapes",
     "probe/test_probe_identity",

@@ -17,7 +17,7 @@ from .rank import STOPPED, listen_for_signals, refuse, run_rank
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and train, as one rank or as the parent of several; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["compare"]:
+    if [*argv[:1]] == ["compare"]:
         from .variants import compare
 
         return compare(argv[1:])

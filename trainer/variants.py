@@ -103,9 +103,9 @@ class Cell:
 
     def play(self, steps: int) -> None:
         """Train some steps, and then reduce and meet without any work."""
-        for number_ in range(_WARM_UP + steps):
+        for turn in range(_WARM_UP + steps):
             took = _timed(self._train, self._trainer.device)
-            if number_ >= _WARM_UP:
+            if turn >= _WARM_UP:
                 self.measured.step_ms.append(took)
         if self.measured.ranks > 1:
             self._communicate()
@@ -118,10 +118,10 @@ class Cell:
         sent = torch.float16 if self.config.comm_hook == "fp16" else torch.float32
         count = sum(parameter.numel() for parameter in self._trainer.model.parameters())
         gradients = torch.zeros(count, dtype=sent, device=self._trainer.device)
-        for number_ in range(_WARM_UP + _MEETINGS):
+        for turn in range(_WARM_UP + _MEETINGS):
             barrier = _timed(lambda: dist.barrier(self.group), self._trainer.device)
             reduce = _timed(lambda: dist.all_reduce(gradients, group=self.group), self._trainer.device)
-            if number_ >= _WARM_UP:
+            if turn >= _WARM_UP:
                 self.measured.barrier_ms.append(barrier)
                 self.measured.reduce_ms.append(reduce)
 
@@ -166,13 +166,13 @@ def _play(plan: Plan, here: Place) -> None:
         mine = here.rank < variant.ranks
         cells.append(Cell(variant, plan, here, group if variant.ranks > 1 else None) if mine else None)
         dist.barrier()
-    for number_ in range(plan.rounds):
+    for turn in range(plan.rounds):
         for cell in cells:
             if cell is not None:
                 cell.play(plan.steps)
             dist.barrier()
         if here.rank == 0:
-            print(f"round {number_ + 1} of {plan.rounds}", file=sys.stderr, flush=True)
+            print(f"round {turn + 1} of {plan.rounds}", file=sys.stderr, flush=True)
     if here.rank == 0:
         Path(plan.out).write_text(json.dumps([asdict(cell.measured) for cell in cells if cell is not None]))
 

@@ -28,7 +28,7 @@ from ddpmon.probe.run_life import launch
 _AHEAD_S = 3.0  # the start is so far ahead: each rank reads it 15 times before, at `_EVERY_S`
 _AHEAD_FORWARDS = 8
 _EVERY_S = 0.2
-_ELSEWHERE = (  # modules that need not be loaded, and their class of models
+_OTHER_KINDS = (  # modules that need not be loaded, and their class of models
     ("torch.distributed.fsdp", "FSDPModule"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
     ("torch._dynamo.eval_frame", "OptimizedModule"),  # last: it takes the place of the model that it wraps
@@ -39,7 +39,9 @@ _waiting: list[_Gate] = []
 def living_models() -> list[torch.nn.Module]:
     """The data parallel models of this process. The interpreter stands still meanwhile: 0.1 s for a million objects."""
     kinds: list[type] = [DistributedDataParallel, DataParallel]
-    kinds += [kind for module, name in _ELSEWHERE if (kind := getattr(sys.modules.get(module), name, None)) is not None]
+    kinds += [
+        kind for module, name in _OTHER_KINDS if (kind := getattr(sys.modules.get(module), name, None)) is not None
+    ]
     every = [each for kind in kinds for each in _with_subclasses(kind)]
     order = {kind: place for place, kind in enumerate(every)}
     # An object refers to its class. This looks through all objects in C.

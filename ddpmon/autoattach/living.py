@@ -52,6 +52,7 @@ def living_models() -> list[torch.nn.Module]:
 def _with_subclasses(kind: type) -> Iterator[type]:
     """`kind` and all classes below it: `fully_shard` makes one for each class of modules."""
     yield kind
+    below: type
     for below in type.__subclasses__(kind):
         yield from _with_subclasses(below)
 

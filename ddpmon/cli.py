@@ -21,7 +21,9 @@ from ddpmon.cli_options import (
     F,
     choice,
     fail_on_option,
+    job_option,
     json_switch,
+    k8s_option,
     number,
     quantity,
     slurm_option,
@@ -79,25 +81,38 @@ def run(command: tuple[str, ...], name: str | None, watch_it: bool, record: str 
 
 
 @app.command()
+@click.argument("pids", nargs=-1, type=number(int, 1, 1 << 22), metavar="[PID]...")
+@switch("--all", "All processes of yours on this host that use torch.", "every")
+def inject(pids: tuple[int, ...], every: bool) -> None:
+    """Watch a training that runs already, without starting it again; it takes Python 3.14.
+
+    Exit codes: 0 the processes were asked, 2 usage error or an older Python, 3 one of them cannot be asked.
+    """
+    from ddpmon.commands.inject import inject as command
+
+    leave(command(pids, every=every))
+
+
+@app.command()
 @target_argument
 @quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
 @switch("--ascii", "Use ASCII characters only.", "ascii_only")
 @ssh_option
 @slurm_option
+@k8s_option
+@job_option
 @click.option("--record", metavar="FILE", help="Record to this new file what is seen, for `ddpmon watch FILE` later.")
-def watch(
-    target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None, record: str | None
-) -> None:
+def watch(target: str | None, **how: Any) -> None:
     """Show a live dashboard of a run, or replay a recording.
 
-    If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm for a job that has not
-    started. With the name of a run on this host it does not wait.
+    If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm or --k8s for a job
+    that has not started. With the name of a run on this host it does not wait.
 
     DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
     """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, interval, ascii_only, ssh, slurm, record))
+    leave(command(target, **how))
 
 
 @app.command()
@@ -124,7 +139,8 @@ def record(target: str | None, out: str | None, max_mb: int, ssh: str | None, sl
 @json_switch
 @switch("--brief", "List names and addresses only, without connecting.")
 @click.option("--slurm", metavar="JOBID", help="List the runs of this Slurm job instead.")
-def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: str | None) -> None:
+@click.option("--k8s", metavar="[NAMESPACE/]JOB", help="List the runs of this job of Kubernetes instead.")
+def ls(store: str | None, **how: Any) -> None:
     """List the runs that can be reached, with the command that shows each.
 
     Exit codes: 0 runs were found, 2 usage error, 3 no run was found or the store cannot be reached, 4 the output cannot
@@ -132,26 +148,20 @@ def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: st
     """
     from ddpmon.commands.ls import ls as command
 
-    leave(command(store, ssh, as_json, brief, slurm))
+    leave(command(store, **how))
 
 
 @app.command()
 @target_argument
 @json_switch
 @fail_on_option
-@click.option("--for", "seconds", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
-@switch("--watch", "Print a line whenever something changes, until the run is over.")
+@click.option("--for", "for_s", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
+@switch("--watch", "Print a line whenever something changes, until the run is over.", "goes_on")
 @ssh_option
 @slurm_option
-def status(
-    target: str | None,
-    as_json: bool,
-    fail_on: Severity | None,
-    seconds: float | None,
-    watch: bool,
-    ssh: str | None,
-    slurm: str | None,
-) -> None:
+@k8s_option
+@job_option
+def status(target: str | None, **how: Any) -> None:
     """Print the state of a run once, or with --watch whenever it changes.
 
     It answers at once if nothing is pending, else after up to 5 s, in which what is pending can be confirmed. With
@@ -162,7 +172,7 @@ def status(
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on, ssh, slurm, seconds, watch))
+    leave(command(target, **how))
 
 
 @app.command()

@@ -27,6 +27,8 @@ ARGUMENTS = {
 }
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."
 SLURM_HELP = "Find the run on the hosts of this Slurm job."
+K8S_HELP = "Find the run in the pods of this JobSet, TrainJob, PyTorchJob or Job of Kubernetes."
+JOB_HELP = "The run whose Slurm job, torchrun --rdzv-id, pod or SkyPilot task is called so."
 FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s."
 ON_FINDING_HELP = "Run this with sh for each message, with the message as one line of JSON on its standard input."
 WEBHOOK_HELP = "Post each message to this address. Default: DDPMON_WEBHOOK, which no other user of the host can read."
@@ -114,5 +116,7 @@ def switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
 target_argument = click.argument("target", required=False)
 ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
 slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
+k8s_option = click.option("--k8s", metavar="[NAMESPACE/]JOB", help=K8S_HELP)
+job_option = click.option("--job", metavar="ID", help=JOB_HELP)
 json_switch = switch("--json", "Print one JSON object.", "as_json")
 fail_on_option = choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")

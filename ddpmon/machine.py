@@ -112,7 +112,11 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         throttled_pct: share of the wall time that such a cgroup was throttled.
         memory_limit, memory_used: bytes, of the tightest cgroup above it; used is without reclaimable page cache.
         oom_kills: processes killed for memory in that cgroup.
-        gpu_memory: device bytes that torch holds in this process.
+        gpu_memory: device bytes that torch holds in this process (reserved by its caching allocator).
+        gpu_allocated, gpu_peak: bytes of tensors that live on the device, and the most that these have been.
+        alloc_retries: how often an allocation failed, and was tried again after torch had freed its cache.
+        gpu_growth: bytes by which `gpu_allocated` has grown in the last five minutes, by the least value of each half
+            minute; 0 unless each of these is above the one before, None in the first five minutes.
         nccl_groups: the process groups that this rank reduces in with NCCL.
         cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
             the kernel does not scale it, as in most virtual machines.
@@ -138,6 +142,10 @@ class ProcessFigures(Struct, frozen=True, gc=False):
     read_bytes_s: Number | None = None
     write_bytes_s: Number | None = None
     gpu_memory: Count | None = None
+    gpu_allocated: Count | None = None
+    gpu_peak: Count | None = None
+    alloc_retries: Count | None = None
+    gpu_growth: Count | None = None
     nccl_groups: Count | None = None
     cpu_mhz: Number | None = None
     unread: Reasons = {}

@@ -18,6 +18,9 @@ StepNumber = Annotated[int, Meta(ge=-1, le=1 << 48)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 
 
+JobIds = Annotated[dict[Text, Text], Meta(max_length=16)]  # who names the job of a run -> its name there
+
+
 def wire_text(text: Any, most: int = 256) -> str:
     """Foreign text as it may cross the store: valid UTF-8 of at most `most` characters.
 

@@ -20,6 +20,7 @@ from ddpmon.parts import (
     BadLoss,
     Count,
     Failure,
+    JobIds,
     Loader,
     Number,
     RankNumber,
@@ -29,7 +30,7 @@ from ddpmon.parts import (
     Text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 OLDEST_READ = 1  # of frames other than host frames, whose columns have changed since
 
 PHASES = ("input", "forward", "backward", "optimizer", "other")
@@ -103,7 +104,8 @@ class BucketColumns(Struct, frozen=True, forbid_unknown_fields=True):
 class RunInfo(Struct, frozen=True, kw_only=True):
     """What rank 0 says of the run, once.
 
-    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first.
+    `restart`, `max_restarts` and `launch` are torchrun's; `attempts` are those before this one, the oldest first. What
+    `jobs` holds is said in `probe/job_ids.py`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -125,9 +127,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     max_restarts: Count | None = None
     launch: Text = ""
     attempts: Annotated[list[Attempt], Meta(max_length=MOST_ATTEMPTS)] = []
-    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
+    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate, horovod
     loss_from: Text = ""  # where `ddpmon run` reads the losses; empty where the script logs them
     samples_from: Text = ""
+    jobs: JobIds = {}
 
 
 class Mark(Struct, frozen=True):

@@ -76,6 +76,7 @@ class RunView:
     parallel: str = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
     loss_from: str = ""  # where `ddpmon run` reads losses and samples; empty where the script logs them
     samples_from: str = ""
+    jobs: tuple[tuple[str, str], ...] = ()  # who names its job, and how
 
 
 @dataclass(frozen=True, slots=True)

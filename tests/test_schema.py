@@ -18,6 +18,7 @@ from ddpmon.schema import (
     MAX_FRAME_BYTES,
     MAX_ROWS,
     OLDEST_READ,
+    SCHEMA_VERSION,
     STEP_COLUMNS,
     BucketColumns,
     Frame,
@@ -119,13 +120,14 @@ def test_a_frame_comes_back_as_it_was_sent(frame: Any) -> None:
 
 @every_frame
 def test_another_schema_version_is_named_with_the_key(frame: Any) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"^ddpmon/r/x: schema version 4, newer than the 3 that"):
-        decode("ddpmon/r/x", changed(frame, schema_version=4), type(frame))
+    newer = rf"^ddpmon/r/x: schema version {SCHEMA_VERSION + 1}, newer than the {SCHEMA_VERSION} that"
+    with pytest.raises(SchemaMismatchError, match=newer):
+        decode("ddpmon/r/x", changed(frame, schema_version=SCHEMA_VERSION + 1), type(frame))
 
 
 def test_a_frame_of_the_future_is_a_mismatch_even_if_nothing_else_is_understood() -> None:
     with pytest.raises(SchemaMismatchError):
-        decode("k", msgspec.msgpack.encode({"schema_version": 4, "steps": "elsewhere"}), RankFrame)
+        decode("k", msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1, "steps": "elsewhere"}), RankFrame)
 
 
 @every_frame

@@ -1,4 +1,4 @@
-"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`.
+"""Train: `torchrun --nproc-per-node 4 -m trainer`, or `python -m trainer [--nproc 4]`; or `python -m trainer compare`.
 
 These are the commands in a checkout. Where ddpmon is installed the trainer is `ddpmon.trainer`.
 """
@@ -16,6 +16,11 @@ from .rank import STOPPED, listen_for_signals, refuse, run_rank
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and train, as one rank or as the parent of several; return the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if [*argv[:1]] == ["compare"]:
+        from .variants import compare
+
+        return compare(argv[1:])
     try:
         config = parse_args(argv)
         check_world(config)

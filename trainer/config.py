@@ -35,8 +35,15 @@ class Config:
     nproc: int
     accumulate: int
     workers: int
+    keep_workers: bool
     bucket_cap_mb: float
     comm_hook: str
+    bucket_view: bool
+    static_graph: bool
+    sync_every: bool
+    zero: bool
+    fsdp: bool
+    dp: bool
     amp: bool
     compile: bool
     buckets: bool
@@ -116,7 +123,14 @@ def run_options(parser: Parser) -> None:
     )
     add("--workers", type=number(int, 0), default=0, metavar="N", help="DataLoader workers per rank")
     add("--bucket-cap-mb", type=number(float, 0.001), default=1.0, metavar="MB", help="size of a gradient bucket")
+    add("--keep-workers", action="store_true", help="keep the DataLoader workers from epoch to epoch")
     add("--comm-hook", choices=("none", "fp16", "powersgd"), default="none", help="compress gradients")
+    add("--bucket-view", action="store_true", help="gradients are views of the buckets: one copy less")
+    add("--static-graph", action="store_true", help="tell DDP that the graph never changes")
+    add("--sync-every", action="store_true", help="reduce after every micro-batch, without no_sync()")
+    add("--zero", action="store_true", help="ZeroRedundancyOptimizer: each rank has a part of the optimizer's state")
+    add("--dp", action="store_true", help="DataParallel: one process for all GPUs")
+    add("--fsdp", action="store_true", help="shard the parameters with FSDP2 instead of DDP")
     add("--amp", action="store_true", help="autocast: bf16, or fp16 with loss scaling on older GPUs")
     add("--compile", action="store_true", help="torch.compile the model")
     add("--fault", type=fault, action="append", default=[], metavar="FAULT", help=f"inject a fault: {FAULT_HELP}")
@@ -154,6 +168,12 @@ def parse_args(argv: Sequence[str] | None = None) -> Config:
         raise ConfigError(f"--text {config.text} is not a folder: name a folder that holds text files")
     if config.dump is not None and not config.dump.parent.is_dir():
         raise ConfigError(f"--dump {config.dump} cannot be written: there is no folder {config.dump.parent}")
+    if (config.fsdp or config.zero) and (config.checkpoint or config.dump):
+        raise ConfigError("--checkpoint and --dump write what one rank has: leave --fsdp and --zero out")
+    if config.dp and (config.nproc > 1 or config.fsdp or config.zero):
+        raise ConfigError("--dp is one process: leave --nproc, --fsdp and --zero out")
+    if config.keep_workers and not config.workers:
+        raise ConfigError("--keep-workers needs --workers")
     if config.seed >= 2**31:
         raise ConfigError(f"--seed {config.seed} is too large: it must be below {2**31}")
     return config

@@ -106,6 +106,7 @@ class Stream:
             num_workers=config.workers,
             # Ranks started by --nproc would otherwise spawn their workers too, and each would import torch again.
             multiprocessing_context="fork" if config.workers else None,
+            persistent_workers=config.keep_workers,
             drop_last=True,
             pin_memory=torch.cuda.is_available(),
         )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from torch.distributed.rendezvous import rendezvous
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
-from .config import Config, ConfigError
+from .config import ConfigError
 
 _LONGEST_TEMPDIR = 64  # bytes: the server's socket lies there, and a socket's path has 107 at most
 
@@ -33,7 +34,22 @@ class Place:
     device: torch.device
 
 
-def spawn(run: Callable[[Config], int], config: Config) -> int:
+class Launch(Protocol):
+    """What is started: how many ranks on this host, and with which backend."""
+
+    @property
+    def nproc(self) -> int:
+        """Ranks."""
+
+    @property
+    def backend(self) -> str:
+        """The backend: "auto", "gloo" or "nccl"."""
+
+
+L = TypeVar("L", bound=Launch)
+
+
+def spawn(run: Callable[[L], int], config: L) -> int:
     """Start `config.nproc` ranks on this host and wait for them.
 
     The rendezvous store lives in this process: its port is bound before anybody is told, and it outlives all ranks.
@@ -74,7 +90,7 @@ def _start_method() -> str:
     return "forkserver"
 
 
-def _enter(rank: int, run: Callable[[Config], int], config: Config) -> None:
+def _enter(rank: int, run: Callable[[L], int], config: L) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
     os.environ.update(WORLD_SIZE=str(config.nproc), LOCAL_WORLD_SIZE=str(config.nproc))
     threading.Thread(target=_end_with_launcher, daemon=True).start()
@@ -108,7 +124,7 @@ def pick_device(backend: str) -> torch.device:
 
 
 @contextmanager
-def place(config: Config) -> Iterator[Place]:
+def place(config: Launch) -> Iterator[Place]:
     """Join the process group, if a launcher set RANK, and leave it together with all other ranks.
 
     Raises:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import islice
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
-from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
 
@@ -20,6 +18,7 @@ from .data import Batch, Stream, read_corpus, split
 from .faults import Faults
 from .launch import Place
 from .model import GPT
+from .parallel import Spread
 from .progress import Progress
 
 EVAL_BATCHES = 8
@@ -42,15 +41,17 @@ def train(config: Config, place: Place) -> None:
 
 
 class Trainer:
-    """One rank's model, optimizer and data."""
+    """One rank's model, optimizer and data; `group` has the ranks that train together, None for all."""
 
     monitor: ddpmon.Monitor
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: Place, group: dist.ProcessGroup | None = None) -> None:
         self.config, self.place, self.device = config, place, place.device
         torch.manual_seed(config.seed)
         self.model = GPT(config).to(self.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.lr)
+        self.spread = Spread(config, place, group)
+        self.spread.shard(self.model)
+        self.optimizer = self.spread.optimizer(self.model)
         half = torch.float16 if self.device.type == "cuda" and not torch.cuda.is_bf16_supported() else torch.bfloat16
         self.autocast = torch.autocast(self.device.type, dtype=half, enabled=config.amp)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.amp and half is torch.float16)
@@ -65,7 +66,7 @@ class Trainer:
         self.faults.plant(self.model.middle)
         if config.compile:
             self.model.compile()
-        self.ddp = wrap(self.model, config, self.device)
+        self.ddp = self.spread.wrap(self.model)
         text, held_out = split(read_corpus(config.text))
         self.stream = Stream(config, text, place.rank, place.world_size)
         self.held_out = Stream(config, held_out, place.rank, place.world_size) if config.eval_every else None
@@ -107,7 +108,7 @@ class Trainer:
     def micro_batch(self, batch: Batch, left: int) -> Tensor:
         """Add the gradient of one micro-batch, `left` of which are to come; return its loss, detached."""
         x, y = (part.to(self.device, non_blocking=True) for part in batch)
-        with self.ddp.no_sync() if left and isinstance(self.ddp, DistributedDataParallel) else nullcontext():
+        with self.spread.holding_back(self.ddp, left):
             with self.autocast:
                 loss = self.faults.spoil(cross_entropy(self.ddp(x), y))
             torch.autograd.backward(self.scaler.scale(loss / self.config.accumulate))
@@ -162,23 +163,3 @@ class Trainer:
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Return the mean loss of logits [batch, context, 256] for the bytes y [batch, context]."""
     return F.cross_entropy(logits.flatten(0, 1), y.flatten())
-
-
-def wrap(model: nn.Module, config: Config, device: torch.device) -> nn.Module:
-    """Return the model in DistributedDataParallel with the chosen communication hook, or as it is without ranks."""
-    if not dist.is_initialized():
-        return model
-    device_ids = [device.index] if device.type == "cuda" else None
-    # PowerSGD reduces twice a bucket, the second time from Gloo's threads: several buckets could overtake each other.
-    one_bucket = config.comm_hook == "powersgd" and device.type == "cpu"
-    cap_mb = 1024.0 if one_bucket else config.bucket_cap_mb
-    ddp = DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=cap_mb)
-    if config.comm_hook == "fp16":
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-        ddp.register_comm_hook(None, fp16_compress_hook)
-    elif config.comm_hook == "powersgd":
-        from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-
-        ddp.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
-    return ddp

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from ddpmon.autoattach import horovod
 from ddpmon.autoattach.sources import read_sources
 from ddpmon.probe import monitor
 from ddpmon.probe.assembly import leave_untraced
@@ -118,11 +119,14 @@ _search = _Search()
 
 
 def built(made: Any) -> None:
-    """A data parallel model has been made: a module, or a list of them that `fully_shard` takes as one."""
+    """A data parallel model has been made: a module, a list that `fully_shard` takes as one, or Horovod's optimizer."""
     if os.environ.get("DDPMON") == "0":
         return
     try:
         leave_untraced()
+        if horovod.wraps(made):
+            horovod.find_model(made, _search.add)
+            return
         for model in made if isinstance(made, Iterable) and not isinstance(made, torch.nn.Module) else (made,):
             _search.add(model)
     except Exception as error:

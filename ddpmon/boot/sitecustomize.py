@@ -12,7 +12,6 @@ TYPE_CHECKING = False  # to import `typing` here takes a millisecond
 if TYPE_CHECKING:
     from typing import Any
 
-_MODELS = "ddpmon.autoattach.models"
 _MAKERS = {  # module that is waited for -> what in it makes a data parallel model: (a class or None, a function)
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
     "torch.nn.parallel.data_parallel": ("DataParallel", "__init__"),
@@ -20,6 +19,7 @@ _MAKERS = {  # module that is waited for -> what in it makes a data parallel mod
     "torch.distributed.fsdp._fully_shard._fully_shard": (None, "fully_shard"),
     "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),
     "torch._dynamo.eval_frame": ("OptimizedModule", "__init__"),
+    "horovod.torch.optimizer": (None, "DistributedOptimizer"),
 }
 
 
@@ -59,7 +59,7 @@ def _wrap(owner: "Any", name: str) -> None:
     @functools.wraps(original or _wrap)
     def make(*args: "Any", **kwargs: "Any") -> "Any":
         made = original(*args, **kwargs)
-        if owner.__name__ != "OptimizedModule" or _MODELS in sys.modules:  # what is compiled is mostly not parallel
+        if owner.__name__ != "OptimizedModule" or "ddpmon.autoattach.models" in sys.modules:  # few are parallel
             _report(args[0] if made is None else made)
         return made
 

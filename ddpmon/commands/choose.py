@@ -24,6 +24,11 @@ def choose(runs: Sequence[Listed], wanted: str | None, where: str, options: str)
     return found
 
 
+def of_job(runs: Sequence[Listed], job: str | None) -> list[Listed]:
+    """The runs of a job as a scheduler or a launcher calls it; all of them for None."""
+    return [run for run in runs if job is None or job in run.jobs.values()]
+
+
 def fitting(runs: Sequence[Listed], wanted: str) -> list[Listed]:
     """The runs with this id; or else of this name; or else those whose id or name begins so."""
     tests: tuple[Callable[[Listed], bool], ...] = (

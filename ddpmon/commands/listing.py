@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from ddpmon.commands.console import printable
 from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
-from ddpmon.parts import MAX_RANKS, Count, Number, Text
+from ddpmon.parts import MAX_RANKS, Count, JobIds, Number, Text
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
@@ -51,6 +51,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         elapsed_s: how long it has been running.
         worst: its worst finding; None where there is none, or its frames were not read.
         trouble: why its frames were not read, "" where they were or nobody tried.
+        jobs: what schedulers and launchers call its job; empty where it was not announced on a host.
     """
 
     id: Text
@@ -65,6 +66,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     elapsed_s: Number | None = None
     worst: WorstFinding | None = None
     trouble: Annotated[str, Meta(max_length=1024)] = ""
+    jobs: JobIds = {}
 
     @property
     def target(self) -> str:
@@ -199,6 +201,7 @@ def _announced(run: Announcement) -> Listed:
         host=run.host,
         state=None if has_rank_0(run) else "restarting" if is_restarting(run) else "lost",
         world_size=run.world_size,
+        jobs=run.jobs,
         elapsed_s=_rounded(max(0.0, time.time() - run.started_at)),
     )
 

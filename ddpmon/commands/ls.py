@@ -9,6 +9,7 @@ from contextlib import closing
 import msgspec
 
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
+from ddpmon.commands.kubernetes import KubernetesJob
 from ddpmon.commands.listing import (
     RUNS_SHOWN,
     SCHEMA_VERSION,
@@ -33,31 +34,38 @@ HOSTS_NAMED = 2
 UNKNOWN = "-"
 
 
-def ls(target: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: str | None = None) -> int:
-    """Print the runs on this host, in a store, on an ssh host or of a Slurm job; returns the exit code."""
+def ls(
+    target: str | None,
+    ssh: str | None,
+    as_json: bool,
+    brief: bool,
+    slurm: str | None = None,
+    k8s: str | None = None,
+) -> int:
+    """Print the runs on this host, in a store, on an ssh host or of a job; returns the exit code."""
     try:
-        runs = _runs(target, ssh, slurm, brief)
+        runs = _runs(target, ssh, slurm, k8s, brief)
     except TargetError as error:
         complain(str(error))
         return USAGE
     except StoreUnavailable as error:
         complain(str(error))
         return NO_RUN
-    commands = [_to_watch(run, target, ssh, slurm) for run in runs]
+    commands = [_to_watch(run, target, ssh, slurm, k8s) for run in runs]
     if as_json:
-        print(_as_json(runs, commands, None if target or ssh or slurm else past_runs()))
+        print(_as_json(runs, commands, None if target or ssh or slurm or k8s else past_runs()))
     elif runs:
         print("\n".join(table(runs, commands)))
-        if not (target or ssh or slurm) and (more := told_of_containers()):
+        if not (target or ssh or slurm or k8s) and (more := told_of_containers()):
             print(f"note: {printable(more)}")
     if not runs:
-        complain(f"no run {_where(target, ssh, slurm)}")
+        complain(f"no run {_where(target, ssh, slurm, k8s)}")
     return OK if runs else NO_RUN
 
 
-def _runs(target: str | None, ssh: str | None, slurm: str | None, brief: bool) -> list[Listed]:
-    if sum(each is not None for each in (target, ssh, slurm)) > 1:
-        raise TargetError("STORE, --ssh and --slurm exclude each other: each says where to look for runs")
+def _runs(target: str | None, ssh: str | None, slurm: str | None, k8s: str | None, brief: bool) -> list[Listed]:
+    if sum(each is not None for each in (target, ssh, slurm, k8s)) > 1:
+        raise TargetError("STORE, --ssh, --slurm and --k8s exclude each other: each says where to look for runs")
     how = ["--brief"] if brief else []
     if ssh is not None:
         with closing(SshHost(ssh)) as host:
@@ -67,6 +75,8 @@ def _runs(target: str | None, ssh: str | None, slurm: str | None, brief: bool) -
         if not job.is_running:
             raise StoreUnavailable(f"{job.words}: it has no run to list now")
         return runs_of_job(job, *how).runs
+    if k8s is not None:
+        return KubernetesJob(k8s).runs(*how)
     if target is not None:
         runs = runs_of(target)
     else:
@@ -75,11 +85,13 @@ def _runs(target: str | None, ssh: str | None, slurm: str | None, brief: bool) -
     return runs if brief else looked_at(runs, target)
 
 
-def _where(target: str | None, ssh: str | None, slurm: str | None) -> str:
+def _where(target: str | None, ssh: str | None, slurm: str | None, k8s: str | None) -> str:
     if target is not None:
         return f"in {redacted(target)}"
     if ssh is not None or slurm is not None:
         return f"on {ssh}" if ssh is not None else f"on the hosts of job {slurm}"
+    if k8s is not None:
+        return f"in the pods of job {k8s}"
     return f"on this host{f'; {why}' if (why := squatted() or told_of_containers()) else ''}"
 
 
@@ -129,8 +141,8 @@ def _hosts(run: Listed) -> str:
     return printable(", ".join(run.hosts)) if len(run.hosts) <= HOSTS_NAMED else f"{len(run.hosts)} hosts"
 
 
-def _to_watch(run: Listed, target: str | None, ssh: str | None, slurm: str | None) -> str:
-    there = ["--ssh", ssh] if ssh else ["--slurm", slurm] if slurm else []
+def _to_watch(run: Listed, target: str | None, ssh: str | None, slurm: str | None, k8s: str | None) -> str:
+    there = ["--ssh", ssh] if ssh else ["--slurm", slurm] if slurm else ["--k8s", k8s] if k8s else []
     return shlex.join(["ddpmon", "watch", *there, run.target if target else run.id])
 
 

@@ -25,7 +25,7 @@ _BATCH = ("-o", "BatchMode=yes")
 _CONTROL_S = 3.0  # an ssh that shares its connection answers within milliseconds
 _REFUSED = re.compile(rb"open failed: (?:connect failed: )?(.+)")  # the far end could not connect to a store
 _WHERE = re.compile(r"^(ssh: connect to host \S+ port \d+|[^\s:]+@[^\s:]+): ")  # what stands beside it anyway
-_ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
+ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 class SshLink:
@@ -134,7 +134,7 @@ class SshLink:
             command = [*self._words[:-1], *mine, *batch, "-N", "-T", *_ALIVE, self.host]
             with self._path("said").open("wb") as said:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-ISc", _ENDS_WITH_PARENT, *command],
+                    [sys.executable, "-ISc", ENDS_WITH_PARENT, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=said,

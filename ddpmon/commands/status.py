@@ -20,8 +20,10 @@ def status(
     slurm: str | None = None,
     for_s: float | None = None,
     goes_on: bool = False,
+    k8s: str | None = None,
+    job: str | None = None,
 ) -> int:
-    """Print the status of a run here, on an ssh host, of a Slurm job or recorded; returns the exit code.
+    """Print the status of a run here, on an ssh host, of a job or recorded; returns the exit code.
 
     It looks at a live run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints
     a line whenever something has changed, by default until the run is over.
@@ -29,13 +31,13 @@ def status(
     from ddpmon.recording.layout import RecordingError
 
     try:
-        path = recording_at(target) if ssh is None and slurm is None else None
+        path = recording_at(target) if ssh is slurm is k8s is job is None else None
         if path is not None and goes_on:
             raise TargetError(f"{str(path)!r} is a recording, which does not change: leave --watch out")
         if path is not None:
             snapshot = look_at_recording(path)
         else:
-            with reached(target, ssh, slurm, waits=goes_on) as route:
+            with reached(target, ssh, slurm, k8s, job, waits=goes_on) as route:
                 if goes_on:
                     return _watch(route, as_json, fail_on, for_s)
                 snapshot = look_once(route.target, Looks(for_s, fail_on=fail_on), route.way)

@@ -129,6 +129,7 @@ def _run(run: RunView | None) -> Object | None:
         "parallel": run.parallel,
         "loss_from": run.loss_from or None,
         "samples_from": run.samples_from or None,
+        "jobs": dict(run.jobs),
     }
 
 

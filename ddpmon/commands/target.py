@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpmon.commands.choose import fitting, only
+from ddpmon.commands.choose import fitting, of_job, only
+from ddpmon.commands.kubernetes import KubernetesJob
 from ddpmon.commands.listing import Listed, runs_here, runs_of_environment
 from ddpmon.commands.places import SlurmJob, SshHost
 from ddpmon.commands.way import Lookout
@@ -31,7 +32,13 @@ class Route:
 
 @contextmanager
 def reached(
-    target: str | None, ssh: str | None = None, slurm: str | None = None, *, waits: bool = False
+    target: str | None,
+    ssh: str | None = None,
+    slurm: str | None = None,
+    k8s: str | None = None,
+    job: str | None = None,
+    *,
+    waits: bool = False,
 ) -> Iterator[Route]:
     """The run that is meant, with a tunnel to it for as long as the block lasts if it takes one.
 
@@ -39,19 +46,23 @@ def reached(
         target: an address, a run's name or id or the beginning of one, or None for the only run there.
         ssh: look on this host instead, where ssh logs in.
         slurm: look on the hosts of this job instead.
+        k8s: look in the pods of this job instead.
+        job: only a run whose job a scheduler or a launcher calls so.
         waits: whether a run elsewhere that has not started yet is waited for.
 
     Raises:
         TargetError: the words make no sense, or there are several runs to choose from; the message lists them.
         StoreUnavailable: there is no such run, or no way to it.
     """
-    if ssh is not None and slurm is not None:
-        raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
-    if ssh is None and slurm is None:
-        yield Route(here(target))
+    if sum(each is not None for each in (ssh, slurm, k8s)) > 1:
+        raise TargetError("--ssh, --slurm and --k8s exclude each other: each says where to look for the run")
+    if target is not None and "://" in target and job is not None:
+        raise TargetError("--job and an address exclude each other: the address says which store is read")
+    if ssh is None and slurm is None and k8s is None:
+        yield Route(here(target) if job is None else here_of_job(job, target))
         return
-    place = SshHost(ssh) if ssh is not None else SlurmJob(slurm or "")
-    with closing(Lookout(place, target)) as lookout:
+    place = SshHost(ssh) if ssh is not None else SlurmJob(slurm) if slurm is not None else KubernetesJob(k8s or "")
+    with closing(Lookout(place, target, job)) as lookout:
         if target is not None and "://" in target:
             lookout.go_to(parse_target(target))
         else:
@@ -83,6 +94,23 @@ def here(target: str | None) -> str | None:
     chosen = only(found, _where(found, runs))
     if chosen is None:
         raise _unknown(target, trouble)
+    return chosen.target
+
+
+def here_of_job(job: str, target: str | None) -> str:
+    """The address of the run on this host whose job is called so.
+
+    Raises:
+        TargetError: several runs fit.
+        StoreUnavailable: there is none.
+    """
+    runs = of_job(runs_here(), job)
+    chosen = only(runs if target is None else fitting(runs, target), f"of job {job} on this host")
+    if chosen is None:
+        raise StoreUnavailable(
+            f"no run of job {job} on this host: `ddpmon ls --json` lists the jobs of runs; elsewhere with --ssh, "
+            "--slurm or --k8s"
+        )
     return chosen.target
 
 

@@ -29,18 +29,20 @@ def watch(
     ssh: str | None = None,
     slurm: str | None = None,
     record: str | None = None,
+    k8s: str | None = None,
+    job: str | None = None,
 ) -> int:
-    """Show the run until the user quits, here, on an ssh host, of a Slurm job, or recorded; returns the exit code."""
+    """Show the run until the user quits, here, on an ssh host, of a job, or recorded; returns the exit code."""
     from ddpmon.recording.layout import RecordingError
 
     if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
     try:
-        path = recording_at(target) if ssh is None and slurm is None else None
+        path = recording_at(target) if ssh is slurm is k8s is job is None else None
         if path is not None:
             return _replay(path, ascii_only, record)
-        with reached(target, ssh, slurm, waits=True) as route:
+        with reached(target, ssh, slurm, k8s, job, waits=True) as route:
             return show(route, interval, ascii_only, record)
     except (TargetError, RecordingError) as error:
         complain(str(error))

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ddpmon.commands.choose import choose
+from ddpmon.commands.choose import choose, of_job
 from ddpmon.commands.listing import Listed, Listing
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
@@ -81,10 +81,12 @@ class Lookout:
     Args:
         place: where to look.
         wanted: the run's name or id, or the beginning of one; None for the only run there.
+        job: what a scheduler or a launcher calls the job of the run; None for any.
     """
 
     place: Place
     wanted: str | None
+    job: str | None = None
     _seen: Seen | None = None
     _began: float = 0.0  # when the look began that found this, on the monotonic clock
     _trouble: str = ""  # why the last look found nothing out, in a sentence
@@ -197,7 +199,7 @@ class Lookout:
 
     def _choose(self, *, attended: bool) -> None:
         """Go to the run that fits, unless the one that is read still lives."""
-        runs, known = [] if self._seen is None else self._seen.listing.runs, self._run
+        runs, known = [] if self._seen is None else of_job(self._seen.listing.runs, self.job), self._run
         self._unclear = ""
         if self._is_given or (known is not None and known.id in {run.id for run in runs if run.state is None}):
             return

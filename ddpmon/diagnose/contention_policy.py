@@ -254,6 +254,34 @@ class NetworkPolicy(Struct, frozen=True):
     retransmit_ratio: float = 3.0
 
 
+class TorchMemoryPolicy(Struct, frozen=True):
+    """When the device memory of torch's tensors grows, and when a rank needs more of it than the others.
+
+    Attributes:
+        growth_window_s: seconds over which a rank judges its growth: ten times `FLOOR_S` of
+            `probe/torch_memory.py`. Where the memory wavers and does not grow, the least values of eleven half minutes
+            rise ten times in a row by chance once in 40 million (11!).
+        growth_bytes: the least growth in these seconds. 64 MiB are 18 GiB a day, which fill a GPU of 24 GB before a
+            usual run of a day has ended. Computed, not measured.
+        imminent_s: growth is critical if the GPU is full within so many seconds: there is just time for a checkpoint.
+            Chosen, not measured.
+        first_step: from this step on peaks are compared: the optimizer has made its state, and the allocator has its
+            blocks. The value of the warm-up (docs/findings.md "What is measured").
+        fewest_ranks: so many ranks must be known. Of two nobody can say which one is unusual.
+        uneven_bytes: by so much a peak must exceed the median of the others. Less lies within what batches of unequal
+            lengths make. Chosen, not measured.
+        uneven_share: and by this part of it, since 1 GiB is little on a full GPU of 80 GB. Chosen, not measured.
+    """
+
+    growth_window_s: float = 300.0
+    growth_bytes: int = 64 << 20
+    imminent_s: float = 600.0
+    first_step: int = 20
+    fewest_ranks: int = 3
+    uneven_bytes: int = 1 << 30
+    uneven_share: float = 0.1
+
+
 CONTENTION = ContentionPolicy()
 READING = ReadingPolicy()
 HISTORY = HistoryPolicy()
@@ -261,5 +289,6 @@ GROWTH = GrowthPolicy()
 CPU = CpuPolicy()
 GPU = GpuPolicy()
 MEMORY = MemoryPolicy()
+TORCH_MEMORY = TorchMemoryPolicy()
 DISK = DiskPolicy()
 NETWORK = NetworkPolicy()

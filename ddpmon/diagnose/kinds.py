@@ -41,6 +41,8 @@ KindName = Literal[
     "disk_slow",
     "nic_errors",
     "port_clash",
+    "gpu_memory_growth",
+    "gpu_memory_uneven",
     "monitor_degraded",
     "advice",
 ]
@@ -195,11 +197,15 @@ _CONTENTION = (
     Kind("nic_errors", "host", "a network interface has errors, or many packets are sent again"),
     Kind("port_clash", "job", "somebody else holds a port that the run wanted"),
 )
+_TORCH_MEMORY = (
+    Kind("gpu_memory_growth", "rank", "the tensors of a rank take more and more device memory"),
+    Kind("gpu_memory_uneven", "rank", "a rank needs more device memory than the others"),
+)
 _ABOUT_MONITOR = Kind("monitor_degraded", "monitor", "the monitor does not see the whole run", marks=False)
 _ADVICE = Kind(
     "advice", "job", "a setting that may make the run faster, and by how much at most", marks=False, in_tables=True
 )
 
 KINDS: Mapping[KindName, Kind] = {
-    kind.name: kind for kind in (*_SLOWNESS, *_FAILURES, *_CONTENTION, _ABOUT_MONITOR, _ADVICE)
+    kind.name: kind for kind in (*_SLOWNESS, *_FAILURES, *_CONTENTION, *_TORCH_MEMORY, _ABOUT_MONITOR, _ADVICE)
 }

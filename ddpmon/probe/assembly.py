@@ -29,11 +29,13 @@ from ddpmon.probe.failure import hook_exceptions
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
 from ddpmon.probe.hooks import Given, hook_loader, hook_module, hook_optimizer
+from ddpmon.probe.horovod import hook_horovod, key_values
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import HostShare
 from ddpmon.probe.identity import Identity, identify, uses_rendezvous
+from ddpmon.probe.job_ids import job_ids
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.parallel import DDP, bare, group_of, is_sharded, kind_of, sizes
+from ddpmon.probe.parallel import DDP, HOROVOD, bare, group_of, is_sharded, kind_of, sizes
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.run_life import launch
 from ddpmon.probe.uplink import Handover, Uplink
@@ -221,6 +223,7 @@ def _watch(
     hooks.append(reducer_log.stop)
     hooks += hook_module(recorder, model, ddp, under_way)
     hooks += hook_optimizer(recorder, optimizer)
+    hooks += hook_horovod(recorder, ddp)
     return reducer_log, timer is not None, notes
 
 
@@ -239,7 +242,9 @@ def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: An
     # torchrun keeps its store across elastic restarts.
     key = f"ddpmon/address/{launch().restart}/{ranks[0]}-{len(ranks)}/{next(_attachments)}"
     alone = me.world_size == 1 and not uses_rendezvous()
-    training = None if alone else dist.distributed_c10d._get_default_store()
+    training: Any = None
+    if not alone:
+        training = key_values() if kind_of(ddp) == HOROVOD else dist.distributed_c10d._get_default_store()
     return uplink_of(me, name, Handover(training, key), describe, external_store(), remark)
 
 
@@ -267,6 +272,7 @@ def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: 
             parallel=kind or DDP,
             loss_from=sources.loss,
             samples_from=sources.samples,
+            jobs=job_ids(),
         )
 
     return describe

@@ -78,6 +78,11 @@ def hook_collectives(recorder: EventLog) -> list[Callable[[], None]]:
     return undo
 
 
+def timed_wait(recorder: EventLog, original: Callable[..., Any], busy: threading.local) -> Callable[..., Any]:
+    """A function of another library in which this rank waits for others, so that its time is barrier time."""
+    return _timed(recorder, original, busy, waits=True)
+
+
 def _restore(name: str, wrapped: Any, original: Any) -> None:
     if getattr(dist, name) is wrapped:
         setattr(dist, name, original)

@@ -148,4 +148,4 @@ def uplink_of(
 
 def speaks_for_its_host(rank: int) -> bool:
     """Whether this rank says what all ranks of its host would say alike."""
-    return rank == 0 or os.environ.get("LOCAL_RANK") == "0"
+    return rank == 0 or "0" in (os.environ.get("LOCAL_RANK"), os.environ.get("HOROVOD_LOCAL_RANK"))

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.probe.identity import Identity
+from ddpmon.probe.torch_memory import DeviceMemory, TorchMemory
 from ddpmon.sensors.process import ProcessSensor
 from ddpmon.sensors.sampler import Guarded, Sample, Sampler
 from ddpmon.store.host_lease import HostLease
@@ -44,9 +46,9 @@ class HostSampler:
         self._sensor = ProcessSensor(thread=threading.get_native_id(), compute_threads=torch.get_num_threads())
         self._process = Guarded("process", self._read, at_end=self._give_turn)
         self._own: list[Guarded[Any]] = [self._process]
-        self._gpu_memory: Guarded[int] | None = None
+        self._gpu_memory: Guarded[DeviceMemory] | None = None
         if identity.device.type == "cuda":
-            self._gpu_memory = Guarded("gpu memory", lambda: torch.cuda.memory_reserved(identity.device))
+            self._gpu_memory = Guarded("gpu memory", TorchMemory(identity.device).read)
             self._own.append(self._gpu_memory)
         self._turn: HostLease | None = None
         self._turn_from = 0.0
@@ -99,9 +101,11 @@ class HostSampler:
             self._sampler.start()
             if self._stopped:
                 self._sampler.stop()
+        figures = self._sensor.read()
         if self._gpu_memory is None:
-            return self._sensor.read()
-        return self._sensor.read(self._gpu_memory.value, _nccl_groups())
+            return figures
+        held = self._gpu_memory.value or DeviceMemory()
+        return replace(figures, **held._asdict(), nccl_groups=_nccl_groups())
 
     def _may_sample(self) -> bool:
         """Whether this rank has got the turn to sample its host for the run."""

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from ddpmon.parts import wire_text
-from ddpmon.probe.parallel import group_of, reduced
+from ddpmon.probe.parallel import HOROVOD, group_of, kind_of, reduced
 from ddpmon.store.lookup import addresses
 
 # The training has looked this name up itself by now, however long that took; three DNS servers of 5 s, twice, are 30 s.
@@ -50,10 +50,13 @@ class Identity:
 def identify(model: torch.nn.Module) -> Identity:
     """Read this rank's identity from its process group, its launcher's variables and its device."""
     group: Any = group_of(model)
+    is_horovod = kind_of(model) == HOROVOD
     rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    if is_horovod:
+        rank, world = _number("HOROVOD_RANK", default=0), _number("HOROVOD_SIZE", default=1)
     node, nodes = _node(world)
     device = reduced(model)[0].device  # a frozen parameter may lie elsewhere
-    local_rank = _number("LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
+    local_rank = _number("LOCAL_RANK", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID", default=rank if nodes == 1 else 0)
     return Identity(
         rank=rank,
         world_size=world,
@@ -64,7 +67,7 @@ def identify(model: torch.nn.Module) -> Identity:
         pid=os.getpid(),
         device=device,
         gpu_uuid=gpu_uuid(device),
-        backend="none" if group is None else str(dist.get_backend(group)),
+        backend=HOROVOD if is_horovod else "none" if group is None else str(dist.get_backend(group)),
     )
 
 
@@ -83,7 +86,8 @@ def store_address() -> str:
     if not spans_hosts():
         return "127.0.0.1"
     # Its own name may resolve to loopback (Debian's 127.0.1.1): then the side that faces other networks is taken.
-    for target in (os.environ.get("MASTER_ADDR", ""), "192.0.2.1"):
+    launcher = os.environ.get("MASTER_ADDR") or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
+    for target in (launcher, "192.0.2.1"):
         address = side_towards(target)
         if address is not None and not is_loopback(address):
             return address
@@ -103,7 +107,7 @@ def side_towards(target: str) -> str | None:
 
 def spans_hosts() -> bool:
     """Whether the run has ranks on several hosts, as far as its launcher says."""
-    world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE")
+    world, local = _number("WORLD_SIZE", "HOROVOD_SIZE"), _number("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE")
     if world > 0 and local > 0:
         return world > local
     if (slurm_nodes := _number("SLURM_NNODES")) > 0:
@@ -118,6 +122,8 @@ def _node(world: int) -> tuple[int, int]:
         return _number("GROUP_RANK"), _number("GROUP_WORLD_SIZE", default=-(-world // local_world))
     if _number("SLURM_NODEID") >= 0 and _number("SLURM_NNODES") > 0:
         return _number("SLURM_NODEID"), _number("SLURM_NNODES")
+    if _number("HOROVOD_CROSS_RANK") >= 0:
+        return _number("HOROVOD_CROSS_RANK"), _number("HOROVOD_CROSS_SIZE", default=1)
     return (-1, world) if spans_hosts() else (0, 1)
 
 

@@ -22,7 +22,7 @@ from ddpmon.probe.assembly import Assembly, Reads, assemble
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.hooks import Given
-from ddpmon.probe.parallel import DP, inside, kind_of, name_of
+from ddpmon.probe.parallel import DP, HOROVOD, inside, kind_of, name_of
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.record import ALWAYS_PARTS
 from ddpmon.probe.registration import say
@@ -287,7 +287,7 @@ def _refusal(model: Any, ddp: Any) -> str | None:
     if kind_of(ddp) is None:
         kind = type(model).__name__
         return f"{kind} is not DistributedDataParallel, FSDP or DataParallel: nothing is watched; wrap it before attach"
-    if kind_of(ddp) != DP and not (dist.is_available() and dist.is_initialized()):
+    if kind_of(ddp) not in (DP, HOROVOD) and not (dist.is_available() and dist.is_initialized()):
         return "the process group is gone, so nothing is watched; call attach before destroy_process_group"
     return None
 

@@ -1,4 +1,4 @@
-"""What a data parallel model is to the probe: DDP, DataParallel, or one whose parameters are sharded (FSDP).
+"""What a data parallel model is to the probe: DDP, DataParallel, Horovod's, or one that is sharded (FSDP).
 
 A sharded model is reduced by collectives that torch calls from Python, in its backward: `probe/collectives.py` times
 these, and the last one of a backward is the sync point. DDP's own reduction is in C++.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -16,15 +17,18 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from ddpmon.parts import wire_text
 
-DDP, DP, FSDP2, FSDP1, REPLICATE = "ddp", "dp", "fsdp2", "fsdp1", "replicate"
+DDP, DP, FSDP2, FSDP1, REPLICATE, HOROVOD = "ddp", "dp", "fsdp2", "fsdp1", "replicate", "horovod"
+HOROVOD_OPTIMIZERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # model -> the optimizer that reduces for it
 
 
 def kind_of(model: Any) -> str | None:
-    """How `model` is made parallel: "ddp", "dp", "fsdp2", "replicate" or "fsdp1"; None if it is none of them."""
+    """How `model` is made parallel: "ddp", "dp", "horovod", "fsdp2", "replicate" or "fsdp1"; None if in no way."""
     if isinstance(model, DistributedDataParallel):
         return DDP
     if isinstance(model, DataParallel):
         return DP
+    if isinstance(model, torch.nn.Module) and model in HOROVOD_OPTIMIZERS:
+        return HOROVOD
     for module, name, kind in (
         ("torch.distributed._composable.replicate_with_fsdp", "ReplicateModule", REPLICATE),
         ("torch.distributed.fsdp", "FSDPModule", FSDP2),
@@ -46,13 +50,18 @@ def inside(model: Any) -> Any:
 
 def is_sharded(model: Any) -> bool:
     """Whether its gradients are reduced by collectives that are called from Python."""
-    return not isinstance(model, DistributedDataParallel | DataParallel)
+    return not is_wrapper(model) and kind_of(model) != HOROVOD
+
+
+def is_wrapper(model: Any) -> bool:
+    """Whether it holds the user's module as its attribute `module`."""
+    return isinstance(model, DistributedDataParallel | DataParallel)
 
 
 def group_of(model: Any) -> Any:
     """The process group whose ranks are those of the run: of a sharded model all ranks of the job.
 
-    None for DataParallel, which is one process.
+    None for DataParallel, which is one process, and for Horovod, which has none.
     """
     return dist.group.WORLD if is_sharded(model) else getattr(model, "process_group", None)
 
@@ -60,14 +69,17 @@ def group_of(model: Any) -> Any:
 def syncs(model: Any) -> bool:
     """Whether the next backward ends a step, as far as is known before.
 
-    A sharded model shows it by its reductions; on a single rank it has none.
+    A sharded model shows it by its reductions; on a single rank it has none. With Horovod the optimizer's step
+    ends a step.
     """
+    if kind_of(model) == HOROVOD:
+        return False
     return dist.get_world_size() == 1 if is_sharded(model) else getattr(model, "require_backward_grad_sync", True)
 
 
 def bare(model: Any) -> torch.nn.Module:
     """The user's module: inside DDP's wrapper and torch.compile's; a sharded model is its own."""
-    inner: Any = model if is_sharded(model) else model.module
+    inner: Any = model.module if is_wrapper(model) else model
     found: torch.nn.Module = getattr(inner, "_orig_mod", inner)
     return found
 
@@ -82,7 +94,7 @@ def name_of(model: Any) -> str:
 def reduced(model: Any) -> list[torch.nn.Parameter]:
     """The parameters whose gradients are reduced."""
     ignored = getattr(model, "parameters_to_ignore", ())
-    module: torch.nn.Module = model if is_sharded(model) else model.module
+    module: torch.nn.Module = model.module if is_wrapper(model) else model
     return [p for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ddpmon.codec import decode, encode
+from ddpmon.probe.job_ids import job_ids
 from ddpmon.probe.run_life import launch
 from ddpmon.probe.ways import ways
 from ddpmon.schema import FrameError, RunInfo
@@ -131,6 +132,7 @@ class Announcer:
             launcher_pid=job.pid,
             restart=job.restart,
             max_restarts=job.most,
+            jobs=job_ids(),
         )
         self._file = announce(self._announcement)
         is_found = self._file is not None and anybody_finds(self._file)

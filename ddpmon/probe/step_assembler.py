@@ -17,7 +17,7 @@ MAX_SPANS = 4096  # in a step: without a sync point for hours nothing may grow
 MAX_PENDING = 4096  # steps kept while their marks cannot be read
 _MAX_TAKEN = 4 * MAX_SPANS  # marks of a step that go back to the clock; more are left to Python
 _MARK_AT = {
-    **dict.fromkeys(("forward", "forwarded", "computed", "ready", "synced"), 1),
+    **dict.fromkeys(("forward", "forwarded", "computed", "ready", "arrived", "synced"), 1),
     **dict.fromkeys(("optimizer", "optimized", "barrier", "barriered", "reduce", "reduced"), 1),
     "load": 2,
 }
@@ -72,7 +72,8 @@ class StepAssembler:
         self._handlers: dict[str, Callable[[Event], None]] = {
             kind: getattr(self, f"_on_{kind}")
             for kind in (
-                *("forward", "forwarded", "computed", "ready", "synced", "optimizer", "optimized", "load", "loaded"),
+                *("forward", "forwarded", "computed", "ready", "arrived", "synced", "optimizer", "optimized"),
+                *("load", "loaded"),
                 *("log", "pause", "resume", "barrier", "barriered", "reduce", "reduced", "bucket", "allreduce"),
                 *("collected", "seal", "progress"),
             )
@@ -167,6 +168,11 @@ class StepAssembler:
         ready = event[1] if self._reduction is None else self._reduction[0]
         self._backward_ends(ready)
         self._open.ready = ready
+        self.phase = "exposed"
+
+    def _on_arrived(self, event: Event) -> None:
+        """The rank waits for reductions behind its backward, as with Horovod."""
+        self._open.ready = event[1]
         self.phase = "exposed"
 
     def _on_synced(self, event: Event) -> None:

@@ -54,6 +54,7 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         parallel=info.parallel,
         loss_from=info.loss_from,
         samples_from=info.samples_from,
+        jobs=tuple(info.jobs.items()),
     )
 
 

@@ -13,7 +13,8 @@ from ddpmon.diagnose.contention.gpu_sharing import (
     GpuLeftoverMeasures,
     GpuSharedMeasures,
 )
-from ddpmon.format import size
+from ddpmon.diagnose.torch_memory import GpuMemoryGrowthMeasures, GpuMemoryUnevenMeasures
+from ddpmon.format import age, size
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -171,6 +172,32 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
     )
 
 
+def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
+    whose = f"rank {m.rank} ({clean(m.host, 60)})"
+    others = f"; so do those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
+    full = "" if m.left_s is None else f", so its GPU is full in {age(m.left_s)}"
+    return Words(
+        f"the tensors of {whose} have grown by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min{full}{others}",
+        advice="find out what the script keeps from step to step: losses without .item() or .detach(), lists of "
+        "outputs, caches; torch.cuda.memory._record_memory_history shows who allocated it",
+        evidence=_known(
+            growth_bytes=m.growth_bytes, over_s=m.window_s, allocated_bytes=m.allocated_bytes, left_s=m.left_s
+        ),
+    )
+
+
+def _uneven(m: GpuMemoryUnevenMeasures, alert: Alert) -> Words:
+    others = f"; {does(alert.ranks[1:], 'need')} more than the others, too" if alert.ranks[1:] else ""
+    retried = f", and {m.retries:,} allocations had to be tried again" if m.retries else ""
+    return Words(
+        f"the tensors of rank {m.rank} ({clean(m.host, 60)}) took {size(m.peak_bytes)} at most, those of the others "
+        f"{size(m.others_bytes)}{retried}{others}",
+        advice="the fullest rank limits the batch: see whether it alone gets longer inputs, evaluates or gathers "
+        "results, or loads a checkpoint onto its GPU (torch.load without map_location)",
+        evidence={"peak_bytes": m.peak_bytes, "others_bytes": m.others_bytes, "retries": m.retries},
+    )
+
+
 SENTENCES: Mapping[type[Measures], Sentence] = {
     GpuSharedMeasures: _shared,
     GpuLeftoverMeasures: _leftover,
@@ -180,4 +207,6 @@ SENTENCES: Mapping[type[Measures], Sentence] = {
     GpuThrottledMeasures: _throttled,
     GpuErrorMeasures: _errors,
     PcieMeasures: _link,
+    GpuMemoryGrowthMeasures: _growth,
+    GpuMemoryUnevenMeasures: _uneven,
 }

@@ -143,8 +143,8 @@ class ProcessSensor:
         self._children, self._at_work = Children(self._pid), AtWork()
         self._cgroups = Cgroups(self._pid)
 
-    def read(self, gpu_memory: int | None = None, nccl_groups: int | None = None) -> ProcessFigures:
-        """The figures now, with the device bytes that torch holds and its process groups with NCCL; never raises."""
+    def read(self) -> ProcessFigures:
+        """The figures now, those that the operating system knows; never raises."""
         readings = Readings()
         take, cgroups = readings.take, self._cgroups
         usage = take("cpu_pct rss_bytes threads", usage_of, self._pid)
@@ -175,8 +175,6 @@ class ProcessSensor:
             oom_kills=take("oom_kills", cgroups.oom_kills),
             read_bytes_s=take("read_bytes_s", self._reads, read),
             write_bytes_s=take("write_bytes_s", self._writes, written),
-            gpu_memory=gpu_memory,
-            nccl_groups=nccl_groups,
             unread=readings.unread,
         )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.parts import MAX_RANKS
 
-SCENARIOS = ("healthy", "straggler", "intermittent", "slow-node", "hang", "churn", "clash", "mixed")
+SCENARIOS = ("healthy", "straggler", "intermittent", "slow-node", "hang", "churn", "clash", "memory", "mixed")
 NEEDS_HOSTS = ("slow-node", "mixed")
 BLOCK = 32  # steps made at a time
 RECENT = 256  # steps that a history frame holds whole

@@ -24,6 +24,7 @@ _SENT = ("duration", "input", "forward", "backward", "optimizer", "exposed", "ba
 COLUMNS = (*_SENT, "loss", "samples")
 _MOST_ROWS = 256
 _GIB = 1 << 30
+_LEAK = 2 << 20  # bytes a second
 _FIRST_PID, _LIFE = 20_000, 100_000
 
 
@@ -119,7 +120,7 @@ class Frames:
                 steps=_NO_STEPS,
                 bucket_count=12,
                 gradient_bytes=280 << 20,
-                process=_process(rank, int(seconds), self._scenario.hogged == node),
+                process=_process(self._scenario, rank, node, int(seconds)),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
             )
@@ -205,11 +206,20 @@ def _figures_of(kind: int, hogged: bool) -> ProcessFigures:
         read_bytes_s=12e6,
         write_bytes_s=0.0,
         gpu_memory=61 * _GIB,
+        gpu_allocated=44 * _GIB,
+        gpu_peak=58 * _GIB,
+        alloc_retries=0,
+        gpu_growth=0,
     )
 
 
-def _process(rank: int, second: int, hogged: bool) -> ProcessFigures:
-    return _figures_of((rank * 7 + second) % 200, hogged)
+def _process(scenario: Scenario, rank: int, node: int, second: int) -> ProcessFigures:
+    figures = _figures_of((rank * 7 + second) % 200, scenario.hogged == node)
+    if rank == scenario.leaking:
+        return replace(figures, gpu_allocated=44 * _GIB + second * _LEAK, gpu_growth=min(second, 300) * _LEAK)
+    if rank == scenario.swollen:
+        return replace(figures, gpu_memory=75 * _GIB, gpu_peak=74 * _GIB, alloc_retries=second // 20)
+    return figures
 
 
 def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -> NodeFrame:

@@ -34,6 +34,7 @@ class Scenario:
         delays: who works longer from the plan's `fault_step` on.
         hung: the rank that stops in `fault_step`, None for nobody.
         shared_gpu: the rank on whose GPU a foreign process computes. hogged: the host whose CPUs another job takes.
+        leaking: the rank whose tensors grow. swollen: the rank that needs more device memory than the others.
         churn: groups of ranks, one of which is away at a time; empty for none.
     """
 
@@ -41,6 +42,8 @@ class Scenario:
     hung: int | None = None
     shared_gpu: int | None = None
     hogged: int | None = None
+    leaking: int | None = None
+    swollen: int | None = None
     churn: tuple[I64, ...] = ()
 
     def extra(self, plan: Plan, steps: I64, work_ms: float) -> dict[str, F32]:
@@ -82,6 +85,7 @@ def scenario_of(plan: Plan) -> Scenario:
         "hang": Scenario(hung=n // 3),
         "churn": Scenario(churn=_groups(plan)),
         "clash": Scenario(clash, shared_gpu=2 * n // 3, hogged=plan.nodes // 4),
+        "memory": Scenario(leaking=n // 3, swollen=2 * n // 3),
         "mixed": Scenario((straggler, sometimes, slow_node, clash[0]), shared_gpu=2 * n // 3, churn=_groups(plan)[-1:]),
     }
     return named[plan.scenario]

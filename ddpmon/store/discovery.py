@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from ddpmon.parts import MAX_RANKS, Count, Text
+from ddpmon.parts import MAX_RANKS, Count, JobIds, Text
 from ddpmon.store.liveness import started
 from ddpmon.store.namespaces import machine, network
 from ddpmon.store.private import Folder, existing_folders, folders, stem
@@ -45,6 +45,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
         launcher_pid: its process, which starts the ranks again if they fail; 0 without one.
         launcher_started: when that process started; `announce` fills it in.
         restart, max_restarts: how often it has started them again, and how often it may; None without one.
+        jobs: as the description of the run has them.
     """
 
     run_id: Text
@@ -64,6 +65,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
     launcher_started: float = 0.0
     restart: Count = 0
     max_restarts: Count | None = None
+    jobs: JobIds = {}
 
 
 class PastRun(Struct, frozen=True, kw_only=True):

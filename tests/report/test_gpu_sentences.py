@@ -15,6 +15,7 @@ from ddpmon.diagnose.contention.gpu_sharing import (
     GpuSharedMeasures,
 )
 from ddpmon.diagnose.contention.symptom import Culprit
+from ddpmon.diagnose.torch_memory import GpuMemoryGrowthMeasures, GpuMemoryUnevenMeasures
 from ddpmon.report.gpu_sentences import SENTENCES
 from ddpmon.report.sentences import tell
 from tests.report.contention_alerts import Row, assert_all_in_tables, assert_said, contention
@@ -35,6 +36,16 @@ HOT = GpuThrottledMeasures(2, ("hardware thermal",), True, 1100.0, 1700.0, 93.0,
 LATE = replace(HOT, reasons=("hardware thermal", "power brake"), is_below_peers=False, peers_clock_mhz=None)
 ERRORS = GpuErrorMeasures(2, "GPU-2", (31,), 0, 0, 0, ends_a_process=False)
 NARROW = PcieMeasures("width", 4, 16, 5, 5)
+GROWTH = GpuMemoryGrowthMeasures(2, "node0", 300 << 20, 300.0, 20 * GB, 60 * 1024.0)
+KEEPS = (
+    "find out what the script keeps from step to step: losses without .item() or .detach(), lists of outputs, caches; "
+    "torch.cuda.memory._record_memory_history shows who allocated it"
+)
+UNEVEN = GpuMemoryUnevenMeasures(2, "node0", 27 * GB, 21 * GB, 0)
+FULLEST = (
+    "the fullest rank limits the batch: see whether it alone gets longer inputs, evaluates or gathers results, or "
+    "loads a checkpoint onto its GPU (torch.load without map_location)"
+)
 SHARED = [
     (
         "busy process",
@@ -198,7 +209,39 @@ BROKEN = [
         "a degraded PCIe link: its GPU is connected by generation 1 instead of 5",
     ),
 ]
-ROWS: list[Row] = [*SHARED, *LEFTOVERS, *DOUBLED, *THROTTLED, *BROKEN]
+MEMORY = [
+    (
+        "growth",
+        contention("gpu_memory_growth", GROWTH, (2, 5)),
+        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min, so its GPU is full in 17 h; so do those of "
+        "rank 5",
+        KEEPS,
+        "",
+    ),
+    (
+        "growth on a GPU of unknown size",
+        contention("gpu_memory_growth", replace(GROWTH, allocated_bytes=None, left_s=None)),
+        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min",
+        KEEPS,
+        "",
+    ),
+    (
+        "uneven",
+        contention("gpu_memory_uneven", UNEVEN),
+        "the tensors of rank 2 (node0) took 27.0 GiB at most, those of the others 21.0 GiB",
+        FULLEST,
+        "",
+    ),
+    (
+        "uneven with retries",
+        contention("gpu_memory_uneven", replace(UNEVEN, retries=5), (2, 3)),
+        "the tensors of rank 2 (node0) took 27.0 GiB at most, those of the others 21.0 GiB, and 5 allocations had to "
+        "be tried again; rank 3 needs more than the others, too",
+        FULLEST,
+        "",
+    ),
+]
+ROWS: list[Row] = [*SHARED, *LEFTOVERS, *DOUBLED, *THROTTLED, *BROKEN, *MEMORY]
 WHO: list[tuple[str, float | int | str]] = [("pid", 8123), ("user", "bob"), ("command", "python x.py")]
 EVIDENCE: list[tuple[Measures, list[tuple[str, float | int | str]]]] = [
     (GpuSharedMeasures((BOB,), 8 * GB, 1, 38.0), [*WHO, ("memory_bytes", 8 * GB), ("gpus", 1), ("sm_pct", 38.0)]),
@@ -236,6 +279,8 @@ EVIDENCE: list[tuple[Measures, list[tuple[str, float | int | str]]]] = [
     (replace(ERRORS, xids=(), retired_pages=3), [("retired_pages", 3)]),
     (NARROW, [("width", 4), ("width_max", 16), ("generation", 5), ("generation_max", 5)]),
     (PcieMeasures("generation", None, None, 1, 5), [("generation", 1), ("generation_max", 5)]),
+    (GROWTH, [("growth_bytes", 300 << 20), ("over_s", 300.0), ("allocated_bytes", 20 * GB), ("left_s", 61440.0)]),
+    (UNEVEN, [("peak_bytes", 27 * GB), ("others_bytes", 21 * GB), ("retries", 0)]),
 ]
 
 

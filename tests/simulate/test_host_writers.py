@@ -71,7 +71,7 @@ def said(plan: Plan, seconds: int, patch: pytest.MonkeyPatch, *, hosts: bool) ->
     return snapshots, memory
 
 
-@pytest.mark.parametrize("scenario", ["mixed", "clash", "churn", "hang"])
+@pytest.mark.parametrize("scenario", ["mixed", "clash", "memory", "churn", "hang"])
 def test_verdicts_and_pictures_are_those_of_whole_frames(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(32, 4, scenario, step_ms=250.0, processes=1)
     whole, _ = said(plan, 50, monkeypatch, hosts=False)

@@ -103,6 +103,13 @@ def test_strangers_on_a_gpu_and_on_the_cpus_are_told(monkeypatch: pytest.MonkeyP
     assert 21 in found(snapshot, "gpu_shared").ranks
 
 
+def test_the_memory_of_torch_that_grows_or_is_uneven_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = seen(Plan(32, 4, "memory", step_ms=200.0), 60, monkeypatch)
+    assert found(snapshot, "gpu_memory_growth").ranks == (10,)
+    assert found(snapshot, "gpu_memory_uneven").ranks == (21,)
+    assert {finding.kind for finding in snapshot.findings} == {"gpu_memory_growth", "gpu_memory_uneven"}
+
+
 def test_a_healthy_run_has_no_warning_and_ranks_that_come_back_are_counted_in(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = seen(Plan(32, 4, "healthy", step_ms=200.0), 40, monkeypatch)
     assert [finding for finding in snapshot.findings if finding.severity != "info"] == []

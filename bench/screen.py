@@ -23,7 +23,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Metric, Snapshot
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = (160, 50)
@@ -40,6 +40,7 @@ class Rotating:
         made = Made(ranks=ranks, straggler=ranks // 2 + 1, per_node=8, gpu=gpu)
         self.pictures = [snapshot(replace(made, step=made.step + 6 * i)) for i in range(PICTURES)]
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self.cpu: list[float] = []
 
     def tick(self) -> Snapshot:

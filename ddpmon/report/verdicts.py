@@ -143,11 +143,11 @@ def is_even(snapshot: Snapshot) -> bool:
 
 
 def onsets(findings: Sequence[Finding]) -> list[int]:
-    """The steps at which lasting troubles began, the headline's first, at most three."""
+    """The steps at which lasting troubles began, the headline's first, at most three; not those that are bounds."""
     first = headline(findings)
     loud = [finding for finding in firing(findings) if at_or_above(finding.severity, "warning")]
-    steps = [f.since_step for f in (first, *loud) if f is not None and f.since_step is not None]
-    return list(dict.fromkeys(steps))[:3]
+    known = [f for f in (first, *loud) if f is not None and not f.since_is_bound]
+    return list(dict.fromkeys(f.since_step for f in known if f.since_step is not None))[:3]
 
 
 def median_of(values: np.ndarray) -> float:

@@ -12,7 +12,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
-from ddpmon.tui.draw.header import verdict_lines
+from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of

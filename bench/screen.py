@@ -100,7 +100,7 @@ def measure(ranks: int, seconds: float, hosts: bool) -> None:
 def _until_data(screen: int, started: float) -> tuple[float, float, int]:
     """Seconds to the first painted text (0 when data came as soon) and to the first data, and the bytes until then."""
     seen, painted = b"", 0.0
-    while b"is late by" not in seen:
+    while b"costs" not in seen:
         seen += os.read(screen, 1 << 16)
         if not painted and b"looking for a run" in seen:
             painted = time.perf_counter() - started

@@ -92,17 +92,23 @@ class Peers(NamedTuple):
         return late
 
 
-def peers(values: Array) -> Peers:
-    """The leave-one-out medians of a table [ranks, steps], NaN left out."""
+def peers(values: Array, *, is_lower: bool = True) -> Peers:
+    """The leave-one-out medians of a table [ranks, steps], NaN left out.
+
+    Args:
+        values: the table.
+        is_lower: of an even number of others the lower middle value is the median, and not the mean of the two: so the
+            two healthy ranks beside a late third one are not early by half of its lateness.
+    """
     known = len(values) - np.isnan(values).sum(axis=0)
     found = np.full((4, values.shape[1]), np.nan, values.dtype)
     for count in np.unique(known[known > 1]).tolist():
         at = np.flatnonzero(known == count)
-        found[:, at] = _peers(values if len(at) == values.shape[1] else values[:, at], count)
+        found[:, at] = _peers(values if len(at) == values.shape[1] else values[:, at], count, is_lower=is_lower)
     return Peers(*found)
 
 
-def _peers(values: Array, known: int) -> tuple[Array, Array, Array, Array]:
+def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:
     """The same where each step has as many known values, at least two."""
     middle = known // 2
     if known % 2 == 0:  # an odd number of others has one middle
@@ -111,6 +117,8 @@ def _peers(values: Array, known: int) -> tuple[Array, Array, Array, Array]:
         return below, above, above, below
     ordered = np.partition(values, (middle - 1, middle, middle + 1), axis=0)
     below, own, above = ordered[middle - 1], ordered[middle], ordered[middle + 1]
+    if is_lower:
+        return own, own, below, below
     return own, (own + above) / 2, (below + above) / 2, (below + own) / 2
 
 
@@ -120,4 +128,4 @@ def others_medians(values: Array) -> Array:
     There must be at least two ranks. This reference works from two ranks on, where z-scores and MAD cut-offs fail
     (docs/detection.md "What does not work").
     """
-    return peers(values).medians(values)
+    return peers(values, is_lower=False).medians(values)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
-from ddpmon.run.medians import others_medians, peers
+from ddpmon.run.medians import peers
 from ddpmon.snapshot import (
     Coverage,
     Finding,
@@ -188,7 +188,7 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         barrier_ms=np.zeros(n),
         wait_ms=wait,
         allreduce_ms=np.full(n, 31.0),
-        lateness_ms=work - others_medians(work[:, None])[:, 0] if n > 1 else np.full(n, np.nan),
+        lateness_ms=peers(work[:, None]).lateness(work[:, None])[:, 0],
         **{f"{name}_ms": values for name, values in phases.items()},
         figures={"cpu_pct": 98 + rng.normal(0, 2, n), "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n)},
     )

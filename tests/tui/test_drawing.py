@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -183,8 +182,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
         assert row.count("–") >= 10
     figures = text_of([figures_line(picture, 160)])[0]
     assert "– ms/step" in figures
-    assert re.search(r"last step +– ago", figures)
-    assert "lost to waiting –" in figures
+    assert "waiting –" in figures
 
 
 def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:
@@ -205,7 +203,8 @@ def test_the_plot_of_the_loss_says_where_it_is_read() -> None:
     assert made.run is not None
     read = replace(made, run=replace(made.run, loss_from="what backward was called on"))
     titles = [
-        text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 0, 80, 12, lateness=False))[0] for each in (made, read)
+        "\n".join(text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 0, 80, 24, lateness=False)))
+        for each in (made, read)
     ]
     assert "backward" not in titles[0]
     assert "loss: what backward was called on" in titles[1]

@@ -26,6 +26,7 @@ ROOMS = (
     (3, False, 2),
     (0, False, 2),
 )
+PROGRESS, RANKS = 140, 100  # cells from which the job's own progress, and the ranks waited for, are told in full
 CALM_SPAN = 0.1  # of the largest value: a course that varies by less is drawn as nearly flat
 
 
@@ -33,7 +34,7 @@ def figures_line(picture: ViewState, width: int) -> Line:
     """`step 1,204   ▁▁▇▇ 333 ms/step   loss ▇▃▁ 2.314   ▇▇▃ 1,482 samples/s   waiting 41 %   busy 56 %`."""
     look = picture.look
     for cells, extras, gap in ROOMS:
-        parts = _figures(picture.snapshot, look, cells, brief=width < 100)
+        parts = _figures(picture.snapshot, look, cells, width)
         parts += _extras(picture.snapshot.job, look) if extras else []
         line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
         if width_of(line) <= width:
@@ -57,12 +58,12 @@ def spark(values: Floats, cells: int, look: Look) -> str:
     return "".join(look.glyphs.spark[round((m - low) / span * top)] if math.isfinite(m) else " " for m in means)
 
 
-def _figures(snapshot: Snapshot, look: Look, cells: int, *, brief: bool) -> list[Line]:
+def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Line]:
     """The figures in order of worth; a figure that no run of this kind has is left out."""
     job, series = snapshot.job, snapshot.series
     step = snapshot.run.step if snapshot.run else None
     parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
-    if words := progress_words(job, brief=brief):
+    if words := progress_words(job, brief=width < PROGRESS):
         parts += [[Segment(words, look.text)]]
     parts += [_last_step(snapshot, look)] if _is_overdue(snapshot) else []
 
@@ -77,7 +78,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, *, brief: bool) -> list
         [Segment("loss ", look.dim), *course("loss"), Segment(f"{loss:<5}", look.text)],
         [*course("throughput"), Segment(f"{figure(job.throughput, look.unknown):>5} ", look.text),
          Segment(look.clean(job.throughput_unit), look.dim)],
-        [Segment("waiting ", look.dim), *_lost(job, look, brief=brief)],
+        [Segment("waiting ", look.dim), *_lost(job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts
 

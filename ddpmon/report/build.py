@@ -174,7 +174,8 @@ def build_heat(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None
     """Lateness by rank and step over the newest steps, and another metric where one is asked for."""
     column = "" if metric == "lateness" or metric in _RESOURCES else metric
     steps, base, tables = run.step_map.read(column)
-    first = int((~np.isnan(tables[0])).any(axis=0).argmax()) if steps.size else 0  # before this watcher's time
+    known = (~np.isnan(tables[0])).mean(axis=0)  # before this watcher's time few ranks or none are
+    first = int((known > known.max(initial=0.0) / 2).argmax()) if steps.size else 0
     steps, base, tables = steps[first:], base[first:], tables[..., first:]
     lateness = Heat(steps, tables[0], base)
     if metric == "lateness":

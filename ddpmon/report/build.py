@@ -130,6 +130,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
+    compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -150,7 +151,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(_compared_steps(run), run.restarts),
+        lateness_ms=run.finished.lateness(compared, run.restarts),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],
@@ -158,16 +159,6 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         other_ms=recent["other"],
         figures={figure.name: figures[:, place] for place, figure in enumerate(FIGURES)},
     )
-
-
-def _compared_steps(run: Run) -> Ints:
-    """The newest steps that all ranks have finished; those of most ranks while a silent one has none of them."""
-    steps = run.finished_steps(RECENT)
-    last = run.rings.last[run.taking_part()]
-    if steps.size or not last.size:
-        return steps
-    newest = int(np.median(last))
-    return np.arange(max(0, newest - RECENT + 1), newest + 1)
 
 
 def build_heat(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:

@@ -17,7 +17,7 @@ from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.recent import Recent, StepMap
+from ddpmon.run.recent import RECENT, Recent, StepMap
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
@@ -310,6 +310,16 @@ class Run:
             peers = np.flatnonzero(most)
             step_ms = self._usual_step_ms(peers)
             found &= ~(np.abs(steps - np.median(steps[peers])) * step_ms / 1e3 <= LOST_S)
+        return found
+
+    def keeping_up(self, ranks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[world] those of `ranks` that are at most 20 steps behind most of them.
+
+        The others have fallen silent, which a watcher that has just come knows only once they are lost.
+        """
+        if not ranks.any():
+            return ranks
+        found: NDArray[np.bool_] = ranks & (self.rings.last >= np.median(self.rings.last[ranks]) - RECENT)
         return found
 
     def _usual_step_ms(self, ranks: I64) -> float:

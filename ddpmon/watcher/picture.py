@@ -57,6 +57,7 @@ def take_picture(
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
     heat, chosen_heat = build.build_heat(run, metric)
+    alive = run.keeping_up(alive)
     view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     return Snapshot(
         link=moment.link,

@@ -43,7 +43,9 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
     short = what.split("/step")[0].split(" (")[0]
     when = since[0].replace("step ", "") + (f" ({ago.removesuffix(' ago')})" if ago else "")
     yield _given(_who(finding, snapshot, " "), short, cost, when)
-    yield _given(format_ranks(finding.ranks) if finding.ranks else who, short, cost)
+    brief = format_ranks(finding.ranks) if finding.ranks else who
+    yield _given(brief, short, cost)
+    yield _given(brief, short[short.rfind("+") :], cost)
 
 
 def _given(*parts: str) -> list[str]:

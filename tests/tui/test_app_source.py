@@ -56,7 +56,7 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
     source = Fixed(STRAGGLER)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("costs 24 %")
+        await watched.until_shown("+41 ms")
         source.shown = replace(STRAGGLER, link=Link("gone", "the store has gone; this is its last word"))
         await watched.until_shown("the store has gone; this is its last word")
         assert "GONE" in watched.text()
@@ -80,7 +80,7 @@ def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
     source = Fixed(STRAGGLER)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("costs 24 %")
+        await watched.until_shown("+41 ms")
         source.answering.clear()
         watched.app._latest = replace(watched.app._latest, taken_monotonic=time.monotonic() - 12)
         await watched.until_shown("no answer from the store for")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ddpmon.run.medians import peers
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks
@@ -30,9 +28,3 @@ def blamed_phase(ranks: Ranks, rank: int, finding: Finding) -> str | None:
     excess = {phase: excess_ms(ranks, rank, phase) for phase in PHASES}
     known = {phase: more for phase, more in excess.items() if math.isfinite(more)}
     return max(known, key=lambda phase: known[phase]) if known else None
-
-
-def worst_rank(ranks: Ranks) -> int:
-    """The latest rank; 0 where no lateness is known."""
-    late = np.nan_to_num(ranks.lateness_ms, nan=-math.inf)
-    return int(late.argmax()) if len(late) else 0

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import age, count, pct, plural, time_of_day
+from ddpmon.diagnose.late_policy import LATENESS
+from ddpmon.format import age, count, ms, pct, plural, time_of_day
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
@@ -25,27 +26,40 @@ def badge(finding: Finding) -> str:
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
     """The facts of the first line in fewer and fewer words: who, what, since when, what it costs.
 
-    Nothing where the sentence of the finding says more than its numbers, such as for a hang or a failed rank.
+    Nothing where the sentence of the finding says more than its numbers, such as for a hang, a failed rank, or a rank
+    that the others do not wait for.
     """
-    excess = finding.evidence.get("excess_ms")
+    excess, waits_less = finding.evidence.get("excess_ms"), finding.evidence.get("waits_less_ms")
     if not KINDS[finding.kind].late or not isinstance(excess, float | int):
         return
+    if isinstance(waits_less, float | int) and waits_less < LATENESS.waits_share * excess:
+        return
     what = _what(finding, float(excess), snapshot)
+    yield from _long(finding, snapshot, what, dot)
+    yield from _short(finding, snapshot, what.split("/step")[0].split(" (")[0])
+
+
+def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator[list[str]]:
+    """With the host and the GPU, the time of day, and the hours that it costs, as far as they are known."""
     who, since, cost = _who(finding, snapshot, f" {dot} "), _since(finding, snapshot), _cost(finding)
     hours, a_day = _hours(finding, snapshot)
-    ago = since[2]
-    full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], ago)))
+    full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], since[2])))
     if hours and cost:
         yield _given(who, what, full, f"{cost} of throughput", f"{hours} so far, {a_day}")
         yield _given(who, what, full, cost, f"{hours}, {a_day}")
         yield _given(who, what, usual, cost, hours)
     yield _given(who, what, usual, cost)
-    short = what.split("/step")[0].split(" (")[0]
-    when = since[0].replace("step ", "") + (f" ({ago.removesuffix(' ago')})" if ago else "")
-    yield _given(_who(finding, snapshot, " "), short, cost, when)
-    brief = format_ranks(finding.ranks) if finding.ranks else who
-    yield _given(brief, short, cost)
-    yield _given(brief, short[short.rfind("+") :], cost)
+
+
+def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
+    """For 80 columns, and for the narrowest terminals without the onset and the phase."""
+    since, _, ago = _since(finding, snapshot)
+    when = since.replace("step ", "") + (f" ({ago.removesuffix(' ago')})" if ago else "")
+    cost = _cost(finding)
+    yield _given(_who(finding, snapshot, " "), what, cost, when)
+    who = format_ranks(finding.ranks) if finding.ranks else _who(finding, snapshot, " ")
+    yield _given(who, what, cost)
+    yield _given(who, what[what.rfind("+") :], cost)
 
 
 def _given(*parts: str) -> list[str]:
@@ -94,7 +108,12 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
 
 
 def _cost(finding: Finding) -> str:
-    return "" if finding.cost_pct is None else f"costs {pct(finding.cost_pct)} %"
+    """`costs 22 %`; a range where only wide bounds are known."""
+    if finding.cost_pct is None:
+        return ""
+    most = finding.evidence.get("cost_most_pct")
+    wide = isinstance(most, float | int) and pct(most) != pct(finding.cost_pct)
+    return f"costs {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
 
 
 def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
@@ -116,9 +135,11 @@ def sentence(finding: Finding, snapshot: Snapshot) -> str:
 
 def cause_words(finding: Finding) -> str:
     """`likely cause: shared GPU: pid 4242 (bob, python x.py)`; empty where no cause is known."""
-    cause = finding.cause or ""
+    cause, launch = finding.cause or "", finding.evidence.get("launch_ms")
     if cause.endswith(" (likely)"):
         return f"likely cause: {cause.removesuffix(' (likely)')}"
+    if not cause and isinstance(launch, float | int):
+        return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
     return f"cause: {cause.removesuffix(' (certain)')}" if cause else ""
 
 

@@ -11,7 +11,7 @@ from ddpmon.report.headline import badge, cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.header import calm_style
-from ddpmon.tui.lines import Line, clip, fit, spread, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -53,7 +53,7 @@ def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[L
     said = [[look.clean(part) for part in parts] for parts in facts(finding, snapshot, look.glyphs.dot)]
     for parts in said:
         for gap in (4, 3, 2):
-            if sum(map(len, parts)) + gap * (len(parts) - 1) <= room:
+            if sum(map(cells_of, parts)) + gap * (len(parts) - 1) <= room:
                 return [_facts(parts, gap, look)]
     if said:
         return [fit(_facts(said[-1], 2, look), room)]
@@ -79,12 +79,12 @@ def _what_to_do(finding: Finding, room: int, look: Look) -> list[Line]:
     between = "   " if cause else ""
     if not (cause or advice):
         return []
-    if len(cause) + len(between) + len(advice) <= room:
+    if cells_of(cause) + len(between) + cells_of(advice) <= room:
         return [_cause_and_advice(cause + between if advice else cause, advice, look)]
     if room >= WIDE:
         rows = [cause] if cause else []
         return [*([Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows), _advice(advice, room, look)]
-    left = room - len(run) - len(between)
+    left = room - cells_of(run) - len(between)
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
     return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]
@@ -107,7 +107,7 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
     if is_good and run is not None and known(waiting):
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
         told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %, {hours} {hour_unit(snapshot)} a day"
-        said += told if len(said) + len(told) + width_of(more) + 5 <= width else ""
+        said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)
 

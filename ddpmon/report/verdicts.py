@@ -11,6 +11,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
+from ddpmon.report.wording import does
 from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
 
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
@@ -112,9 +113,17 @@ def calm_sentence(snapshot: Snapshot) -> str:
         )
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
+    late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
+    if late:
+        return f"not confirmed yet: {does(late, 'seem')} to be late; the work of {who} differs by up to {spread:.0f} %"
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     return f"healthy: {who} within {max(spread, 1):.0f} % of their median work"
+
+
+def _late_soon(snapshot: Snapshot) -> Sequence[int]:
+    """The ranks that a verdict on lateness would name once it is confirmed."""
+    return next((pending.ranks for pending in snapshot.pending if KINDS[pending.kind].late and pending.ranks), ())
 
 
 def is_judged(snapshot: Snapshot) -> bool:

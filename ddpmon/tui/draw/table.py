@@ -145,6 +145,8 @@ class _Page:
         """The marker of a finding, and the state where it is not plain running."""
         look, state = self.look, self.ranks.state[rank]
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
+        if finding and finding.severity == "critical":
+            style += Style(reverse=True)
         sign, tone = self.states.get(state, (" ", look.text))
         return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
 

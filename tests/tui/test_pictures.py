@@ -105,6 +105,7 @@ def test_the_headline_says_when_it_began_and_what_it_has_cost() -> None:
     assert made.run is not None
     timed = replace(made, run=replace(made.run, step_age_s=0.0))
     began = seconds_since(timed, 812)
+    assert began is not None
     assert began == pytest.approx((1204 - 812) * 0.172, rel=0.02), "each step since then took 172 ms"
     line = text_of(verdict_lines(ViewState(timed, ASCII), 200))[0]
     assert time_of_day(timed.taken_at - began) in line

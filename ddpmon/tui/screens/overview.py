@@ -84,7 +84,7 @@ class Overview(BaseScreen):
 
     def _side(self, width: int, height: int) -> list[Line]:
         """The plots; the lateness is among them where it is not below the table."""
-        return plots_stacked(self.picture, self.rank, width, height, lateness=self.plan().plots == 0)
+        return plots_stacked(self.picture, self.rank, width, height, lateness=not self.query_one("#under").display)
 
     def show(self) -> None:
         """Share out the room, then draw."""
@@ -149,7 +149,7 @@ class Overview(BaseScreen):
             return (("enter", "keep the filter"), ("esc", "all ranks"))
         if self.query_one(HeatMap).has_focus:
             return (
-                ("← → ↑ ↓", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
+                ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
                 ("esc", "all ranks"),
             )  # fmt: skip
         replay = self.picture.snapshot.replay

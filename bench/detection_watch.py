@@ -49,6 +49,7 @@ def watch_run(run: Training, folder: Path, attach_at: int, on_tick: Callable[[Ti
             return _watched(ticks, last, run.failure or "the run was never announced")
         time.sleep(0.2)
     observer, heard = Observer(announced[0]), time.monotonic()
+    observer.metric = "work"
     try:
         while not run.ended and not error:
             began = time.monotonic()
@@ -76,20 +77,20 @@ def _announced(folder: Path) -> tuple[str, str] | None:
 
 
 def _watched(ticks: list[Tick], last: Snapshot | None, error: str) -> Watched:
-    if last is None or last.series is None or last.heat is None or not len(last.series.step):
+    if last is None or last.series is None or last.chosen_heat is None or not len(last.series.step):
         return Watched(ticks, np.ones(1), np.full((1, 1), np.nan), np.zeros(1), error or "the watcher never saw a step")
     step_ms = _durations(last.series)
     ended = step_ms.cumsum() / 1e3
     # The news that came fastest tells how the run's time and the watcher's clock lie.
     offset = min(tick.seconds - float(ended[min(tick.step, len(ended) - 1)]) for tick in ticks if tick.step >= 0)
-    return Watched(ticks, step_ms, _work(last.heat, len(step_ms)), ended + offset, error)
+    return Watched(ticks, step_ms, _work(last.chosen_heat, len(step_ms)), ended + offset, error)
 
 
 def _work(heat: Heat, steps: int) -> NDArray[np.float64]:
     """[ranks, steps] each rank's work in ms, NaN where it was not seen or is no longer kept."""
-    work_ms = np.full((len(heat.work), steps), np.nan)
+    work_ms = np.full((len(heat.values), steps), np.nan)
     kept = heat.step < steps
-    work_ms[:, heat.step[kept]] = heat.work[:, kept]
+    work_ms[:, heat.step[kept]] = heat.values[:, kept]
     return work_ms
 
 

@@ -23,7 +23,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Metric, Snapshot
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = (160, 50)
@@ -40,6 +40,7 @@ class Rotating:
         made = Made(ranks=ranks, straggler=ranks // 2 + 1, per_node=8, gpu=gpu)
         self.pictures = [snapshot(replace(made, step=made.step + 6 * i)) for i in range(PICTURES)]
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self.cpu: list[float] = []
 
     def tick(self) -> Snapshot:
@@ -99,7 +100,7 @@ def measure(ranks: int, seconds: float, hosts: bool) -> None:
 def _until_data(screen: int, started: float) -> tuple[float, float, int]:
     """Seconds to the first painted text (0 when data came as soon) and to the first data, and the bytes until then."""
     seen, painted = b"", 0.0
-    while b"is late by" not in seen:
+    while b"costs" not in seen:
         seen += os.read(screen, 1 << 16)
         if not painted and b"looking for a run" in seen:
             painted = time.perf_counter() - started

@@ -137,7 +137,7 @@ class Ranks:
     barrier_ms: Floats
     wait_ms: Floats  # exposed + barrier
     allreduce_ms: Floats
-    lateness_ms: Floats
+    lateness_ms: Floats  # work minus the median work of the other ranks
     input_ms: Floats
     forward_ms: Floats
     backward_ms: Floats
@@ -154,13 +154,24 @@ class Ranks:
         return found
 
 
+Metric = Literal["lateness", "work", "wait", "input", "allreduce", "gpu", "power", "clock", "loss"]
+
+
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Work in ms by rank and step: `work` is [world size, W], `step` the W step numbers, ascending and contiguous."""
+    """One metric by rank and step.
+
+    Attributes:
+        step: [W] the step numbers, ascending and contiguous.
+        values: [world size, W] of the metric in its unit: ms; of "gpu" %, of "power" W, of "clock" MHz, of "loss" none.
+        base_ms: [W] what each step takes if no rank is late: the median work and the shortest wait.
+        metric: which.
+    """
 
     step: Ints
-    work: NDArray[np.float32]
-    usual: NDArray[np.bool_] | None = None  # [W] steps that are neither warm-up nor in a phase that the user marked
+    values: NDArray[np.float32]
+    base_ms: NDArray[np.float32]
+    metric: Metric = "lateness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +297,8 @@ class Snapshot:
     coverage: Coverage | None = None
     job: JobView = JobView()
     ranks: Ranks | None = None
-    heat: Heat | None = None
+    heat: Heat | None = None  # lateness
+    chosen_heat: Heat | None = None  # of another metric that the reader asks for
     series: Series | None = None
     nodes: Sequence[NodeView] = ()
     findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last

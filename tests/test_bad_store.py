@@ -168,7 +168,7 @@ def test_two_jobs_that_write_as_the_same_ranks_are_said_and_neither_is_cleared_a
     assert seen.ranks is not None
     assert seen.ranks.pid.tolist() == [8, 8]
     assert seen.heat is not None
-    assert np.isfinite(seen.heat.work).sum() == 2 * 6, "the steps of all its frames are kept"
+    assert np.isfinite(seen.heat.values).sum() == 2 * 6, "the steps of all its frames are kept"
     assert degraded(seen) == (
         "two processes publish as ranks 0, 1 (rank 0: pid 8 on host1 and pid 7 on host0): two trainings share one "
         "run, and the figures describe neither"

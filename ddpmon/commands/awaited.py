@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from ddpmon.snapshot import Link, Snapshot
+from ddpmon.snapshot import Link, Metric, Snapshot
 from ddpmon.store.discovery import Announcement
 from ddpmon.watcher.observer import Observer
 
@@ -25,6 +25,7 @@ class Awaited:
 
     def __init__(self, training: Announcing) -> None:
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self._training = training
         self._observer: Observer | None = None
 
@@ -34,14 +35,14 @@ class Awaited:
             self._observer = Observer(f"{run.url}/{run.run_id}")
         if self._observer is None:
             return self.rebuild()
-        self._observer.focus = self.focus
+        self._observer.focus, self._observer.metric = self.focus, self.metric
         return self._observer.tick()
 
     def rebuild(self) -> Snapshot:
         """Freeze again what is known, without reading."""
         if self._observer is None:
             return Snapshot(Link("waiting", self._training.stage()), time.time(), time.monotonic())
-        self._observer.focus = self.focus
+        self._observer.focus, self._observer.metric = self.focus, self.metric
         return self._observer.rebuild()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from ddpmon.recording.reader import Chunk, Place, Recording
 from ddpmon.recording.unpacker import Unpacker
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Finding, Link, Snapshot
+from ddpmon.snapshot import Finding, Link, Metric, Snapshot
 from ddpmon.watcher.picture import Moment, take_picture
 
 # So many looks are played rather than jumped over: a minute, which took 1.6 s of a slow, busy core with 64 ranks.
@@ -80,14 +80,14 @@ class Player:
         elif here is None or here.look != place.look:
             self._jump(place)
 
-    def picture(self, focus: int | None) -> Snapshot | None:
+    def picture(self, focus: int | None, metric: Metric = "lateness") -> Snapshot | None:
         """What a watcher would have shown at this look; None before the first."""
         look, run = self._look, self.run
         if look is None or run is None:
             return None
         moment = Moment(look.read_at, look.read_at, look.wall, Link(look.link, look.reason), look.ended, look.source)
         pending = self._judge.pending if self.is_exact else ()
-        return take_picture(run, moment, self.findings, pending, focus)
+        return take_picture(run, moment, self.findings, pending, focus, metric)
 
     def _next(self) -> Place | None:
         return self._recording.first() if self.place is None else self._recording.after(self.place)

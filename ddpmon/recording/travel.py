@@ -19,7 +19,7 @@ from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.report.run_report import RunReport
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import Link, ReplayView, Snapshot
+from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
 from ddpmon.watcher.observer import Observer
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -205,6 +205,7 @@ class Replay:
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
+        metric: what its heat-map shows.
         travel: where it stands.
 
     Raises:
@@ -213,6 +214,7 @@ class Replay:
 
     def __init__(self, path: Path) -> None:
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self._path = path
         self.travel = Travel(Recording(path))
         self.travel.go(self.travel.recording.last())
@@ -233,7 +235,7 @@ class Replay:
         self.travel.recording.close()
 
     def _picture(self) -> Snapshot:
-        snapshot = self.travel.player.picture(self.focus)
+        snapshot = self.travel.player.picture(self.focus, self.metric)
         if snapshot is None:
             why = "; ".join(self.travel.recording.notes) or "its recorder had not read the run yet"
             return Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic())
@@ -267,6 +269,15 @@ class Rewindable:
     def focus(self, rank: int | None) -> None:
         self._observer.focus = rank
 
+    @property
+    def metric(self) -> Metric:
+        """What the heat-map of the next snapshot shows."""
+        return self._observer.metric
+
+    @metric.setter
+    def metric(self, metric: Metric) -> None:
+        self._observer.metric = metric
+
     def tick(self) -> Snapshot:
         """Read the run, and build a snapshot of it, or of the moment that it has been rewound to."""
         return self._of_moment(self._observer.tick)
@@ -290,7 +301,7 @@ class Rewindable:
         if not self._is_behind:
             travel.wants_end = False
         travel.tick()
-        snapshot = None if travel.wants_end else travel.player.picture(self.focus)
+        snapshot = None if travel.wants_end else travel.player.picture(self.focus, self.metric)
         view = travel.view(is_live=True)
         self._is_behind = snapshot is not None and view is not None
         if snapshot is None or view is None:

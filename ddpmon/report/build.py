@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, stops_job
 from ddpmon.run.medians import median, others_medians
@@ -24,12 +23,15 @@ from ddpmon.snapshot import (
     Heat,
     Ints,
     JobView,
+    Metric,
     RankDetail,
     Ranks,
     RunState,
     RunView,
     Series,
 )
+
+_RESOURCES = {"gpu": "gpu_utilization_pct", "power": "gpu_power_w", "clock": "gpu_clock_mhz"}
 
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
@@ -129,6 +131,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
+    compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -149,7 +152,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(run.finished_steps(RECENT), run.restarts),
+        lateness_ms=run.finished.lateness(compared, run.restarts),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],
@@ -159,13 +162,18 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     )
 
 
-def build_heat(run: Run) -> Heat:
-    """Work by rank and step over the newest steps."""
-    steps, work, marked = run.work_map.read()
-    if steps.size and np.isnan(work[:, 0]).all():  # before this watcher's time
-        first = int((~np.isnan(work)).any(axis=0).argmax())
-        steps, work, marked = steps[first:], work[:, first:], marked[first:]
-    return Heat(steps, work, (steps >= SUSTAINED.warm_up_steps) & ~marked)
+def build_heat(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
+    """Lateness by rank and step over the newest steps, and another metric where one is asked for."""
+    column = "" if metric == "lateness" or metric in _RESOURCES else metric
+    steps, base, tables = run.step_map.read(column)
+    known = (~np.isnan(tables[0])).mean(axis=0)  # before this watcher's time few ranks or none are
+    first = int((known > known.max(initial=0.0) / 2).argmax()) if steps.size else 0
+    steps, base, tables = steps[first:], base[first:], tables[..., first:]
+    lateness = Heat(steps, tables[0], base)
+    if metric == "lateness":
+        return lateness, None
+    values = tables[1] if column else run.resources.over(_RESOURCES[metric], steps)
+    return lateness, Heat(steps, values, base, metric)
 
 
 def build_series(run: Run) -> Series:
@@ -182,10 +190,7 @@ def build_detail(run: Run, rank: int) -> RankDetail | None:
     newest = int(run.rings.last[rank])
     steps = np.arange(max(0, newest + 1 - min(HEAT_STEPS, run.rings.capacity)), newest + 1)
     work = run.rings.take("work", steps)
-    complete = ~np.isnan(work).any(axis=0)
-    others = np.full(len(steps), np.nan, np.float32)
-    if len(work) > 1 and complete.any():
-        others[complete] = others_medians(work[:, complete])[rank]
+    others = others_medians(work)[rank] if len(work) > 1 else np.full(len(steps), np.nan, np.float32)
     resources = run.resources.of(rank)
     return RankDetail(
         rank=rank,

@@ -11,6 +11,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
+from ddpmon.report.wording import does
 from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
 
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
@@ -112,9 +113,17 @@ def calm_sentence(snapshot: Snapshot) -> str:
         )
     known = int(np.isfinite(ranks.work_ms).sum())
     who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
+    late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
+    if late:
+        return f"not confirmed yet: {does(late, 'seem')} to be late; the work of {who} differs by up to {spread:.0f} %"
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     return f"healthy: {who} within {max(spread, 1):.0f} % of their median work"
+
+
+def _late_soon(snapshot: Snapshot) -> Sequence[int]:
+    """The ranks that a verdict on lateness would name once it is confirmed."""
+    return next((pending.ranks for pending in snapshot.pending if KINDS[pending.kind].late and pending.ranks), ())
 
 
 def is_judged(snapshot: Snapshot) -> bool:
@@ -143,11 +152,15 @@ def is_even(snapshot: Snapshot) -> bool:
 
 
 def onsets(findings: Sequence[Finding]) -> list[int]:
-    """The steps at which lasting troubles began, the headline's first, at most three."""
+    """The steps at which lasting troubles began, the headline's first, at most three.
+
+    Without those that are bounds, and those that a lost or failed rank counts by itself: after a restart from 0.
+    """
     first = headline(findings)
     loud = [finding for finding in firing(findings) if at_or_above(finding.severity, "warning")]
-    steps = [f.since_step for f in (first, *loud) if f is not None and f.since_step is not None]
-    return list(dict.fromkeys(steps))[:3]
+    of_run = [f for f in (first, *loud) if f is not None and f.kind not in ("rank_lost", "rank_failed")]
+    known = [f for f in of_run if not f.since_is_bound]
+    return list(dict.fromkeys(f.since_step for f in known if f.since_step is not None))[:3]
 
 
 def median_of(values: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import median, row_medians
+from ddpmon.run.medians import median, peers, row_medians
 from ddpmon.run.rings import I64, Rings
 
 _OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
@@ -55,7 +55,7 @@ class Finished:
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
     def lateness(self, steps: I64, restarts: int) -> F64:
-        """[world] `max_j w_j - w_r` for waits w: the late rank waits least. Median over these steps."""
+        """[world] by how many ms each rank's work exceeds the median of the others': median over these steps."""
         last = self._rings.last
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
         key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes(), restarts
@@ -85,11 +85,8 @@ class Finished:
         )
 
     def _lateness(self, steps: I64) -> F64:
-        waits = self._rings.take("wait", steps).astype(np.float64)
-        if not steps.size:
-            return np.full(len(waits), np.nan)
-        found: F64 = row_medians(np.fmax.reduce(waits, axis=0) - waits)
-        return found
+        work = self._rings.take("work", steps).astype(np.float64)
+        return row_medians(peers(work).lateness(work)) if steps.size else np.full(len(work), np.nan)
 
 
 def _per_step(logged: NDArray[np.float32]) -> float:

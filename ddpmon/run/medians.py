@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,20 +67,65 @@ def median(values: Array) -> float:
     return middle(known) if known.size else float("nan")
 
 
+class Peers(NamedTuple):
+    """What every rank is compared with at each step: the median of the other ranks (leave-one-out), [steps] each.
+
+    Attributes:
+        middle: the middle value of all ranks; of an even number the lower of the two.
+        of_low, of_middle, of_high: the median of the others, for a rank below, at and above that value. NaN where
+            fewer than two ranks are known.
+    """
+
+    middle: Array
+    of_low: Array
+    of_middle: Array
+    of_high: Array
+
+    def medians(self, values: Array) -> Array:
+        """For each of `values` [any, steps] the median of the other ranks."""
+        found: Array = np.where(values < self.middle, self.of_low, self.of_middle)
+        return np.where(values > self.middle, self.of_high, found)
+
+    def lateness(self, work: Array) -> Array:
+        """Work minus the median work of the other ranks: the one definition of lateness (docs/findings.md)."""
+        late: Array = work - self.medians(work)
+        return late
+
+
+def peers(values: Array, *, is_lower: bool = True) -> Peers:
+    """The leave-one-out medians of a table [ranks, steps], NaN left out.
+
+    Args:
+        values: the table.
+        is_lower: of an even number of others the lower middle value is the median, and not the mean of the two: so the
+            two healthy ranks beside a late third one are not early by half of its lateness.
+    """
+    known = len(values) - np.isnan(values).sum(axis=0)
+    found = np.full((4, values.shape[1]), np.nan, values.dtype)
+    for count in np.unique(known[known > 1]).tolist():
+        at = np.flatnonzero(known == count)
+        found[:, at] = _peers(values if len(at) == values.shape[1] else values[:, at], count, is_lower=is_lower)
+    return Peers(*found)
+
+
+def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:
+    """The same where each step has as many known values, at least two."""
+    middle = known // 2
+    if known % 2 == 0:  # an odd number of others has one middle
+        ordered = np.partition(values, (middle - 1, middle), axis=0)
+        below, above = ordered[middle - 1], ordered[middle]
+        return below, above, above, below
+    ordered = np.partition(values, (middle - 1, middle, middle + 1), axis=0)
+    below, own, above = ordered[middle - 1], ordered[middle], ordered[middle + 1]
+    if is_lower:
+        return own, own, below, below
+    return own, (own + above) / 2, (below + above) / 2, (below + own) / 2
+
+
 def others_medians(values: Array) -> Array:
     """For every entry of [ranks, steps] the median of the other ranks at that step (leave-one-out).
 
-    Rows must be complete (no NaN) and there must be at least two. This reference works from two ranks on, where
-    z-scores and MAD cut-offs fail (docs/detection.md "What does not work").
+    There must be at least two ranks. This reference works from two ranks on, where z-scores and MAD cut-offs fail
+    (docs/detection.md "What does not work").
     """
-    n = len(values)
-    middle = n // 2
-    if n % 2 == 0:  # an odd number of others has one middle
-        ordered = np.partition(values, (middle - 1, middle), axis=0)
-        single: Array = np.where(values <= ordered[middle - 1], ordered[middle], ordered[middle - 1])
-        return single
-    ordered = np.partition(values, (middle - 1, middle, middle + 1), axis=0)
-    below, own, above = ordered[middle - 1], ordered[middle], ordered[middle + 1]
-    lower, upper = np.where(values <= own, own, below), np.where(values >= own, own, above)
-    found: Array = np.where(values == own, below + above, lower + upper) / 2
-    return found
+    return peers(values, is_lower=False).medians(values)

@@ -17,7 +17,7 @@ from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.recent import Recent, WorkMap
+from ddpmon.run.recent import RECENT, Recent, StepMap
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
@@ -62,7 +62,7 @@ class Run:
 
     Attributes:
         rank_count: how many ranks there are: the world size, or fewer where a table leaves numbers out.
-        rings: the last steps of every rank; recent, finished and work_map are what is drawn of them.
+        rings: the last steps of every rank; recent, finished and step_map are what is drawn of them.
         series: the job over all its steps; begun again once the ranks have restarted. marks: likewise.
         ranks: [world] each rank's state, None before its first frame. states: the same of those heard of, by rank.
         latest: what their newest frames say, as columns. resources: what they used over time.
@@ -77,7 +77,7 @@ class Run:
         self.rank_count = info.world_size
         self.rings = Rings(info.world_size)
         self.recent = Recent(self.rings)
-        self.work_map, self.finished = WorkMap(self.rings), Finished(self.rings)
+        self.step_map, self.finished = StepMap(self.rings), Finished(self.rings)
         self.series = RunSeries()
         self.marks = Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
@@ -310,6 +310,16 @@ class Run:
             peers = np.flatnonzero(most)
             step_ms = self._usual_step_ms(peers)
             found &= ~(np.abs(steps - np.median(steps[peers])) * step_ms / 1e3 <= LOST_S)
+        return found
+
+    def keeping_up(self, ranks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[world] those of `ranks` that are at most 20 steps behind most of them.
+
+        The others have fallen silent, which a watcher that has just come knows only once they are lost.
+        """
+        if not ranks.any():
+            return ranks
+        found: NDArray[np.bool_] = ranks & (self.rings.last >= np.median(self.rings.last[ranks]) - RECENT)
         return found
 
     def _usual_step_ms(self, ranks: I64) -> float:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 RESOURCES = ("step", "cpu_pct", "runqueue_pct", "rss_bytes", "gpu_utilization_pct", "gpu_power_w", "gpu_clock_mhz")
 _POINTS, _FEWEST_POINTS = 600, 64  # a rank
 _ALL_POINTS = 1 << 18
+_HOLDS = 64  # steps for which a reading is drawn: as long as the next one may take at 1 Hz and 15 ms a step
 _RANKS_EVERY_SECOND = 1024  # of so many ranks each frame is taken down, of more every second one, every third, ...
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,3 +42,21 @@ class Resources:
         count = int(self._count[rank])
         points: Floats = np.column_stack([self._steps[rank], self._figures[rank]])
         return points[:count] if count <= self._most else np.roll(points, -(count % self._most), axis=0)
+
+    def over(self, name: str, steps: Ints) -> NDArray[np.float32]:
+        """[world, steps] a figure of `RESOURCES` as it was read last at each of these steps (ascending, contiguous).
+
+        NaN before the first reading. A reading holds until the next one, or for `_HOLDS` steps.
+        """
+        found = np.full((len(self._count), len(steps)), np.nan, np.float32)
+        if not steps.size:
+            return found
+        seen = np.arange(self._most) < self._count[:, None]
+        rows, points = np.nonzero(seen & (self._steps >= steps[0]) & (self._steps <= steps[-1]))
+        order = np.argsort(self._steps[rows, points], kind="stable")
+        rows, points = rows[order], points[order]
+        found[rows, self._steps[rows, points] - steps[0]] = self._figures[rows, points, RESOURCES.index(name) - 1]
+        at = np.where(np.isfinite(found), np.arange(len(steps)), -1)
+        last = np.maximum.accumulate(at, axis=1)
+        held = np.take_along_axis(found, np.maximum(last, 0), axis=1)
+        return np.where((last >= 0) & (np.arange(len(steps)) - last <= _HOLDS), held, np.float32(np.nan))

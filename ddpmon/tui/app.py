@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from textual.timer import Timer
 
 from ddpmon.recording.travel import Move, Request, Travel, wall_of
 from ddpmon.report.summary import summary_line
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Metric, Snapshot
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
@@ -193,6 +194,12 @@ class WatchApp(App[None]):
         if action in ("travel", "go_to", "travel_to", "write") and self._travel is None:
             return False
         return action != "travel_to" or self._shown.replay is not None
+
+    def choose_metric(self, names: Sequence[Metric]) -> None:
+        """Show the metric that follows the present one in the heat-map."""
+        place = names.index(self._source.metric) if self._source.metric in names else -1
+        self._source.metric = names[(place + 1) % len(names)]
+        self._reader.refocus()
 
     def action_travel(self, move: Move, amount: float = 0.0) -> None:
         """Go to another moment of what was recorded, or change how it is played."""

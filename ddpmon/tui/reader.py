@@ -7,23 +7,25 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ddpmon.report.verdicts import is_reading
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Metric, Snapshot
 
 
 class Source(Protocol):
-    """Gives frozen pictures of a run; called from the reader thread only, except `focus`.
+    """Gives frozen pictures of a run; called from the reader thread only, except `focus` and `metric`.
 
     Attributes:
         focus: the rank whose detail the next picture carries; set by the screen, None for no rank.
+        metric: what its heat-map shows; set by the screen.
     """
 
     focus: int | None
+    metric: Metric
 
     def tick(self) -> Snapshot:
         """Read the store and freeze a picture; may block for seconds, never raises."""
 
     def rebuild(self) -> Snapshot:
-        """Freeze the same data again without any I/O, after `focus` has changed."""
+        """Freeze the same data again without any I/O, after `focus` or `metric` has changed."""
 
     def close(self) -> None:
         """Let go of the store."""
@@ -52,7 +54,7 @@ class Reader(threading.Thread):
         self._woken.set()
 
     def refocus(self) -> None:
-        """Ask for the same data with another rank in focus."""
+        """Ask for the same data with another rank in focus or another metric."""
         self._woken.set()
 
     def stop(self) -> None:

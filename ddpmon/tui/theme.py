@@ -34,24 +34,31 @@ class Glyphs:
     tick: str = "┤"
     bar: str = "│"
     swatch: str = "■"
-    phases: str = "█████"  # input, forward, backward, optimizer, other
-    hot: str = "█"
-    levels: str = "█████████"
+    phases: str = "▆▆▆▆▆"  # input, forward, backward, optimizer, other
+    hot: str = "▆"  # what a phase takes longer than on the others
+    wait: str = "╌"
+    levels: str = "██████"
     block: str = "▆"
+    here: str = "◆"
+    spark: str = "▁▂▃▄▅▆▇█"
     median: str = "─"
 
 
 ASCII = Glyphs(
     mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
-    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=o:", hot="#", levels=".:-=+*%#@",
-    block="#", median="-",
+    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=o:", hot="%", wait=".",
+    levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-",
 )  # fmt: skip
-MONO = Glyphs(phases="█▓▒░▞", levels="·░░▒▒▓▓██")
+MONO = Glyphs(phases="▓▒░▞▚", hot="█", levels="·:░▒▓█")
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours as hex; the phases go from the strongest shade to the faintest, the ramp from calm to hot."""
+    """Colours as hex; the phases go from the strongest shade to the faintest, the ramp from calm to hot.
+
+    Whatever carries meaning has a contrast of 3:1 or more to the background: all but `faint`, `raised` and the calm end
+    of the ramp.
+    """
 
     background: str
     text: str
@@ -69,17 +76,17 @@ class Palette:
 
 DARK = Palette(
     background="#0f1318", text="#bcc5cf", strong="#f2f5f8", dim="#76818d", faint="#39434e", accent="#ffb347",
-    broken="#ff6b63", raised="#1b222b", phases=("#b5d6f2", "#82b1dc", "#5389bb", "#376791", "#294862"),
-    ramp=("#1a2838", "#2b4a6b", "#55657e", "#837f74", "#ae9a62", "#d6b652", "#f5d550"), band="#345069",
+    broken="#ff6b63", raised="#1b222b", phases=("#c7e1f6", "#93bfe5", "#6a9dcd", "#4b7eae", "#5d6e80"),
+    ramp=("#2c4158", "#5b7690", "#9a8f68", "#cfa844", "#f7cf4a", "#fff6d0"), band="#4a7199",
     line="#a9d0f2",
 )  # fmt: skip
 LIGHT = Palette(
     background="#fbfbf9", text="#30363d", strong="#0b0d0f", dim="#6b747d", faint="#c3cad1", accent="#b45309",
-    broken="#c81e1e", raised="#eceff2", phases=("#123a5c", "#2c628f", "#5288b6", "#83aed2", "#b3cfe5"),
-    ramp=("#dfe7ee", "#c3cfd6", "#bdb48e", "#b08f4e", "#9a6a26", "#7a4510", "#521f00"), band="#b9cfe2",
+    broken="#c81e1e", raised="#eceff2", phases=("#0f3353", "#245a87", "#3f79aa", "#5a8db8", "#7b8b99"),
+    ramp=("#d3dee8", "#8093a0", "#94803f", "#9a6a26", "#7a4510", "#3d1500"), band="#7393b0",
     line="#1d5c92",
 )  # fmt: skip
-LEVELS = 9
+LEVELS = 6  # of the heat-map: below its first stop, and one from each stop on
 
 
 @dataclass(frozen=True, slots=True)

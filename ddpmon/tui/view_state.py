@@ -37,8 +37,9 @@ class ViewState:
 
     @property
     def faded(self) -> bool:
-        """Drawn dim as a whole, because the store has ended and does not come back."""
-        return self.snapshot.link.state == "gone" and self.snapshot.run is not None
+        """Drawn dim as a whole, because the store has ended and does not come back; a finished run is complete."""
+        run = self.snapshot.run
+        return self.snapshot.link.state == "gone" and run is not None and run.state != "finished"
 
 
 def notice(picture: ViewState) -> str:

@@ -12,7 +12,7 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.schema import FrameError
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Metric, Snapshot
 from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
@@ -34,6 +34,7 @@ class Observer:
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
+        metric: what its heat-map shows.
 
     Raises:
         TargetError: the target makes no sense.
@@ -41,6 +42,7 @@ class Observer:
 
     def __init__(self, target: str | None, way: Way | None = None, tap: Tap | None = None) -> None:
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self._tap = tap
         self._link = StoreLink(target, way, tap)
         self._judge = Judge()
@@ -127,4 +129,4 @@ class Observer:
             link.notices(),
             feed.unread_histories,
         )
-        return take_picture(feed.run, moment, self._findings, self._judge.pending, self.focus)
+        return take_picture(feed.run, moment, self._findings, self._judge.pending, self.focus, self.metric)

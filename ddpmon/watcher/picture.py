@@ -13,7 +13,7 @@ from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build, run_life
 from ddpmon.report.hosts import build_nodes
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Finding, Link, RunState, Snapshot
+from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,14 @@ class Moment:
 
 
 def take_picture(
-    run: Run, moment: Moment, findings: tuple[Finding, ...], pending: tuple[Pending, ...], focus: int | None
+    run: Run,
+    moment: Moment,
+    findings: tuple[Finding, ...],
+    pending: tuple[Pending, ...],
+    focus: int | None,
+    metric: Metric = "lateness",
 ) -> Snapshot:
-    """A snapshot of the run; `focus` is the rank whose detail it carries."""
+    """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
     ages = run.ages(moment.now)
     lost = lost_ranks(run, run.ages(moment.read_at))  # while the store is silent, the ranks are not to blame
     told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
@@ -51,6 +56,8 @@ def take_picture(
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
+    heat, chosen_heat = build.build_heat(run, metric)
+    alive = run.keeping_up(alive)
     view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     return Snapshot(
         link=moment.link,
@@ -60,7 +67,8 @@ def take_picture(
         coverage=build.build_coverage(run, ages, moment.now, moment.unread_histories),
         job=build.build_job(run, ranks, alive, findings),
         ranks=ranks,
-        heat=build.build_heat(run),
+        heat=heat,
+        chosen_heat=chosen_heat,
         series=build.build_series(run),
         nodes=build_nodes(run, moment.now),
         findings=findings,

@@ -7,7 +7,7 @@ import numpy as np
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
-from ddpmon.report.build import build_detail, build_heat, build_job, build_ranks, build_run
+from ddpmon.report.build import build_detail, build_job, build_ranks, build_run
 from ddpmon.report.hosts import build_nodes
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding
@@ -17,12 +17,9 @@ STALL = Stall(12.5, [Stack("MainThread", [StackFrame("data.py", 7, "read")])])
 FAILURE = Failure("ValueError", "no such shard", 39, ["ValueError: no such shard"])
 
 
-def run_of(steps: int = 40, marked: int | None = None) -> Run:
+def run_of(steps: int = 40) -> Run:
     """Three ranks, of which rank 1 is stuck and rank 2 has failed."""
-    marks = np.zeros(steps)
-    if marked is not None:
-        marks[marked] = 500.0
-    job, run = MadeJob(healthy_phases(3, steps), marked=marks), Run(run_info(3))
+    job, run = MadeJob(healthy_phases(3, steps)), Run(run_info(3))
     said = [{}, {"state": "stalled", "stall": STALL}, {"state": "failed", "failure": FAILURE}]
     for rank, changes in enumerate(said):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, steps), **changes), 0.0)
@@ -94,12 +91,6 @@ def test_nobody_waits_for_what_is_over_or_wanted() -> None:
     over = Finding("straggler", "info", "", (1,), cleared_at_step=30)
     wanted = Finding("uneven_work", "info", "", (2,))
     assert waiting_for(over, wanted, Finding("rank_lost", "critical", "", (0,))) == ()
-
-
-def test_the_heat_map_knows_warm_up_and_marked_steps() -> None:
-    heat = build_heat(run_of(marked=30))
-    assert heat.usual is not None
-    assert np.flatnonzero(~heat.usual).tolist() == [*range(20), 30]
 
 
 def test_two_nodes_of_one_name_keep_their_ranks_apart() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.report.verdicts import about_host, headline, is_broken, is_even, marked_hosts, marked_ranks
+from ddpmon.diagnose.pending import Pending
+from ddpmon.report.verdicts import about_host, calm_sentence, headline, is_broken, is_even, marked_hosts, marked_ranks
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
-from ddpmon.tui.draw.header import verdict_lines
+from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -117,3 +118,13 @@ def test_of_two_hosts_of_one_name_the_one_with_the_rank_is_meant() -> None:
     found = Finding("gpu_shared", "warning", "rank 0 shares its GPU.", (0,), ("worker",))
     assert marked_hosts([found], nodes) == {0: found}
     assert [about_host([found], node) for node in nodes] == [[found], []]
+
+
+def test_a_rank_that_seems_late_is_named_before_it_is_confirmed() -> None:
+    """A watcher that had just come said that nobody was late, under a glowing heat-map (B18)."""
+    pending = (Pending("straggler", (7,), (), 3, 2.0),)
+    assert calm_sentence(replace(even(0.3), pending=pending)) == (
+        "not confirmed yet: rank 7 seems to be late; the work of 8 ranks differs by up to 30 %"
+    )
+    assert calm_sentence(even(0.3)).startswith("no single rank is late so far")
+    assert calm_sentence(replace(even(), pending=pending)).startswith("healthy")

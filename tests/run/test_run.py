@@ -151,7 +151,7 @@ def test_job_figures_follow_their_formulas() -> None:
     assert view.sync_efficiency == pytest.approx(70 / 110)
     assert view.lost_to_waiting_pct == pytest.approx(100 * 30 / 110)
     assert view.throughput == pytest.approx(4 * 8 / 0.110)
-    assert ranks.lateness_ms.tolist() == pytest.approx([60.0, 40.0, 20.0, 0.0])
+    assert ranks.lateness_ms.tolist() == pytest.approx([40.0, 20.0, -20.0, -40.0])
 
 
 def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.run.medians import peers
 from ddpmon.snapshot import (
     Coverage,
     Finding,
     Heat,
     JobView,
     Link,
+    Metric,
     RankDetail,
     Ranks,
     RunView,
@@ -186,7 +188,7 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         barrier_ms=np.zeros(n),
         wait_ms=wait,
         allreduce_ms=np.full(n, 31.0),
-        lateness_ms=wait.max() - wait,
+        lateness_ms=peers(work[:, None]).lateness(work[:, None])[:, 0],
         **{f"{name}_ms": values for name, values in phases.items()},
         figures={"cpu_pct": 98 + rng.normal(0, 2, n), "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n)},
     )
@@ -199,14 +201,14 @@ def _state(made: Made, rank: int) -> str:
 
 
 def make_heat(made: Made, rng: np.random.Generator) -> Heat:
-    """Work over the last steps, the straggler's late from its onset on."""
+    """Lateness over the last steps, the straggler's from its onset on."""
     steps = np.arange(max(made.step - HEAT_STEPS + 1, 0), made.step + 1)
     work = (117.0 * rng.normal(1.0, 0.012, (made.ranks, len(steps)))).astype(np.float32)
     if made.straggler is not None:
         work[made.straggler, steps >= made.onset] += made.extra_ms
     for rank in made.lost:
         work[rank, steps > made.step - 60] = np.nan
-    return Heat(steps, work)
+    return Heat(steps, peers(work).lateness(work), np.full(len(steps), 131.0, np.float32))
 
 
 def make_series(made: Made, rng: np.random.Generator) -> Series:
@@ -232,7 +234,7 @@ def findings_of(made: Made, step_ms: float) -> tuple[Finding, ...]:
                 f"rank {made.straggler} ({host}) is late by {made.extra_ms:.0f} ms a step in {made.phase} "
                 f"(since step {made.onset:,}). Costs {cost:.0f} % of the run's time.",
                 (made.straggler,), (host,), made.phase, None, made.onset, False, cost,
-                {"work ratio": 1.35, "steps in window": 20, "high in": "20 of 20"},
+                {"excess_ms": made.extra_ms, "work ratio": 1.35, "steps in window": 20, "high in": "20 of 20"},
                 "Look at the data loader of this rank: its workers, its disk, its share of the data.",
             ),
         )  # fmt: skip
@@ -281,6 +283,7 @@ class Playing:
         self.made = made
         self.pace = pace
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self.closed = False
 
     def tick(self) -> Snapshot:

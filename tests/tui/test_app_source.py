@@ -22,7 +22,7 @@ def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
         await watched.until_shown("no run on this host yet")
         assert "enter detail" not in watched.text()
         source.shown = STRAGGLER
-        await watched.until_shown("rank 5 (node1) is late by 41 ms")
+        await watched.until_shown("input +41 ms")
         assert "waiting for a run" not in watched.text()
 
     watch(source, act)
@@ -56,11 +56,11 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
     source = Fixed(STRAGGLER)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("+41 ms")
         source.shown = replace(STRAGGLER, link=Link("gone", "the store has gone; this is its last word"))
         await watched.until_shown("the store has gone; this is its last word")
         assert "GONE" in watched.text()
-        assert "rank 5 (node1) is late by 41 ms" in watched.text()
+        assert "input +41 ms" in watched.text()
         styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]
         assert styles
         assert all(style is not None and style.dim for style in styles)
@@ -80,7 +80,7 @@ def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
     source = Fixed(STRAGGLER)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("+41 ms")
         source.answering.clear()
         watched.app._latest = replace(watched.app._latest, taken_monotonic=time.monotonic() - 12)
         await watched.until_shown("no answer from the store for")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,18 +11,21 @@ import pytest
 from rich.cells import cell_len
 
 from ddpmon.snapshot import Link, Ranks, Snapshot
+from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import all_findings, finding_lines
-from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
+from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
-from ddpmon.tui.draw.plot import plots_beside, plots_stacked
+from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.table import TableView, table_lines
+from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
@@ -77,8 +79,10 @@ def host(picture: ViewState, width: int, height: int) -> list[Line]:
 BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
-    "stacked": plots_stacked,
-    "beside": plots_beside,
+    "stacked": lambda picture, width, height: plots_stacked(picture, 1, width, height, lateness=True),
+    "beside": lambda picture, width, height: plots_beside(picture, 0, width, height),
+    "lateness": lambda picture, width, height: lateness_plot(picture, 5, width, height),
+    "against": lambda picture, width, height: against_lines(picture, 1, width, height),
     "found": finding_lines,
     "detail": detail,
     "hosts": hosts,
@@ -178,8 +182,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
         assert row.count("–") >= 10
     figures = text_of([figures_line(picture, 160)])[0]
     assert "– ms/step" in figures
-    assert re.search(r"last step +– ago", figures)
-    assert "lost to waiting –" in figures
+    assert "waiting –" in figures
 
 
 def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:
@@ -199,7 +202,10 @@ def test_the_plot_of_the_loss_says_where_it_is_read() -> None:
     made = snapshot(Made(ranks=8))
     assert made.run is not None
     read = replace(made, run=replace(made.run, loss_from="what backward was called on"))
-    titles = [text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 80, 12))[0] for each in (made, read)]
+    titles = [
+        "\n".join(text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 0, 80, 24, lateness=False)))
+        for each in (made, read)
+    ]
     assert "backward" not in titles[0]
     assert "loss: what backward was called on" in titles[1]
 

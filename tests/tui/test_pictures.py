@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ddpmon.format import time_of_day
 from ddpmon.machine import ProcessFigures
+from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary import summary_line
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Coverage, Finding, Heat, Link, Snapshot
+from ddpmon.snapshot import Coverage, Finding, Link, Snapshot
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.findings import all_findings
-from ddpmon.tui.draw.header import header_line, verdict_lines, waiting_lines
-from ddpmon.tui.draw.heat import MISSING, heat_lines, quantise, share_out
+from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.layout import fold, plan
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.theme import LEVELS
+from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, notice
-from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
@@ -29,98 +31,6 @@ COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
 
 def picture(made: Made, look: object = ASCII, **changes: object) -> ViewState:
     return ViewState(snapshot(made), look, **changes)  # type: ignore[arg-type]
-
-
-# the heat-map
-
-
-def test_a_straggler_glows_from_its_onset_on_and_the_rest_is_calm() -> None:
-    lines = text_of(heat_lines(picture(Made(straggler=5, onset=812, step=1004, ranks=8)), 120, 10))
-    rows = [line[7:] for line in lines[1:9]]
-    assert lines[6].startswith("    5!")
-    onset = lines[9].index("! 812") - 7
-    assert set(rows[5][:onset]) == {"."}
-    assert set(rows[5][onset + 1 :].rstrip()) == {"@"}
-    assert {char for row in rows[:5] + rows[6:] for char in row.rstrip()} == {"."}
-
-
-def test_an_onset_older_than_the_map_is_told_at_its_edge() -> None:
-    lines = text_of(heat_lines(picture(Made(straggler=5, onset=100, step=1204)), 120, 10))
-    assert lines[9].strip().startswith("! since 100")
-
-
-def test_what_was_not_measured_is_a_gap() -> None:
-    work = np.full((2, 10), 50.0, np.float32)
-    work[1, 4:] = np.nan
-    grid = quantise(Heat(np.arange(10), work), 20, share_out(np.arange(2), (), 4, halves=False))
-    assert grid.levels[1].tolist() == [0] * 4 + [MISSING] * 6
-    assert grid.levels[0].tolist() == [0] * 10
-
-
-def test_a_group_of_ranks_shows_its_worst_and_noise_stays_calm() -> None:
-    rng = np.random.default_rng(1)
-    work = (100 * rng.normal(1, 0.01, (4096, 50))).astype(np.float32)
-    work[1234, 20:] = 150
-    grid = quantise(Heat(np.arange(50), work), 60, share_out(np.arange(4096), (), 20, halves=True))
-    row = 1234 // grid.bands.size
-    assert grid.bands.size % 8 == 0
-    assert grid.levels[row, 20:].tolist() == [LEVELS - 1] * 30
-    assert (np.delete(grid.levels, row, axis=0) <= 1).all()
-
-
-def test_an_evaluation_does_not_wash_the_map_out() -> None:
-    rng = np.random.default_rng(2)
-    step = np.arange(300)
-    work = (100 * rng.normal(1, 0.01, (8, 300))).astype(np.float32)
-    work[5, 100:] = 140
-    work[:, :20] = 900
-    work[:, 200] = 5000
-    usual = (step >= 20) & (step != 200)
-    plain = quantise(Heat(step, work, usual), 320, share_out(np.arange(8), (), 8, halves=False))
-    assert (plain.low, plain.high, plain.clipped) == (100.0, 140.0, True)
-    assert plain.levels[5, 100:].tolist() == [LEVELS - 1] * 200
-    assert plain.levels[:, 200].tolist() == [LEVELS - 1] * 8
-    assert (np.delete(plain.levels[:, 20:], 180, axis=1)[:5] <= 1).all()
-    folded = quantise(Heat(step, work, usual), 60, share_out(np.arange(8), (), 8, halves=False))
-    assert (folded.low, folded.high, folded.clipped) == (100.0, 140.0, True), "whatever shares a column with them"
-
-
-def test_a_lone_spike_is_cut_off_and_said_to_be() -> None:
-    work = np.full((8, 300), 100, np.float32)
-    calm = text_of(heat_lines(_map(work), 120, 10))[0]
-    assert calm.rstrip(" -").endswith("typical 100 .. 130 ms")
-    work[3, 150] = 4000
-    spiky = text_of(heat_lines(_map(work), 120, 10))[0]
-    assert spiky.rstrip(" -").endswith("typical 100 .. >= 130 ms")
-
-
-def test_a_run_that_is_all_warm_up_still_has_a_scale() -> None:
-    heat = Heat(np.arange(15), np.full((2, 15), 50, np.float32), np.zeros(15, dtype=bool))
-    grid = quantise(heat, 40, share_out(np.arange(2), (), 4, halves=False))
-    assert (grid.low, grid.high, grid.clipped) == (50.0, 65.0, False)
-
-
-def _map(work: np.ndarray) -> ViewState:
-    return ViewState(replace(snapshot(Made()), heat=Heat(np.arange(work.shape[1]), work)), ASCII)
-
-
-def test_where_ranks_do_not_fit_each_row_is_a_node_and_shows_its_worst() -> None:
-    made = picture(Made(ranks=64, per_node=8, straggler=43, onset=100))
-    lines = text_of(heat_lines(made, 120, 12))
-    assert "work, node x step, the worst rank of each" in lines[0]
-    assert [line[:7].split() for line in lines[1:9]] == [["5!"] if n == 5 else [str(n)] for n in range(8)]
-    many = text_of(heat_lines(picture(Made(ranks=1024, per_node=8)), 120, 12))
-    assert "work, node x step, the worst of 16 nodes a cell" in many[0]
-    zoomed = text_of(heat_lines(made, 120, 12, wanted="40-47"))
-    assert "work, rank x step, 8 of 64 ranks" in zoomed[0]
-    assert [line[:5].strip() for line in zoomed[1:9]] == [str(rank) for rank in range(40, 48)]
-
-
-def test_nodes_whose_ranks_lie_apart_are_kept_together() -> None:
-    hosts = [f"n{rank % 4}" for rank in range(64)]
-    bands = share_out(np.arange(64), hosts, 10, halves=False)
-    assert (bands.unit, bands.labels) == ("node", ("0", "1", "2", "3"))
-    assert bands.ranks(2).tolist() == list(range(2, 64, 4))
 
 
 @pytest.mark.parametrize("halves", [True, False])
@@ -176,17 +86,76 @@ def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None
 # words
 
 
-def test_the_verdict_is_the_worst_finding_and_counts_the_rest() -> None:
-    lines = text_of(verdict_lines(picture(Made(straggler=5, findings=NOTES)), 120))
-    assert lines[0].startswith(" ! rank 5 (node1) is late by 41 ms a step in input (since step 812).")
-    assert lines[0].rstrip().endswith("2 more [5]")
+def test_the_verdict_names_who_what_since_and_cost_and_counts_the_rest() -> None:
+    made = picture(Made(straggler=5, findings=NOTES))
+    wide, usual, narrow = (text_of(verdict_lines(made, width)) for width in (160, 120, 80))
+    for lines in (wide, usual, narrow):
+        assert lines[0].startswith("  CRIT   rank 5")
+        assert "input +41 ms" in lines[0]
+        assert "costs 24 %" in lines[0]
+        assert "since" in lines[0]
+        assert "812" in lines[0]
+        assert any("2 more [5]" in line for line in lines)
+    assert "(+31 %)" in wide[0]
+    assert "-> Look at the data loader of this rank" in wide[1]
 
 
-def test_a_long_verdict_takes_a_second_line_and_loses_nothing() -> None:
-    made = picture(Made(straggler=5))
-    lines = text_of(verdict_lines(made, 60))
-    assert len(lines) == 2
-    assert " ".join(" ".join(lines).lstrip(" !").split()) == made.snapshot.findings[0].summary
+def test_the_headline_says_when_it_began_and_what_it_has_cost() -> None:
+    made = snapshot(Made(straggler=5, gpu=True))
+    assert made.run is not None
+    timed = replace(made, run=replace(made.run, step_age_s=0.0))
+    began = seconds_since(timed, 812)
+    assert began is not None
+    assert began == pytest.approx((1204 - 812) * 0.172, rel=0.02), "each step since then took 172 ms"
+    line = text_of(verdict_lines(ViewState(timed, ASCII), 200))[0]
+    assert time_of_day(timed.taken_at - began) in line
+    cost = timed.findings[0].cost_pct
+    assert cost is not None
+    hours = cost / 100 * 8 * began / 3600
+    assert f"{hours:.2f} GPU-h lost so far, {cost / 100 * 8 * 24:.0f} a day" in line
+
+
+def test_severity_is_told_without_colour() -> None:
+    for severity, word in (("critical", "CRIT"), ("warning", "WARN"), ("info", "INFO")):
+        found = Finding("straggler", severity, "rank 3 is late", (3,))  # type: ignore[arg-type]
+        made = replace(snapshot(Made()), findings=(found,))
+        for look in LOOKS.values():
+            assert text_of(verdict_lines(ViewState(made, look), 80))[0].split()[0] == word
+    hang = replace(snapshot(Made()), findings=(HANG,))
+    assert text_of(verdict_lines(ViewState(hang, ASCII), 80))[0].split()[0] == "HANG"
+
+
+def test_the_likely_cause_stands_with_the_command() -> None:
+    found = Finding(
+        "straggler", "critical", "rank 5 is late", (5,), ("node1",), "backward", "shared GPU: pid 4242 (bob) (likely)",
+        764, False, 22.0, {"excess_ms": 150.0}, "ask its owner to move it. Run `ssh node1 nvidia-smi -i 1`",
+    )  # fmt: skip
+    made = ViewState(replace(snapshot(Made()), findings=(found,)), ASCII)
+    assert "likely cause: shared GPU: pid 4242 (bob)" in text_of(verdict_lines(made, 160))[1]
+    assert "-> ask its owner to move it" in text_of(verdict_lines(made, 160))[1]
+    narrow = text_of(verdict_lines(made, 80))
+    assert "pid 4242" in narrow[1]
+    assert "ssh node1 nvidia-smi -i 1" in narrow[1]
+
+
+def test_a_finished_run_is_not_red() -> None:
+    made = snapshot(Made())
+    assert made.run is not None
+    over = replace(made, run=replace(made.run, state="finished"), link=Link("gone", "the run has ended"))
+    shown = ViewState(over, COLOUR)
+    assert not shown.faded
+    assert COLOUR.broken not in {segment.style for segment in notice_line(shown, 80)}
+    assert text_of([notice_line(shown, 80)])[0].split()[0] == COLOUR.glyphs.finished
+    lost = ViewState(replace(over, run=replace(made.run, state="lost")), COLOUR)
+    assert lost.faded
+    assert COLOUR.broken in {segment.style for segment in notice_line(lost, 80)}
+
+
+def test_a_calm_run_says_what_waiting_costs_in_one_line() -> None:
+    made = snapshot(Made(ranks=8, gpu=True))
+    (line,) = text_of(verdict_lines(ViewState(made, COLOUR), 120))
+    share = made.job.lost_to_waiting_pct or 0.0
+    assert re.search(rf"waiting {share:.0f} %, {share / 100 * 8 * 24:.0f} GPU-h a day", line)
 
 
 def test_the_calm_sentence_is_measured() -> None:
@@ -212,13 +181,13 @@ def test_coverage_is_quiet_when_good_and_loud_when_not() -> None:
         return {segment.text: segment.style for segment in header_line(made, 140)}
 
     good, bad = styles(Coverage(8, 8, 0.4)), styles(Coverage(8, 7, 14.0))
-    assert good["8/8"] == good["0.4 s"] == COLOUR.dim
-    assert bad["7/8"] == bad["14 s"] == COLOUR.accent
+    assert good["8/8 ranks"] == good["heard 0.4 s ago"] == COLOUR.dim
+    assert bad["7/8 ranks"] == bad["heard 14 s ago"] == COLOUR.accent
 
 
 def test_the_monitors_cost_is_always_told_and_its_drops_when_there_are_any() -> None:
     made = snapshot(Made())
-    for width, said in ((120, "monitor 12.3 us/step"), (80, ". 12.3 us/step"), (48, None)):
+    for width, said in ((120, "probe 12.3 us/step"), (48, None)):
         text = text_of([header_line(ViewState(made, ASCII), width)])[0].replace("|", ".")
         assert (said in text) if said else ("us/step" not in text)
         assert "dropped" not in text
@@ -349,7 +318,15 @@ def test_panels_fill_the_terminal_exactly(ranks: int, findings: int) -> None:
         for height in range(12, 81):
             for head in (3, 5):
                 shares = plan(width, height, ranks, findings, head=head)
-                parts = (shares.head, shares.body, shares.heat, shares.plots, shares.findings, shares.foot)
+                parts = (
+                    shares.head,
+                    shares.body,
+                    shares.heat,
+                    shares.plots,
+                    shares.findings,
+                    shares.chosen,
+                    shares.foot,
+                )
                 assert shares.fits
                 assert min(parts) >= 0
                 assert sum(parts) == height

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
-from ddpmon.snapshot import Coverage, Link, Snapshot
+from ddpmon.snapshot import Coverage, Link, Metric, Snapshot
 from ddpmon.tui.reader import Reader
 from ddpmon.tui.view_state import NOTHING_YET
 
@@ -16,6 +16,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self.entered = threading.Semaphore(0)
         self.leave = threading.Semaphore(0)
         self.calls: list[str] = []

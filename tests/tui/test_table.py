@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
-from ddpmon.tui.draw.bars import bar, common_scale, legend
-from ddpmon.tui.draw.columns import cell, decimals_for, sheet
+from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
+from ddpmon.tui.draw.columns import cell, decimals_for, difference, sheet
 from ddpmon.tui.draw.order import matching, ordered
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.view_state import ViewState
@@ -17,7 +17,7 @@ from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 LOOK = LOOKS["ascii"]
-SOLID = set("#+=o:")
+SOLID = set("#+=o:%")
 
 
 def rows_of(made: Snapshot, width: int = 120, height: int = 20, **view: object) -> list[str]:
@@ -64,13 +64,6 @@ def test_all_bars_have_one_scale() -> None:
     assert half == "+" * 10 + "=" * 10 + "." * 20
 
 
-def test_eighths_of_a_cell_show_what_whole_cells_cannot() -> None:
-    one, other = (text_of([bar((0, 0, ms, 0, 0), 0.0, 80.0, 10, LOOKS["colour"])])[0] for ms in (40.0, 43.0))
-    assert one == "█████     "
-    assert other == "█████▍".ljust(10).replace("▍", "▎") or other == "█████▍".ljust(10)
-    assert one != other
-
-
 def test_a_narrow_table_says_what_the_shades_mean_before_where_the_scale_ends() -> None:
     said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
@@ -80,10 +73,46 @@ def test_a_narrow_table_says_what_the_shades_mean_before_where_the_scale_ends() 
     assert said[12].strip() == "680 ms"
 
 
-def test_the_blamed_phase_is_in_the_accent() -> None:
+def test_only_the_excess_is_in_the_accent() -> None:
     look = LOOKS["colour"]
-    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, hot=0)
-    assert [(segment.text, segment.style == look.accent) for segment in segments] == [("█████", True), ("█████", False)]
+    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, Excess(0, 24.0))
+    drawn = [(segment.text, segment.style == look.accent) for segment in segments]
+    assert drawn == [("▆▆", False), ("▆▆▆", True), ("▆▆▆▆▆", False)]
+
+
+def test_a_rank_that_a_finding_names_without_being_slow_has_no_accent() -> None:
+    """A rank that is stuck in its input took as long as the others for it before (review of the screen, B6)."""
+    stuck = Finding("hang", "critical", "rank 2 is stuck", (2,), ("node0",), "input")
+    made = replace(snapshot(Made(ranks=8)), findings=(stuck,))
+    assert made.ranks is not None
+    made.ranks.input_ms[2] = 7.0
+    look = LOOKS["colour"]
+    lines = table_lines(ViewState(made, look), TableView(np.arange(8)), 120, 12)
+    row = next(line for line in lines[HEAD:] if " 2 node0" in "".join(segment.text for segment in line))
+    assert not [segment for segment in row if segment.style == look.accent and look.glyphs.hot in segment.text]
+
+
+def test_waiting_is_readable() -> None:
+    look = LOOKS["colour"]
+    (work, wait) = bar((40, 0, 0, 0, 0), 40.0, 80.0, 10, look)
+    assert (wait.text, wait.style) == ("╌" * 5, look.dim)
+    assert work.text == "▆" * 5, "a gap stands between rows"
+
+
+def test_a_difference_has_its_sign_and_nothing_is_plus_minus_0() -> None:
+    shown = [difference(value, 0, 6, "-") for value in (41.4, -3.6, 0.3, -0.2, float("nan"), 123_456.0)]
+    assert shown == ["   +41", "    -4", "    ±0", "    ±0", "     -", " +123k"]
+
+
+def test_lateness_is_the_column_of_every_table() -> None:
+    for width in (40, 80, 160):
+        lines = text_of(
+            table_lines(ViewState(snapshot(Made(ranks=8, straggler=5)), LOOK), TableView(np.arange(8)), width, 12)
+        )
+        assert "late" in lines[1], width
+        late = [line.split() for line in lines[HEAD : HEAD + 8]]
+        assert any("+41" in row for row in late)
+        assert sum(any(cell in ("+0", "+1", "-1", "+2", "-2") for cell in row) for row in late) == 7
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def terminal(
 
 def test_it_starts_paints_and_quits_with_q_leaving_one_line() -> None:
     with terminal() as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"q")
         term.until(LEAVE_ALTERNATE)
         assert term.end() == 0
@@ -110,20 +110,20 @@ def test_it_starts_paints_and_quits_with_q_leaving_one_line() -> None:
 
 def test_it_survives_a_resize_and_draws_for_the_new_size() -> None:
     with terminal(size=(120, 34)) as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.resize((30, 8))
         os.kill(term.process.pid, signal.SIGWINCH)
         term.until(b"too small")
         term.resize((100, 30))
         os.kill(term.process.pid, signal.SIGWINCH)
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"q")
         assert term.end() == 0
 
 
 def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
     with terminal() as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"\x1b[MC\x900")
         term.until(b"\x1b[?1006h")  # the mouse is asked for in SGR reports again
         term.send(b"5")
@@ -135,7 +135,7 @@ def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_restores_the_terminal(number: signal.Signals) -> None:
     with terminal() as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.process.send_signal(number)
         term.until(MOUSE_OFF)
         term.until(LEAVE_ALTERNATE)
@@ -146,7 +146,7 @@ def test_a_signal_restores_the_terminal(number: signal.Signals) -> None:
 
 def test_what_native_code_writes_to_stderr_does_not_reach_the_screen() -> None:
     with terminal("--noise") as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"5")
         term.until(b"evidence:")
         term.send(b"q")
@@ -156,7 +156,7 @@ def test_what_native_code_writes_to_stderr_does_not_reach_the_screen() -> None:
 
 def test_the_summary_can_be_sent_elsewhere(tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as file, terminal(size=(90, 30), stdout=file.fileno()) as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"q")
         assert term.end() == 0
     assert (tmp_path / "said").read_text().startswith("gpt-stdlib: running")
@@ -164,7 +164,7 @@ def test_the_summary_can_be_sent_elsewhere(tmp_path: Path) -> None:
 
 def test_a_terminal_that_vanishes_ends_the_dashboard() -> None:
     term = Terminal()
-    term.until(b"is late by")
+    term.until(b"+41 ms")
     os.close(term.screen)
     os.close(term.far)
     assert term.process.wait(30) is not None

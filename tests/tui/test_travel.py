@@ -35,7 +35,7 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("REPLAY running")
-        await watched.until_shown("is late by")
+        await watched.until_shown("backward +")
         end = moment(watched)
         await watched.press("left_square_bracket")
         await watched.until(lambda: moment(watched) < end)

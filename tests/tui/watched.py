@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from textual.pilot import Pilot
 
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Metric, Snapshot
 from ddpmon.tui.app import WatchApp
 from ddpmon.tui.reader import Source
 from ddpmon.tui.screens.overview import Overview
@@ -25,6 +25,7 @@ class Fixed:
     def __init__(self, shown: Snapshot) -> None:
         self.shown = shown
         self.focus: int | None = None
+        self.metric: Metric = "lateness"
         self.ticks = 0
         self.closed = threading.Event()
         self.answering = threading.Event()

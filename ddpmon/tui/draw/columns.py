@@ -24,6 +24,7 @@ class Column:
         worth: columns of higher worth are kept when room is short.
         values: one value for each of some ranks, NaN where unknown.
         family: columns of one family share their decimals.
+        is_difference: it is written with its sign.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Column:
     worth: int
     values: Values
     family: str = ""
+    is_difference: bool = False
 
 
 def _gpu(field: str) -> Values:
@@ -54,12 +56,12 @@ def _own(name: str, factor: float = 1.0) -> Values:
 
 COLUMNS = (
     Column("rank", "rank", 5, 100, lambda _ranks, rows: rows.astype(np.float64)),
+    Column("late", "late", 6, 97, _own("lateness_ms"), "late", is_difference=True),
     Column("step", "step", 7, 50, _step),
     Column("loss", "loss", 6, 70, _own("loss"), "loss"),
     Column("work", "work", 5, 99, _own("work_ms"), "ms"),
     Column("wait", "wait", 5, 98, _own("wait_ms"), "ms"),
     Column("barrier", "barrier", 7, 40, _own("barrier_ms"), "ms"),
-    Column("late", "late", 5, 55, _own("lateness_ms"), "ms"),
     Column("allreduce", "reduce", 6, 20, _own("allreduce_ms"), "ms"),
     Column("gpu", "gpu%", 4, 60, _gpu("utilization_pct"), "pct"),
     Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
@@ -71,6 +73,7 @@ COLUMNS = (
 BY_KEY = {column.key: column for column in COLUMNS}
 AFTER_BAR = ("gpu", "clock", "power", "cpu", "rss", "age")
 GPU_COLUMNS = ("gpu", "clock", "power")
+ALWAYS = ("rank", "late", "work", "wait")
 SORTS = ("worst", "rank", "node", *(column.key for column in COLUMNS[1:]))
 DECIMALS = {"step": 0, "rank": 0, "gpu": 0, "clock": 0, "power": 0, "cpu": 0}
 MARGIN = 4  # cursor, marker, state, gap
@@ -89,7 +92,7 @@ class Sheet:
 
 def sheet(width: int, ranks: Ranks, host_width: int) -> Sheet:
     """Choose columns by worth until the bar would become too short."""
-    chosen = ["rank", "work", "wait"]
+    chosen = [*ALWAYS]
     room = width - MARGIN - sum(BY_KEY[key].width + 1 for key in chosen) - 3
     host = min(max(host_width, 4), 16)
     host = host if host_width and room - host - 1 >= BAR_GOOD else 0
@@ -105,7 +108,7 @@ def sheet(width: int, ranks: Ranks, host_width: int) -> Sheet:
 
 def _eligible(ranks: Ranks) -> list[Column]:
     has_gpu = any(gpu is not None for gpu in ranks.gpu)
-    return [c for c in COLUMNS if c.key not in ("rank", "work", "wait") and (has_gpu or c.key not in GPU_COLUMNS)]
+    return [c for c in COLUMNS if c.key not in ALWAYS and (has_gpu or c.key not in GPU_COLUMNS)]
 
 
 def decimals_for(values: Floats) -> int:
@@ -113,6 +116,14 @@ def decimals_for(values: Floats) -> int:
     seen = np.abs(values[np.isfinite(values)])
     largest = float(seen.max()) if seen.size else 0.0
     return 0 if largest >= 99.5 or largest == 0 else 1 if largest >= 9.95 else 2
+
+
+def difference(value: float, decimals: int, width: int, unknown: str) -> str:
+    """One difference with its sign, right-aligned; what rounds to nothing is ±0."""
+    if not math.isfinite(value):
+        return unknown.rjust(width)
+    text = f"{value:+,.{decimals}f}" if abs(value) < 99_999 else f"{value / 1e3:+,.0f}k"
+    return ("±0" if float(text.strip("k").replace(",", "")) == 0 else text).rjust(width)
 
 
 def cell(value: float, decimals: int, width: int, unknown: str) -> str:

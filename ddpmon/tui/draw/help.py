@@ -10,7 +10,7 @@ from ddpmon.tui.theme import Look
 WHY = (
     "In DDP all ranks finish a step together: whoever is done early waits for the last one.",
     "So every rank's step takes equally long, and what differs is how long each works and how long it waits.",
-    "The straggler is the rank that waits least: its bar is solid where the others end in dots.",
+    "The straggler is the rank that waits least: its bar is solid where the others end in a dashed line.",
 )
 KEYS = (
     ("q", "quit; ctrl+c too"),
@@ -27,7 +27,9 @@ KEYS = (
         "n  N  t",
         "in a recording: to the next finding, the one before, a step or a time of day;  space plays, + - speed",
     ),
-    ("tab", "move the focus; on the heat-map enter shows a node's ranks;  ctrl+p: every command, themes"),
+    ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
+    ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
+    ("ctrl+p", "commands and themes"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),
@@ -41,14 +43,17 @@ WORDS = (
     ("job step", "the step by the job's own count, and the time left at the pace of the last ten minutes"),
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
-    ("late", "lateness: how much less a rank waits than the one that waits most, in ms a step"),
+    ("late", "lateness: work minus the median work of the other ranks, in ms a step; a healthy rank has ±0"),
     ("input", "waiting for the next batch of the data loader"),
     ("other", "the rest of a step: logging, copies to the device, checkpoints, garbage collection"),
     ("reduce", "all-reduce: from the first bucket's launch to the last one's end; overlaps backward"),
     ("exposed", "communication that backward could not hide"),
-    ("sync efficiency", "share of a step in which the typical rank works"),
-    ("8/8", "ranks heard from lately, and the age of the oldest word"),
-    ("monitor", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),
+    ("busy", "sync efficiency: the share of a step in which the typical rank works"),
+    ("waiting", "the mean wait above the transfer, in percent of a step, and on which ranks"),
+    ("GPU-h, rank-h", "ranks that wait, times how long: GPU-hours, or rank-hours without GPUs"),
+    ("5 10 20 50 100", "the heat-map's levels: lateness in percent of a step in which nobody is late"),
+    ("8/8 ranks", "ranks heard from lately, and the age of the oldest word"),
+    ("probe", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),
 )
 
 
@@ -71,7 +76,7 @@ def _pairs(pairs: tuple[tuple[str, str], ...], width: int, look: Look, *, strong
     lines: list[Line] = []
     column = 17
     for name, meaning in pairs:
-        for place, row in enumerate(wrap(meaning, max(width - column - 2, 12))):
+        for place, row in enumerate(wrap(look.clean(meaning), max(width - column - 2, 12))):
             label = name if place == 0 else ""
             lines.append([Segment(f" {label:<{column}}", look.strong if strong else look.text), Segment(row, look.dim)])
     return lines

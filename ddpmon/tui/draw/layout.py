@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LEAST = (40, 12)
 WIDE = 110  # from here on the plots stand beside the table
 TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
+CHOSEN_LINES, CHOSEN_MOST = 8, 15  # lines of the panel on the chosen rank
 CHOSEN_LEAST, CHOSEN_USUAL = 4, 14  # lines of the chosen host below the table of hosts
 TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
 
@@ -50,11 +51,12 @@ class Plan:
     Attributes:
         fits: whether there is room for any picture at all.
         head: lines above the panels (header, notice, verdict, figures).
-        body: height of the table (and of the plots beside it).
+        body: height of the table.
         side: width of the plots beside the table.
         heat: height of the heat-map.
-        plots: height of the plots below the table, in narrow terminals.
+        plots: height of the plots below the table.
         findings: height of the list of further findings, beside the plots where those are beside the table.
+        chosen: height of the panel on the chosen rank, below the table of a wide terminal.
         foot: the key line.
     """
 
@@ -65,35 +67,42 @@ class Plan:
     heat: int = 0
     plots: int = 0
     findings: int = 0
+    chosen: int = 0
     foot: int = 1
 
 
-def plan(width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True) -> Plan:
+def plan(
+    width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True, rows: int | None = None
+) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
     Args:
         width: cells of the terminal.
         height: its lines.
-        ranks: rows the table would have.
+        ranks: rows the heat-map would have, and the table unless `rows` says otherwise.
         findings: findings besides the one in the headline.
         head: lines that the headline and what is around it take.
         halves: whether the heat-map can put two ranks in a character.
+        rows: rows the table would have.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = height - head - 1
-    return _wide(width, room, head, ranks, findings, halves) if width >= WIDE else _narrow(room, head, ranks, findings)
+    rows = ranks if rows is None else rows
+    if width >= WIDE:
+        return _wide(width, room, head, ranks, rows, findings, halves)
+    return _narrow(room, head, ranks, rows, findings)
 
 
-def _narrow(room: int, head: int, ranks: int, findings: int) -> Plan:
+def _narrow(room: int, head: int, ranks: int, rows: int, findings: int) -> Plan:
     """One column: bars, then the heat-map, then a plot if a good one fits, then further findings."""
     listed = min(findings + 1, max(room - 26, 0)) if findings else 0
     listed = listed if listed >= 2 else 0
     room -= listed
     heat = min(ranks, HEAT_ROWS_MOST) + HEAT_FRAME if room >= 12 else 0
-    body = TABLE_HEAD + ranks
+    body = TABLE_HEAD + rows
     if heat and body + heat > room:
-        body = TABLE_HEAD + max(min(ranks, (room - TABLE_HEAD - HEAT_FRAME) // 2), TABLE_ROWS_LEAST)
+        body = TABLE_HEAD + max(min(rows, (room - TABLE_HEAD - HEAT_FRAME) // 2), TABLE_ROWS_LEAST)
         heat = room - body
     body = min(body, room)
     plots = room - body - heat
@@ -102,20 +111,42 @@ def _narrow(room: int, head: int, ranks: int, findings: int) -> Plan:
     return Plan(True, head, body, 0, heat, plots, listed)
 
 
-def _wide(width: int, room: int, head: int, ranks: int, findings: int, halves: bool) -> Plan:
-    """Left the table and the further findings, right the plots, below them the heat-map."""
-    side = max(34, min(width * 30 // 100, 64))
+def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int, halves: bool) -> Plan:
+    """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
+
+    Few ranks leave room: their rows in the heat-map grow to three lines, the chosen rank is compared with the others,
+    and what then is left below the table is a plot.
+    """
+    side = max(34, min(width * 36 // 100, 90))
     if room < 14:
         return Plan(True, head, room, side)
     wanted = min(findings + 1, 6) if findings else 0
     heat = fold(ranks, min(HEAT_ROWS_MOST, room // 2 - HEAT_FRAME), halves=halves).lines
-    if heat == ranks and room - HEAT_FRAME - heat * 2 >= max(TABLE_HEAD + ranks + wanted, PLOTS_LEAST):
-        heat *= 2
+    if heat == ranks:
+        needed = max(TABLE_HEAD + rows + wanted + CHOSEN_LINES, PLOTS_LEAST)
+        heat *= next((tall for tall in (3, 2) if room - HEAT_FRAME - heat * tall >= needed), 1)
     above = room - heat - HEAT_FRAME
-    spare = above - TABLE_HEAD - ranks
-    listed = max(spare, min(wanted, above // 3)) if findings else 0
-    listed = listed if listed >= 2 else 0
-    return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)
+    spare = above - TABLE_HEAD - rows
+    if spare <= 0:
+        listed = min(wanted, above // 3)
+        listed = listed if listed >= 2 else 0
+        return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)
+    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted)
+
+
+def _filled(shares: Plan, spare: int, wanted: int) -> Plan:
+    """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot."""
+    listed = wanted if wanted <= spare else 0
+    spare -= listed
+    chosen = CHOSEN_LINES if spare >= CHOSEN_LINES else 0
+    spare -= chosen
+    plots = spare if chosen and spare >= PLOT_LEAST + 2 else 0
+    spare -= plots
+    grown = min(spare, CHOSEN_MOST - CHOSEN_LINES) if chosen else 0
+    if listed:
+        listed += spare - grown
+        return replace(shares, plots=plots, findings=listed, chosen=chosen + grown)
+    return replace(shares, body=shares.body + spare - grown, plots=plots, chosen=chosen + grown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
         if 0 <= rank < len(ranks):
             named[rank] = place
     step = snapshot.job.step_ms or _typical(ranks)
-    late = np.nan_to_num(ranks.lateness_ms, nan=-1e30)
+    late = np.where(np.isnan(ranks.lateness_ms), -np.inf, np.maximum(ranks.lateness_ms, 0.0))
     bucket = np.floor(late / max(step * CALM_SHARE, 1e-6))
     return np.lexsort((np.arange(len(ranks)), -bucket, named, state)).astype(np.int64)
 

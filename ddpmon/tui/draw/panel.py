@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.tui.lines import Line, clip, fit, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, fit, width_of, wrap
 from ddpmon.tui.theme import Look, ink
 
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
@@ -17,16 +17,20 @@ Keys = Sequence[tuple[str, str]]
 
 
 def title(name: str, remark: str, width: int, look: Look) -> Line:
-    """`─ ranks ─────────────── the worst first ─`."""
+    """`─ ranks ─────────────── worst first ─`; where room is short the remark is cut, then the name."""
+    remark = clip(remark, max(width - cells_of(name) - 6, 0), look.glyphs.more) if remark else ""
+    return title_line(name, [Segment(remark, look.dim)] if remark else [], width, look)
+
+
+def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
+    """The same with a remark of any styles, which is left out where it does not fit."""
     rule = look.glyphs.rule
-    head = f"{rule} "
-    room = width - len(head) - len(name) - 4
-    remark = clip(remark, max(room, 0), look.glyphs.more) if remark else ""
-    tail = f" {remark} {rule}" if remark else ""
-    filled = max(width - len(head) - len(name) - 1 - len(tail), 0)
-    line = [Segment(head, look.faint), Segment(name + " ", look.dim), Segment(rule * filled, look.faint)]
+    name = clip(name, max(width - 4, 0), look.glyphs.more)
+    remark = remark if width_of(remark) + cells_of(name) + 6 <= width else []
+    filled = max(width - 3 - cells_of(name) - (width_of(remark) + 3 if remark else 0), 0)
+    line = [Segment(f"{rule} ", look.faint), Segment(f"{name} ", look.dim), Segment(rule * filled, look.faint)]
     if remark:
-        line += [Segment(f" {remark} ", look.dim), Segment(rule, look.faint)]
+        line += [Segment(" ", look.dim), *remark, Segment(" ", look.dim), Segment(rule, look.faint)]
     return fit(line, width)
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from ddpmon.format import count, figure, known, tick
-from ddpmon.snapshot import Floats, Series
+from ddpmon.format import count, tick
+from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
 
 Dots = NDArray[np.bool_]
 _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
@@ -66,6 +65,8 @@ class Curve:
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
         floor: the axis reaches down to this at least.
+        ceiling: the axis reaches up to this at least.
+        onsets: steps that are marked on the axis.
     """
 
     name: str
@@ -76,6 +77,8 @@ class Curve:
     high: Floats | None = None
     span: tuple[float, float] | None = None
     floor: float | None = None
+    ceiling: float | None = None
+    onsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,17 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: 
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
     lines += body(curve, columns, rows, scale, span, look)
     if rows < height - 1:
-        marks = [(0, f"step {count(round(span[0]))}", False), (columns - 1, count(round(span[1])), False)]
-        lines.append([Segment(" " * GUTTER, look.text), *axis(marks[::-1], columns, look)])
+        lines.append([Segment(" " * GUTTER, look.text), *axis(_marks(curve, span, columns, look), columns, look)])
     return fit_all(lines, width, height)
+
+
+def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[tuple[int, str, bool]]:
+    """The onsets, then the ends of the axis."""
+    ends = [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
+    width = max(span[1] - span[0], 1e-9)
+    within = [since for since in curve.onsets if span[0] <= since <= span[1]]
+    place = [round((since - span[0]) / width * (columns - 1)) for since in within]
+    return [*((at, f"{look.glyphs.mark} {count(since)}", True) for at, since in zip(place, within, strict=True)), *ends]
 
 
 def _span(curve: Curve) -> tuple[float, float] | None:
@@ -118,6 +129,8 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     low, high = float(values.min()), float(values.max())
     if curve.floor is not None:
         low = min(low, curve.floor)
+    if curve.ceiling is not None:
+        high = max(high, curve.ceiling)
     least = max(abs(high), abs(low)) * 0.1 or 1.0
     if high - low < least:
         middle = (high + low) / 2
@@ -237,43 +250,3 @@ def _styled(signs: str, on_line: Dots, look: Look) -> Line:
         Segment(signs[start:end], look.line if on_line[start] else look.band)
         for start, end in itertools.pairwise(starts)
     ]
-
-
-def plots_stacked(picture: ViewState, width: int, height: int) -> list[Line]:
-    """Loss above throughput, with a free column at the left."""
-    look, series = picture.look, picture.snapshot.series
-    if series is None or len(series.step) == 0:
-        return fit_all([title("loss", "", width, look)], width, height)
-    upper = height // 2
-    lines = plot_lines(_loss(series, picture), width - 1, upper, look)
-    lines += plot_lines(_throughput(series, picture), width - 1, height - upper, look)
-    return fit_all([_indented(line, look) for line in lines], width, height)
-
-
-def plots_beside(picture: ViewState, width: int, height: int) -> list[Line]:
-    """Loss left of throughput."""
-    look, series = picture.look, picture.snapshot.series
-    if series is None or len(series.step) == 0:
-        return fit_all([title("loss", "", width, look)], width, height)
-    half = width // 2
-    left = plot_lines(_loss(series, picture), half, height, look)
-    right = plot_lines(_throughput(series, picture), width - half - 1, height, look)
-    return [one + _indented(other, look) for one, other in zip(left, right, strict=True)]
-
-
-def _indented(line: Line, look: Look) -> Line:
-    return [Segment(" ", look.text), *line]
-
-
-def _loss(series: Series, picture: ViewState) -> Curve:
-    loss = picture.snapshot.job.loss
-    now = f"{loss:.4g}" if known(loss) else ""
-    run = picture.snapshot.run
-    source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
-    return Curve(f"loss{source}", now, series.step, series.loss, series.loss_low, series.loss_high)
-
-
-def _throughput(series: Series, picture: ViewState) -> Curve:
-    job = picture.snapshot.job
-    now = figure(job.throughput) if known(job.throughput) else ""
-    return Curve(picture.look.clean(job.throughput_unit), now, series.step, series.throughput)

@@ -9,11 +9,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, figure, known
+from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
-from ddpmon.tui.draw.bars import bar, common_scale, legend
-from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, sheet
+from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
+from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
+from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, difference, sheet
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit, fit_all, left
@@ -22,7 +23,7 @@ from ddpmon.tui.view_state import ViewState
 
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
-SORT_NAMES = {"worst": "the worst first"}
+SORT_NAMES = {"worst": "worst first"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class _Page:
         self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals()
         self.states = _states(look)
+        self.others: dict[str, Floats] = {}
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
     def _decimals(self) -> dict[str, int]:
@@ -99,6 +101,7 @@ class _Page:
             family: decimals_for(np.concatenate([c.values(self.ranks, everybody) for c in free if c.family == family]))
             for family in {column.family for column in free}
         }
+        families["late"] = max(families["late"] - 1, 0)  # a lateness below a hundredth of the largest is noise
         return {c.key: DECIMALS[c.key] if c.key in DECIMALS else families[c.family] for c in columns} | {"age": 1}
 
     def headings(self, view: TableView, width: int) -> Line:
@@ -106,7 +109,7 @@ class _Page:
         for column in self.sheet.before:
             line.append(self._heading(column.heading.rjust(column.width), column.key, view))
             if column.key == "rank" and self.sheet.host:
-                line.append(self._heading(" node".ljust(self.sheet.host + 1), "node", view))
+                line.append(self._heading(" host".ljust(self.sheet.host + 1), "node", view))
             line.append(Segment(" ", self.look.dim))
         line.append(Segment(" ", self.look.dim))
         line += legend(self.look, self.sheet.bar, f"{figure(self.scale)} ms")
@@ -142,13 +145,16 @@ class _Page:
         """The marker of a finding, and the state where it is not plain running."""
         look, state = self.look, self.ranks.state[rank]
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
+        if finding and finding.severity == "critical":
+            style += Style(reverse=True)
         sign, tone = self.states.get(state, (" ", look.text))
         return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
 
     def _cell(self, column: Column, rank: int, style: Style) -> Segment:
         value = float(self.values[column.key][self.place[rank]])
-        text = cell(value, self.decimals[column.key], column.width, self.look.unknown)
-        text = text if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
+        form = difference if column.is_difference else cell
+        text = form(value, self.decimals[column.key], column.width, self.look.unknown)
+        text = self.look.clean(text) if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
         return Segment(text, style if known(value) else self.look.dim)
 
     def _tone(self, column: Column, rank: int) -> Style:
@@ -173,8 +179,17 @@ class _Page:
         phases = self.phases[self.place[rank]].tolist()
         if not any(map(known, phases)):
             phases = [0.0, 0.0, 0.0, 0.0, work]
-        hot = PHASES.index(finding.phase) if finding and finding.phase in PHASES else None
-        return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, hot)
+        return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, self._excess(rank, finding))
+
+    def _excess(self, rank: int, finding: Finding | None) -> Excess | None:
+        """What the phase that a finding blames takes this rank longer than the others."""
+        phase = blamed_phase(self.ranks, rank, finding) if finding else None
+        if phase is None:
+            return None
+        if phase not in self.others:
+            self.others[phase] = others_ms(self.ranks, f"{phase}_ms")
+        more = float(getattr(self.ranks, f"{phase}_ms")[rank] - self.others[phase][rank])
+        return Excess(PHASES.index(phase), more) if more > 0 else None
 
     def _instead(self, rank: int, state: str, width: int) -> Segment:
         """What stands where a bar cannot be drawn."""

@@ -10,12 +10,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
+from ddpmon.report.places import is_hanging
+from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import ReplayView
+from ddpmon.tui.draw.against import against_lines
+from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import finding_lines
-from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
+from ddpmon.tui.draw.grid import METRICS
+from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.layout import LEAST, Plan, plan
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.plot import plots_beside, plots_stacked
+from ddpmon.tui.draw.places import stuck_lines
+from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
+from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.view_state import notice
@@ -38,6 +45,7 @@ class Overview(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter ranks", show=False),
         Binding("s", "sort", "Sort by the next column", show=False),
+        Binding("v", "metric", "Show the next metric in the heat-map", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
         Binding("escape", "all_ranks", "Show all ranks", show=False),
     ]
@@ -51,9 +59,11 @@ class Overview(BaseScreen):
             with Vertical(id="left"):
                 yield RankTable()
                 yield Canvas(lambda w, h: finding_lines(self.picture, w, h), id="found")
-            yield Canvas(lambda w, h: plots_stacked(self.picture, w, h), id="side")
+                yield Canvas(self._chosen, id="chosen")
+                yield Canvas(lambda w, h: lateness_plot(self.picture, self.rank, w, h), id="under")
+            yield Canvas(self._side, id="side")
         yield HeatMap()
-        yield Canvas(lambda w, h: plots_beside(self.picture, w, h), id="plots")
+        yield Canvas(lambda w, h: plots_beside(self.picture, self.rank, w, h), id="plots")
         yield Filter()
         yield Canvas(self.foot, id="foot")
 
@@ -62,10 +72,24 @@ class Overview(BaseScreen):
         """The rank table."""
         return self.query_one(RankTable)
 
+    @property
+    def rank(self) -> int:
+        """The rank that the panels beside the table are about: the one under the table's cursor."""
+        return self.table.rank or 0
+
+    def _chosen(self, width: int, height: int) -> list[Line]:
+        """The chosen rank against the others; while the run stands still its stack."""
+        draw = stuck_lines if is_hanging(self.picture.snapshot) else against_lines
+        return draw(self.picture, self.rank, width, height)
+
+    def _side(self, width: int, height: int) -> list[Line]:
+        """The plots; the lateness is among them where it is not below the table."""
+        return plots_stacked(self.picture, self.rank, width, height, lateness=not self.query_one("#under").display)
+
     def show(self) -> None:
         """Share out the room, then draw."""
-        shares = self._arrange()
         self.table.show(self.picture)
+        shares = self._arrange()
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
         super().show()
 
@@ -79,9 +103,10 @@ class Overview(BaseScreen):
         snapshot = self.picture.snapshot
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
-        found = len(snapshot.findings)
+        found = len(snapshot.findings) - (headline(snapshot.findings) is not None)
         height = size.height - int(self.query_one(Filter).display)
-        return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth)
+        rows = len(self.table.view.order) if is_hanging(snapshot) else ranks
+        return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth, rows=max(rows, 1))
 
     def _head_height(self) -> int:
         return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))
@@ -89,9 +114,11 @@ class Overview(BaseScreen):
     def _arrange(self) -> Plan:
         shares = self.plan()
         drawn = shares.fits and self.picture.snapshot.run is not None and self.picture.snapshot.ranks is not None
-        heights = {"head": shares.head if drawn else int(shares.fits), "body": shares.body + shares.findings}
-        heights |= {"table": shares.body, "found": shares.findings}
-        heights |= {"heat": shares.heat, "plots": shares.plots, "foot": int(shares.fits)}
+        under = shares.plots if shares.side else 0
+        body = shares.body + shares.findings + shares.chosen + under
+        heights = {"head": shares.head if drawn else int(shares.fits), "body": body, "table": shares.body}
+        heights |= {"found": shares.findings, "chosen": shares.chosen, "under": under, "heat": shares.heat}
+        heights |= {"plots": shares.plots - under, "foot": int(shares.fits)}
         for name, height in heights.items():
             widget = self.query_one(f"#{name}")
             widget.display = height > 0 and (drawn or name in ("head", "foot"))
@@ -121,13 +148,16 @@ class Overview(BaseScreen):
         if self.query_one(Filter).has_focus:
             return (("enter", "keep the filter"), ("esc", "all ranks"))
         if self.query_one(HeatMap).has_focus:
-            return (("enter", "only these ranks"), ("j k", "down, up"), ("tab", "table"), ("esc", "all ranks"))
+            return (
+                ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
+                ("esc", "all ranks"),
+            )  # fmt: skip
         replay = self.picture.snapshot.replay
         if replay is not None:
             return (*_replay_keys(replay), ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("q", "quit"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
-        zoom = (("tab", "heat-map"),) if self.query_one(HeatMap).can_focus else ()
+        zoom = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
             *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
             ("s", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
@@ -163,6 +193,17 @@ class Overview(BaseScreen):
     def action_all_ranks(self) -> None:
         """Drop the filter."""
         self.query_one(Filter).value = ""
+
+    @on(HeatMap.Opened)
+    def _open(self, event: HeatMap.Opened) -> None:
+        self.post_message(RankTable.Opened(event.rank))
+
+    def action_metric(self) -> None:
+        """Show the next metric in the heat-map; those of GPUs only where ranks have any."""
+        ranks = self.picture.snapshot.ranks
+        bare = ranks is None or not any(ranks.gpu)
+        names = [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
+        self.dashboard.choose_metric(names)
 
     def action_sort(self) -> None:
         """Sort by the next column."""

@@ -10,10 +10,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from ddpmon.report.places import is_hanging
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_table import ORDERS, host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
+from ddpmon.tui.draw.places import first_ranks, place_lines
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
@@ -167,12 +169,26 @@ class RankTable(VirtualTable):
             self.rank = rank
 
     def arranged(self, picture: ViewState) -> Ints:
-        """The ranks in row order."""
+        """The ranks in row order; of a run that stands still the first rank of each group."""
+        return self._groups(picture) if self._is_grouped(picture) else self._ordered(picture)
+
+    def _ordered(self, picture: ViewState) -> Ints:
         return ordered(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
-        return table_lines(picture, view, width, height)
+        if not self._is_grouped(picture):
+            return table_lines(picture, view, width, height)
+        cursor = self.chosen if view.focused else None
+        return place_lines(picture, view.order[view.top :].tolist(), cursor, width, height)
+
+    def _is_grouped(self, picture: ViewState) -> bool:
+        """Whether the rows are groups of ranks: while the run stands still and the reader asks for nothing else."""
+        return self.view.sort == "worst" and not self.view.wanted and is_hanging(picture.snapshot)
+
+    def _groups(self, picture: ViewState) -> Ints:
+        firsts = np.array(first_ranks(picture), dtype=np.int64)
+        return firsts[::-1] if self.view.reverse else firsts
 
     def opened(self, number: int) -> None:
         """Say that a rank was chosen."""

@@ -1,0 +1,149 @@
+"""The headline's facts: who is late, by how much, since when, at what cost; and its cause with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import LATENESS
+from ddpmon.format import age, count, ms, pct, plural, time_of_day
+from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
+from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import stops_job
+from ddpmon.report.wording import format_ranks
+from ddpmon.snapshot import Finding, Snapshot
+
+_COMMAND = re.compile(r"`([^`]+)`")
+_BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
+
+
+def badge(finding: Finding) -> str:
+    """CRIT, WARN or INFO; HANG where no step finishes."""
+    return "HANG" if finding.kind == "hang" else _BADGES[finding.severity]
+
+
+def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
+    """The facts of the first line in fewer and fewer words: who, what, since when, what it costs.
+
+    Nothing where the sentence of the finding says more than its numbers, such as for a hang, a failed rank, or a rank
+    that the others do not wait for.
+    """
+    excess, waits_less = finding.evidence.get("excess_ms"), finding.evidence.get("waits_less_ms")
+    if not KINDS[finding.kind].late or not isinstance(excess, float | int):
+        return
+    if isinstance(waits_less, float | int) and waits_less < LATENESS.waits_share * excess:
+        return
+    what = _what(finding, float(excess), snapshot)
+    yield from _long(finding, snapshot, what, dot)
+    yield from _short(finding, snapshot, what.split("/step")[0].split(" (")[0])
+
+
+def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator[list[str]]:
+    """With the host and the GPU, the time of day, and the hours that it costs, as far as they are known."""
+    who, since, cost = _who(finding, snapshot, f" {dot} "), _since(finding, snapshot), _cost(finding)
+    hours, a_day = _hours(finding, snapshot)
+    full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], since[2])))
+    if hours and cost:
+        yield _given(who, what, full, f"{cost} of throughput", f"{hours} so far, {a_day}")
+        yield _given(who, what, full, cost, f"{hours}, {a_day}")
+        yield _given(who, what, usual, cost, hours)
+    yield _given(who, what, usual, cost)
+
+
+def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
+    """For 80 columns, and for the narrowest terminals without the onset and the phase."""
+    since, _, ago = _since(finding, snapshot)
+    when = since.replace("step ", "") + (f" ({ago.removesuffix(' ago')})" if ago else "")
+    cost = _cost(finding)
+    yield _given(_who(finding, snapshot, " "), what, cost, when)
+    who = format_ranks(finding.ranks) if finding.ranks else _who(finding, snapshot, " ")
+    yield _given(who, what, cost)
+    yield _given(who, what[what.rfind("+") :], cost)
+
+
+def _given(*parts: str) -> list[str]:
+    """The parts that say something."""
+    return [part for part in parts if part]
+
+
+def _who(finding: Finding, snapshot: Snapshot, between: str) -> str:
+    """`rank 5 · node1 · GPU 1`; of a whole host its name and how many ranks."""
+    host = finding.nodes[0] if finding.nodes else ""
+    if finding.kind == "slow_node" and host:
+        return f"{host}{between}{plural(len(finding.ranks), 'rank')}"
+    parts = [format_ranks(finding.ranks), host]
+    if len(finding.ranks) == 1 and snapshot.ranks is not None and finding.ranks[0] < len(snapshot.ranks):
+        gpu = snapshot.ranks.gpu[finding.ranks[0]]
+        parts.append(f"GPU {gpu.index}" if gpu is not None else "")
+    return between.join(part for part in parts if part)
+
+
+def _what(finding: Finding, excess: float, snapshot: Snapshot) -> str:
+    """`backward +150 ms/step (+81 %)`: the lateness, and what it is of a step in which nobody is late."""
+    phase = finding.phase if finding.phase not in (None, "work") else "work"
+    rhythm = finding.evidence.get("one_step_in")
+    often = f" in one step of {rhythm:.0f}" if isinstance(rhythm, float | int) and rhythm >= 1.5 else "/step"
+    share = base_share(snapshot, excess)
+    part = f" (+{share:.0f} %)" if share is not None else ""
+    return f"{phase} +{excess:,.{0 if excess >= 9.95 else 1}f} ms{often}{part}"
+
+
+def base_share(snapshot: Snapshot, late_ms: float) -> float | None:
+    """A lateness in percent of the newest known base step; None where that is not known."""
+    base = snapshot.heat.base_ms if snapshot.heat is not None else ()
+    known = [float(ms) for ms in base[-20:] if ms > 0]
+    return 100 * late_ms / sorted(known)[len(known) // 2] if known else None
+
+
+def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
+    """`since step 764`, `14:02:31`, `2 min ago`; empty what is not known."""
+    step = finding.since_step
+    if step is None:
+        return "", "", ""
+    seconds = seconds_since(snapshot, step)
+    ago = f"{age(seconds)} ago" if seconds is not None else ""
+    since = f"since {'before ' if finding.since_is_bound else ''}step {count(step)}"
+    return since, time_of_day(wall_of(snapshot, step)), ago
+
+
+def _cost(finding: Finding) -> str:
+    """`costs 22 %`; a range where only wide bounds are known."""
+    if finding.cost_pct is None:
+        return ""
+    most = finding.evidence.get("cost_most_pct")
+    wide = isinstance(most, float | int) and pct(most) != pct(finding.cost_pct)
+    return f"costs {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
+
+
+def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
+    """`4.6 GPU-h lost`, `78 a day`; empty where that is not known."""
+    hours, run = lost_hours(finding, snapshot), snapshot.run
+    if hours is None or run is None or finding.cost_pct is None:
+        return "", ""
+    least = "at least " if finding.since_is_bound else ""
+    a_day = hours_words(hours_a_day(finding.cost_pct, run.world_size))
+    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", f"{a_day} a day"
+
+
+def sentence(finding: Finding, snapshot: Snapshot) -> str:
+    """The sentence of a finding without facts of its own, with what a standstill has cost."""
+    hours = lost_hours(finding, snapshot) if stops_job(finding) else None
+    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
+    return f"{finding.summary.rstrip('.')}.{lost}" if lost else finding.summary
+
+
+def cause_words(finding: Finding) -> str:
+    """`likely cause: shared GPU: pid 4242 (bob, python x.py)`; empty where no cause is known."""
+    cause, launch = finding.cause or "", finding.evidence.get("launch_ms")
+    if cause.endswith(" (likely)"):
+        return f"likely cause: {cause.removesuffix(' (likely)')}"
+    if not cause and isinstance(launch, float | int):
+        return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
+    return f"cause: {cause.removesuffix(' (certain)')}" if cause else ""
+
+
+def command(finding: Finding) -> str:
+    """The command to paste of a finding's advice; empty without one."""
+    found = _COMMAND.search(finding.advice)
+    return found.group(1) if found else ""

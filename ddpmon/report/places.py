@@ -1,0 +1,107 @@
+"""Who is where while a run stands still: ranks in groups of one phase, one collective and one line of code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpmon.parts import Flight, StackFrame, Stall
+from ddpmon.report.trace import main_stack, newest_own
+from ddpmon.snapshot import Ranks, Snapshot
+
+WAITING = ("exposed", "barrier")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where some ranks are.
+
+    Attributes:
+        ranks: their numbers, ascending.
+        state: of all of them.
+        phase: likewise.
+        seconds: how long the first of them has made no step; None where it does not tell.
+        operation: the collective that they are in; "" if in none, or if it is unknown.
+        sequence: the number of the collective entered last in its group; None if unknown.
+        frame: the user's own line that was entered last, else the innermost line; None without a stack.
+    """
+
+    ranks: tuple[int, ...]
+    state: str
+    phase: str
+    seconds: float | None
+    operation: str
+    sequence: int | None
+    frame: StackFrame | None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether they wait for other ranks."""
+        return self.phase in WAITING and self.state in ("running", "stalled")
+
+
+def is_hanging(snapshot: Snapshot) -> bool:
+    """Whether the run stands still, and some rank tells where it is."""
+    return (
+        snapshot.run is not None
+        and snapshot.run.state == "stalled"
+        and snapshot.ranks is not None
+        and any(stall is not None for stall in snapshot.ranks.stall)
+    )
+
+
+def places(ranks: Ranks) -> list[Place]:
+    """The groups: those that do not wait come first, and of these the smallest."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank in range(len(ranks)):
+        stall = ranks.stall[rank]
+        frame, flight = _frame(stall), _flight(stall)
+        line = None if frame is None else (frame.file, frame.line)
+        entered = None if flight is None else (flight.operation, flight.last_enqueued)
+        groups.setdefault((ranks.state[rank], ranks.phase[rank], entered, line), []).append(rank)
+    found = [_place(ranks, members) for members in groups.values()]
+    return sorted(found, key=lambda place: (place.is_waiting, len(place.ranks), place.ranks))
+
+
+def _place(ranks: Ranks, members: list[int]) -> Place:
+    first = members[0]
+    stall = ranks.stall[first]
+    flight = _flight(stall)
+    return Place(
+        ranks=tuple(members),
+        state=ranks.state[first],
+        phase=ranks.phase[first],
+        seconds=None if stall is None else stall.seconds,
+        operation="" if flight is None or _is_done(flight) else flight.operation,
+        sequence=None if flight is None or flight.last_enqueued < 0 else flight.last_enqueued,
+        frame=_frame(stall),
+    )
+
+
+def _frame(stall: Stall | None) -> StackFrame | None:
+    stack = None if stall is None else main_stack(stall)
+    if stack is None or not stack.frames:
+        return None
+    return newest_own(stack.frames) or stack.frames[-1]
+
+
+def _flight(stall: Stall | None) -> Flight | None:
+    """The process group with a collective under way, else the first."""
+    flights = () if stall is None else stall.flights
+    return min(flights, key=_is_done, default=None)
+
+
+def _is_done(flight: Flight) -> bool:
+    return flight.last_enqueued <= flight.last_completed
+
+
+def rank_ranges(ranks: tuple[int, ...]) -> str:
+    """Ascending ranks in ranges: `0-20, 22-63`."""
+    parts: list[str] = []
+    start = previous = ranks[0]
+    for rank in (*ranks[1:], None):
+        if rank is not None and rank == previous + 1:
+            previous = rank
+            continue
+        parts.append(str(start) if start == previous else f"{start}-{previous}")
+        start = previous = rank if rank is not None else previous
+    return ", ".join(parts)

@@ -1,0 +1,85 @@
+"""One rank against the others: its phases, and what else differs, over the last 20 steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.segment import Segment
+
+from ddpmon.format import figure, known
+from ddpmon.report.comparison import blamed_phase, others_ms
+from ddpmon.report.verdicts import marked_ranks
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Floats, Ranks
+from ddpmon.tui.draw.bars import Excess, bar, swatch
+from ddpmon.tui.draw.columns import BY_KEY, difference
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+NAME, NUMBER = 14, 9
+MORE = (  # (name, unit, column): what follows the phases where there is room
+    ("wait", "ms", "wait"), ("work", "ms", "work"), ("all-reduce", "ms", "allreduce"), ("loss", "", "loss"),
+    ("CPU", "%", "cpu"), ("GPU", "%", "gpu"), ("GPU clock", "MHz", "clock"), ("GPU power", "W", "power"),
+)  # fmt: skip
+
+
+def against_lines(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
+    """A bar and three numbers a phase: this rank, the median of the others, and the difference."""
+    look, ranks = picture.look, picture.snapshot.ranks
+    if ranks is None or not 0 <= rank < len(ranks):
+        return fit_all([], width, height)
+    lines = [title(f"rank {rank} against the others", "median of the last 20 steps", width, look)]
+    lines.append(_headings(width, look))
+    lines += [*_phases(picture, ranks, rank, width), *_more(ranks, rank, width, look)]
+    return fit_all(lines, width, height)
+
+
+def _bar_width(width: int) -> int:
+    return max(width - NAME - 3 * NUMBER - 4, 8)
+
+
+def _headings(width: int, look: Look) -> Line:
+    text = f"  {'ms':<{NAME}}{'':<{_bar_width(width)}}{'this':>{NUMBER}}{'others':>{NUMBER}}{'differs':>{NUMBER}}"
+    return fit([Segment(text, look.dim)], width)
+
+
+def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
+    look = picture.look
+    own = [float(ranks.column(f"{phase}_ms")[rank]) for phase in PHASES]
+    others = [float(others_ms(ranks, f"{phase}_ms")[rank]) for phase in PHASES]
+    longest = max((ms for ms in (*own, *others) if known(ms)), default=0.0)
+    finding = marked_ranks(picture.snapshot.findings).get(rank)
+    blamed = blamed_phase(ranks, rank, finding) if finding else None
+    for index, phase in enumerate(PHASES):
+        more = own[index] - others[index]
+        excess = Excess(index, more) if phase == blamed and more > 0 else None
+        lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
+        drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
+        name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
+        yield fit([*name, *drawn, *_numbers(own[index], others[index], look, loud=excess is not None)], width)
+
+
+def _numbers(own: float, others: float, look: Look, *, loud: bool = False) -> Line:
+    apart = look.clean(difference(own - others, 1 if abs(own - others) < 9.95 else 0, NUMBER, look.unknown))
+    return [
+        Segment(f"{figure(own, look.unknown):>{NUMBER}}", look.text),
+        Segment(f"{figure(others, look.unknown):>{NUMBER}}", look.dim),
+        Segment(apart, look.accent if loud else look.text),
+    ]
+
+
+def _more(ranks: Ranks, rank: int, width: int, look: Look) -> Iterator[Line]:
+    """What else is known of this rank, without a bar."""
+    everybody = np.arange(len(ranks))
+    for name, unit, key in MORE:
+        values: Floats = BY_KEY[key].values(ranks, everybody)
+        if known(float(values[rank])):
+            others = np.delete(values, rank)
+            others = others[np.isfinite(others)]
+            typical = float(np.median(others)) if others.size else float("nan")
+            label = f"  {name} {unit}".ljust(NAME + 2)
+            numbers = _numbers(float(values[rank]), typical, look)
+            yield fit([Segment(label, look.dim), Segment(" " * _bar_width(width)), *numbers], width)

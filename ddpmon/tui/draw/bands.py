@@ -1,0 +1,123 @@
+"""Which ranks share a row of the heat-map: a rank, a host, or several hosts a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.report.verdicts import marked_ranks
+from ddpmon.snapshot import Ints
+from ddpmon.tui.draw.layout import fold
+from ddpmon.tui.draw.order import matching
+from ddpmon.tui.view_state import ViewState
+
+LABEL = 5  # cells of a row's name
+FRAME = 2  # lines of the panel besides the rows: title and axis
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Rows of the heat-map.
+
+    Attributes:
+        order: [k] the ranks shown, band after band.
+        starts: [b] where in `order` each band begins.
+        labels: what each band is called: its first rank, or the end of its first host's name.
+        unit: "rank" or "host".
+        size: how many of these a band holds.
+        halves: two bands share a line.
+    """
+
+    order: Ints
+    starts: Ints
+    labels: tuple[str, ...]
+    unit: str
+    size: int
+    halves: bool
+
+    def __post_init__(self) -> None:
+        self.order.flags.writeable = self.starts.flags.writeable = False  # drawings share them
+
+    def ranks(self, band: int) -> Ints:
+        """The ranks of a band."""
+        end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
+        return self.order[int(self.starts[band]) : end]
+
+    @property
+    def folded(self) -> bool:
+        """Whether some ranks share a band."""
+        return len(self.starts) < len(self.order)
+
+
+def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:
+    """The rows for the ranks `chosen` in `room` lines; `hosts` are all ranks' host names, "" where unknown."""
+    folding = fold(len(chosen), room, halves=halves)
+    if folding.size > 1:
+        names = [hosts[rank] for rank in chosen.tolist()] if hosts else []
+        if len(set(names)) > 1 and all(names):
+            return _by_host(chosen, names, room, halves=halves)
+    starts = np.arange(folding.bands) * folding.size
+    labels = tuple(map(str, chosen[starts].tolist()))
+    return Bands(chosen, starts, labels, "rank", folding.size, folding.halves)
+
+
+def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Bands:
+    named = list(dict.fromkeys(names))
+    place = {name: number for number, name in enumerate(named)}
+    host = np.array([place[name] for name in names])
+    order = np.argsort(host, kind="stable")
+    folding = fold(len(named), room, halves=halves)
+    first = np.arange(folding.bands) * folding.size
+    low, high = min(named), max(named)
+    common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    labels = tuple((named[number][common:] or named[number])[-LABEL:] for number in first.tolist())
+    return Bands(chosen[order], np.searchsorted(host[order], first), labels, "host", folding.size, folding.halves)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The rows shared out last; ranks seldom move, and to find the hosts of thousands twice a tick is slow."""
+
+    chosen: Ints
+    hosts: tuple[str, ...]
+    room: int
+    halves: bool
+    bands: Bands
+
+    def serves(self, chosen: Ints, hosts: tuple[str, ...], room: int, halves: bool) -> bool:
+        """Whether they are the rows for these ranks."""
+        same = (self.room, self.halves) == (room, halves) and np.array_equal(self.chosen, chosen)
+        if same and self.hosts is not hosts and self.hosts == hosts:
+            self.hosts = hosts  # the next comparison with this snapshot is at once over
+        return same and self.hosts is hosts
+
+
+_shared: list[_Shared] = []
+
+
+def _share_once(chosen: Ints, hosts: tuple[str, ...], room: int, *, halves: bool) -> Bands:
+    if not (_shared and _shared[0].serves(chosen, hosts, room, halves)):
+        _shared[:] = [_Shared(chosen, hosts, room, halves, share_out(chosen, hosts, room, halves=halves))]
+    return _shared[0].bands
+
+
+def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
+    """Which ranks share a row of a heat-map of this height."""
+    snapshot = picture.snapshot
+    count = 0 if snapshot.heat is None else len(snapshot.heat.values)
+    hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
+    chosen = np.arange(count)
+    if wanted and hosts:
+        found = np.flatnonzero(matching(snapshot, wanted))
+        chosen = found if found.size else chosen
+    return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)
+
+
+def named_bands(bands: Bands, picture: ViewState) -> NDArray[np.bool_]:
+    """[bands] whether a finding names one of the band's ranks."""
+    marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.bool_)
+    marked[[r for r in marked_ranks(picture.snapshot.findings, "warning") if 0 <= r < len(marked)]] = True
+    return np.logical_or.reduceat(marked[bands.order], bands.starts)

@@ -1,0 +1,121 @@
+"""The key figures as a strip: the job's numbers, each with the course that it has taken."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from rich.segment import Segment
+
+from ddpmon.format import age, count, figure, known
+from ddpmon.report.progress import progress_words
+from ddpmon.snapshot import Floats, JobView, Snapshot
+from ddpmon.tui.draw.header import LATE_WORD_S
+from ddpmon.tui.lines import Line, fit, joined, width_of
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+# (cells of each course, whether the figures of less worth are there, gap) from the widest screen to the narrowest
+ROOMS = (
+    (12, True, 3),
+    (8, True, 3),
+    (12, False, 3),
+    (8, False, 3),
+    (5, False, 3),
+    (5, False, 2),
+    (3, False, 2),
+    (0, False, 2),
+)
+PROGRESS, RANKS = 140, 100  # cells from which the job's own progress, and the ranks waited for, are told in full
+CALM_SPAN = 0.1  # of the largest value: a course that varies by less is drawn as nearly flat
+
+
+def figures_line(picture: ViewState, width: int) -> Line:
+    """`step 1,204   ▁▁▇▇ 333 ms/step   loss ▇▃▁ 2.314   ▇▇▃ 1,482 samples/s   waiting 41 %   busy 56 %`."""
+    look = picture.look
+    for cells, extras, gap in ROOMS:
+        parts = _figures(picture.snapshot, look, cells, width)
+        parts += _extras(picture.snapshot.job, look) if extras else []
+        line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
+        if width_of(line) <= width:
+            return fit(line, width)
+    while width_of(line) > width and len(parts) > 1:
+        parts = parts[:-1]
+        line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
+    return fit(line, width)
+
+
+def spark(values: Floats, cells: int, look: Look) -> str:
+    """A course in so many cells, from the lowest to the highest of the eight heights; blank where nothing is known."""
+    parts = np.array_split(values, cells) if len(values) >= cells > 0 else [values[i : i + 1] for i in range(cells)]
+    means = [float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan for part in parts]
+    given = [mean for mean in means if math.isfinite(mean)]
+    if not given:
+        return " " * cells
+    low, high = min(given), max(given)
+    span = max(high - low, CALM_SPAN * max(abs(high), abs(low)), 1e-12)
+    top = len(look.glyphs.spark) - 1
+    return "".join(look.glyphs.spark[round((m - low) / span * top)] if math.isfinite(m) else " " for m in means)
+
+
+def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Line]:
+    """The figures in order of worth; a figure that no run of this kind has is left out."""
+    job, series = snapshot.job, snapshot.series
+    step = snapshot.run.step if snapshot.run else None
+    parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
+    if words := progress_words(job, brief=width < PROGRESS):
+        parts += [[Segment(words, look.text)]]
+    parts += [_last_step(snapshot, look)] if _is_overdue(snapshot) else []
+
+    def course(name: str) -> Line:
+        drawn = spark(getattr(series, name), cells, look) if series is not None and cells else ""
+        return [Segment(f"{drawn} ", look.line)] if drawn.strip() else []
+
+    loss = f"{job.loss:.4g}" if known(job.loss) else look.unknown
+    step_ms = f"{figure(job.step_ms, look.unknown):>5}"
+    parts += [
+        [*course("step_ms"), Segment(step_ms, look.text), Segment(" ms/step", look.dim)],
+        [Segment("loss ", look.dim), *course("loss"), Segment(f"{loss:<5}", look.text)],
+        [*course("throughput"), Segment(f"{figure(job.throughput, look.unknown):>5} ", look.text),
+         Segment(look.clean(job.throughput_unit), look.dim)],
+        [Segment("waiting ", look.dim), *_lost(job, look, brief=width < RANKS)],
+    ]  # fmt: skip
+    return parts
+
+
+def _extras(job: JobView, look: Look) -> list[Line]:
+    """What a narrow screen leaves out."""
+    parts: list[Line] = []
+    if known(job.tokens_per_s):
+        parts += [[Segment(f"{figure(job.tokens_per_s)} ", look.text), Segment("tokens/s", look.dim)]]
+    if known(job.allreduce_ms):
+        parts += [[Segment("all-reduce ", look.dim), Segment(f"{figure(job.allreduce_ms)} ms", look.text)]]
+    if known(job.sync_efficiency):
+        parts += [[Segment("busy ", look.dim), Segment(f"{(job.sync_efficiency or 0.0) * 100:.0f} %", look.text)]]
+    return parts
+
+
+def _is_overdue(snapshot: Snapshot) -> bool:
+    """Whether the next step should have ended by now."""
+    run = snapshot.run
+    if run is None or run.state == "finished" or run.step_age_s is None:
+        return False
+    return run.step_age_s > max(LATE_WORD_S, 3 * (snapshot.job.step_ms or 0.0) / 1e3)
+
+
+def _last_step(snapshot: Snapshot, look: Look) -> Line:
+    """How long ago a step was finished, once that is longer than a step should take."""
+    seconds = snapshot.run.step_age_s if snapshot.run else None
+    return [Segment(f"last step {age(seconds, look.unknown)} ago", look.accent)]
+
+
+def _lost(job: JobView, look: Look, *, brief: bool) -> Line:
+    if not known(job.lost_to_waiting_pct):
+        return [Segment(look.unknown, look.dim)]
+    share = job.lost_to_waiting_pct or 0.0
+    notable = share >= 5 and bool(job.waiting_for)
+    line = [Segment(f"{share:.0f} %", look.accent if notable else look.text)]
+    if notable and not brief:
+        ranks = ", ".join(str(rank) for rank in sorted(job.waiting_for[:3]))
+        line.append(Segment(f" on rank{'s' if len(job.waiting_for) > 1 else ''} {ranks}", look.accent))
+    return line

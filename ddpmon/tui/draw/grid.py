@@ -1,0 +1,142 @@
+"""The cells of the heat-map: one metric on stops that mean the same in every run, whatever else is on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import median, row_medians
+from ddpmon.snapshot import Heat, Ints, Metric
+from ddpmon.tui.draw.bands import Bands
+
+MISSING = 255
+STOPS = (5, 10, 20, 50, 100)  # percent from which each further level begins; below the first one a cell is calm
+LEVELS = len(STOPS) + 1
+MOSTLY = 0.75  # of the steps on record must be in sight
+Levels = NDArray[np.uint8]
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a metric is drawn.
+
+    Attributes:
+        name: in the title.
+        unit: of its values.
+        of: what the stops are percent of, for the legend.
+        percent: [world, W] what the colours show, from the metric's values.
+    """
+
+    name: str
+    unit: str
+    of: str
+    percent: Callable[[Heat], F32]
+
+
+def _of_step(heat: Heat) -> F32:
+    return heat.values / heat.base_ms * np.float32(100)
+
+
+def _above_typical(heat: Heat) -> F32:
+    return heat.values * np.float32(100 / (median(heat.values) or np.nan)) - np.float32(100)
+
+
+def _below_others(heat: Heat) -> F32:
+    return np.float32(100) - _of_others(heat)
+
+
+def _off_others(heat: Heat) -> F32:
+    off: F32 = np.abs(_of_others(heat) - np.float32(100))
+    return off
+
+
+def _of_others(heat: Heat) -> F32:
+    """Percent of the ranks' median at the same step."""
+    typical = row_medians(heat.values.T)
+    return (heat.values * (100 / np.where(typical == 0, np.nan, typical))).astype(np.float32)
+
+
+METRICS: dict[Metric, Shown] = {
+    "lateness": Shown("lateness", "ms", "of a step", _of_step),
+    "work": Shown("work", "ms", "above typical", _above_typical),
+    "wait": Shown("wait", "ms", "of a step", _of_step),
+    "input": Shown("input", "ms", "of a step", _of_step),
+    "allreduce": Shown("all-reduce", "ms", "of a step", _of_step),
+    "gpu": Shown("GPU utilisation", "%", "below the others", _below_others),
+    "power": Shown("GPU power", "W", "below the others", _below_others),
+    "clock": Shown("GPU clock", "MHz", "below the others", _below_others),
+    "loss": Shown("loss", "", "off the others", _off_others),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One row a band of ranks, one column a cell of the terminal.
+
+    Attributes:
+        levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
+        at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
+        stride: steps that share a column.
+        steps: [columns] the first step of each column.
+    """
+
+    levels: Levels
+    at: Ints
+    stride: int
+    steps: Ints
+
+    def column_of(self, step: int) -> int:
+        """The first column that shows the step; -1 for a step before all."""
+        place = int(np.searchsorted(self.steps, step, side="right")) - 1
+        return place if place < 0 else int(np.searchsorted(self.steps, self.steps[place]))
+
+
+def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
+    """Fold ranks and steps to the room there is, taking the worst of each, and quantise to levels.
+
+    The columns fill the room at every number of steps: the oldest steps that do not fit are left out while these are
+    few, and few steps take several columns each.
+    """
+    at, stride = _columns(heat.step, columns)
+    part = slice(int(at[0]), None)
+    percent = METRICS[heat.metric].percent(heat)[:, part]
+    if not np.array_equal(bands.order, np.arange(len(percent))):
+        percent = percent[bands.order]
+    if bands.folded:  # over whole rows at a time: many times as fast as reduceat along this axis
+        percent = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(percent, bands.starts[1:])])
+    starts, cells = np.unique(at - at[0], return_inverse=True)
+    percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
+    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at])
+
+
+def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
+    """Where each column begins, and the steps it holds.
+
+    A column begins at a multiple of the stride, so that columns do not shimmer as steps arrive.
+    """
+    stride = max(len(step) // columns, 1)
+    if stride * columns < MOSTLY * len(step):
+        stride += 1
+    starts = np.flatnonzero(np.r_[True, (step[1:] // stride) != (step[:-1] // stride)])[-columns:]
+    return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride
+
+
+def _levels(percent: F32) -> Levels:
+    levels = np.searchsorted(np.array(STOPS, np.float32), np.nan_to_num(percent, nan=0.0), side="right")
+    return np.where(np.isnan(percent), MISSING, levels).astype(np.uint8)
+
+
+def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
+    """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
+    first = int(grid.at[column])
+    part = slice(first, first + grid.stride)
+    percent = METRICS[heat.metric].percent(heat)[ranks, part]
+    if np.isnan(percent).all():
+        return None
+    row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)
+    rank = int(ranks[row])
+    return rank, int(heat.step[first + place]), float(heat.values[rank, first + place]), float(percent[row, place])

@@ -1,0 +1,97 @@
+"""The table of a run that stands still: who is where, a row a group of ranks."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from ddpmon.format import age, count, plural
+from ddpmon.report.places import Place, is_hanging, places, rank_ranges
+from ddpmon.report.trace import shortened
+from ddpmon.tui.draw.detail import stall_lines
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+NAMED = 18  # cells of the ranks' numbers
+OPERATION = 12
+WIDE = 100  # from here on the collective has a column
+
+
+def place_lines(picture: ViewState, rows: list[int], cursor: int | None, width: int, height: int) -> list[Line]:
+    """Title, headings and a row a group.
+
+    Args:
+        picture: what is known.
+        rows: the first rank of each group, in row order from the first in sight.
+        cursor: the rank under the cursor, None without the focus.
+        width: cells.
+        height: lines.
+    """
+    look, ranks = picture.look, picture.snapshot.ranks
+    if ranks is None:
+        return fit_all([], width, height)
+    groups = {place.ranks[0]: place for place in places(ranks)}
+    remark = f"grouped by place {look.glyphs.dot} {plural(len(groups), 'group')} of {len(ranks):,} ranks"
+    lines = [title("where the ranks are", look.clean(remark), width, look), _headings(width, look)]
+    for rank in rows[: max(height - 2, 0)]:
+        line = _row(groups[rank], rank == cursor, width, look) if rank in groups else []
+        lines.append(list(Segment.apply_style(line, look.selected)) if rank == cursor else line)
+    return fit_all(lines, width, height)
+
+
+def stuck_lines(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
+    """The stack of a rank, most recent call last."""
+    look, ranks = picture.look, picture.snapshot.ranks
+    stall = ranks.stall[rank] if ranks is not None and rank < len(ranks) else None
+    if stall is None:
+        told = f"rank {rank} does not tell where it is"
+        return fit_all(
+            [title(f"stack of rank {rank}", "", width, look), [Segment(f"  {told}", look.dim)]], width, height
+        )
+    lines = stall_lines(stall, width, height, look)
+    return fit_all([title(f"stack of rank {rank}", "most recent call last", width, look), *lines[1:]], width, height)
+
+
+def first_ranks(picture: ViewState) -> list[int]:
+    """The first rank of each group while the run stands still; empty otherwise."""
+    snapshot = picture.snapshot
+    if snapshot.ranks is None or not is_hanging(snapshot):
+        return []
+    return [place.ranks[0] for place in places(snapshot.ranks)]
+
+
+def _headings(width: int, look: Look) -> Line:
+    collective = f"{'collective':<{OPERATION}} {'seq':>7}  " if width >= WIDE else ""
+    text = f"    {'ranks':<{NAMED}} {'number':>6}  {'phase':<10} {'for':>6}  {collective}top of the Python stack"
+    return fit([Segment(text, look.dim)], width)
+
+
+def _row(place: Place, here: bool, width: int, look: Look) -> Line:
+    sign, style = (look.glyphs.stalled, look.dim) if place.is_waiting else (look.glyphs.lost, look.broken)
+    name = left(rank_ranges(place.ranks), NAMED, look.glyphs.more)
+    phase = place.phase if place.state in ("running", "stalled") else place.state
+    line = [
+        Segment(look.glyphs.cursor if here else " ", look.strong),
+        Segment(f"{sign}  ", style),
+        Segment(f"{name} ", look.text if place.is_waiting else look.strong),
+        Segment(f"{len(place.ranks):>6,}  ", look.text),
+        Segment(f"{left(look.clean(phase), 10, look.glyphs.more)} ", look.text if place.is_waiting else look.accent),
+        Segment(f"{age(place.seconds, look.unknown):>6}  ", look.text),
+    ]
+    if width >= WIDE:
+        operation = left(look.clean(place.operation.rsplit(":", 1)[-1]) or look.unknown, OPERATION, look.glyphs.more)
+        line.append(Segment(f"{operation} {count(place.sequence, look.unknown):>7}  ", look.text))
+    room = width - sum(segment.cell_length for segment in line) - 1
+    return fit([*line, Segment(clip(_at(place, room, look), max(room, 0), look.glyphs.more), look.text)], width)
+
+
+def _at(place: Place, room: int, look: Look) -> str:
+    """`train.py:88 __getitem__   sample = read(index)`."""
+    frame = place.frame
+    if frame is None:
+        return look.unknown
+    where = (
+        f"{shortened(look.clean(frame.file), max(room // 2, 12), look.cut)}:{frame.line} {look.clean(frame.function)}"
+    )
+    return f"{where}   {look.clean(frame.source.strip())}"

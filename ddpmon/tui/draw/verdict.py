@@ -1,0 +1,119 @@
+"""The verdict: a badge with who, what, since when and at what cost, and below it the likely cause and what to do."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.format import known, pct, plural
+from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
+from ddpmon.report.headline import badge, cause_words, command, facts, sentence
+from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
+from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.draw.header import calm_style
+from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+INDENT = "         "  # as wide as the badge
+WIDE = 110  # from here on there is room for words that a narrow screen leaves out
+CAUSE_LEAST = 24  # cells of a cause beside a command
+
+
+def verdict_lines(picture: ViewState, width: int) -> list[Line]:
+    """The worst finding in two lines or three, or the calm sentence in one."""
+    look, snapshot = picture.look, picture.snapshot
+    worst = headline(snapshot.findings)
+    more = _more(len(firing(snapshot.findings)) - (worst is not None), worst is None, look)
+    if worst is None:
+        return [_calm(snapshot, more, width, look)]
+    room = width - len(INDENT) - 1
+    below = width < WIDE and bool(worst.cause or worst.advice)  # where the count of the others stands
+    rows = _said(worst, snapshot, room if below else room - width_of(more), look)
+    at = len(rows) if below else 0
+    rows += _what_to_do(worst, room - width_of(more) if below else room, look)
+    lead = [Segment(" ", look.text), Segment(f" {badge(worst)} ", badge_style(worst, look)), Segment("  ", look.text)]
+    leads = [lead, *[[Segment(INDENT, look.text)]] * (len(rows) - 1)]
+    return [
+        spread([*lead, *row], more if place == at else [], width)
+        for place, (lead, row) in enumerate(zip(leads, rows, strict=True))
+    ]
+
+
+def badge_style(finding: Finding, look: Look) -> Style:
+    """Inverse where it is critical, in the accent for a warning, plain for information."""
+    if finding.severity == "info":
+        return look.text
+    style = look.broken if is_broken(finding) else look.accent
+    return style + Style(bold=True, reverse=finding.severity == "critical")
+
+
+def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[Line]:
+    """The facts in as many words as fit; else the finding's sentence in two lines at most."""
+    said = [[look.clean(part) for part in parts] for parts in facts(finding, snapshot, look.glyphs.dot)]
+    for parts in said:
+        for gap in (4, 3, 2):
+            if sum(map(cells_of, parts)) + gap * (len(parts) - 1) <= room:
+                return [_facts(parts, gap, look)]
+    if said:
+        return [fit(_facts(said[-1], 2, look), room)]
+    rows = wrap(look.clean(sentence(finding, snapshot)), room)
+    rows = rows if len(rows) <= 2 else [rows[0], clip(" ".join(rows[1:]), room, look.glyphs.more)]
+    style = look.broken if is_broken(finding) else look.text
+    return [[Segment(row, style)] for row in rows]
+
+
+def _facts(parts: list[str], gap: int, look: Look) -> Line:
+    """Who and what in the accent, the rest in plain text."""
+    line: Line = [Segment(parts[0], look.strong), Segment(" " * gap, look.text), Segment(parts[1], look.accent)]
+    for part in parts[2:]:
+        line += [Segment(" " * gap, look.text), Segment(part, look.text)]
+    return line
+
+
+def _what_to_do(finding: Finding, room: int, look: Look) -> list[Line]:
+    """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines."""
+    arrow = "->" if look.ascii_only else "→"
+    cause = look.clean(cause_words(finding))
+    advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in (finding.advice, command(finding)))
+    between = "   " if cause else ""
+    if not (cause or advice):
+        return []
+    if cells_of(cause) + len(between) + cells_of(advice) <= room:
+        return [_cause_and_advice(cause + between if advice else cause, advice, look)]
+    if room >= WIDE:
+        rows = [cause] if cause else []
+        return [*([Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows), _advice(advice, room, look)]
+    left = room - cells_of(run) - len(between)
+    if run and (not cause or left >= CAUSE_LEAST):
+        return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
+    return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]
+
+
+def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
+    return [Segment(cause, look.text), Segment(advice, look.strong)]
+
+
+def _advice(advice: str, room: int, look: Look) -> Line:
+    return [Segment(clip(advice, room, look.glyphs.more), look.strong)]
+
+
+def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
+    """One sentence, and what waiting costs although nobody is late."""
+    is_good = is_even(snapshot)
+    glyph, style = calm_style(snapshot, look)
+    said = look.clean(calm_sentence(snapshot))
+    waiting, run = snapshot.job.lost_to_waiting_pct, snapshot.run
+    if is_good and run is not None and known(waiting):
+        hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
+        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %, {hours} {hour_unit(snapshot)} a day"
+        said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
+    line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
+    return spread(line, more, width)
+
+
+def _more(number: int, calm: bool, look: Look) -> Line:
+    if number <= 0:
+        return []
+    words = plural(number, "note") if calm else f"{number:,} more"
+    return [Segment(f"{words} ", look.text), Segment("[5] ", look.dim)]

@@ -1,0 +1,200 @@
+"""Lateness is one number: in the column, in the sentence, in the heat-map and in the headline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.diagnose.judge import Judge
+from ddpmon.machine import GpuFigures
+from ddpmon.parts import Flight, Stack, StackFrame, Stall
+from ddpmon.report.build import build_heat, build_ranks
+from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.headline import badge, command, facts
+from ddpmon.report.places import is_hanging, places, rank_ranges
+from ddpmon.report.sentences import in_words
+from ddpmon.report.step_clock import seconds_since
+from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding, Metric, Series, Snapshot
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from tests.tui.made_runs import HANG, STALL, Made, snapshot
+
+NOBODY = np.empty(0, np.int64)
+
+
+def run_with(excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60) -> tuple[Run, tuple[Finding, ...]]:
+    """Rank 1 is late in backward, and what is said of it."""
+    phases = healthy_phases(ranks, steps)
+    phases["backward"][1, since:] += excess_ms
+    job, run, judge = MadeJob(phases, transfer_ms=5.0), Run(run_info(ranks)), Judge()
+    found: tuple[Finding, ...] = ()
+    for end in range(10, steps + 1, 10):
+        for rank in range(ranks):
+            run.add_rank(rank_frame(rank, end, job.columns(rank, end - 10, end)), float(end))
+        run.settle(float(end))
+        found = in_words(judge(run, run.ages(float(end))))
+    return run, found
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 9])
+def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -> None:
+    run, found = run_with(40.0, ranks)
+    (straggler,) = (finding for finding in found if finding.kind == "straggler")
+    told = straggler.evidence["excess_ms"]
+    late = build_ranks(run, run.ages(120.0), NOBODY).lateness_ms
+    heat, _ = build_heat(run)
+    assert isinstance(told, float)
+    assert late[1] == pytest.approx(told, rel=0.05)
+    assert heat.values[1, -20:].mean() == pytest.approx(told, rel=0.05)
+    if ranks > 2:  # of two ranks each is what the other is compared with
+        assert np.abs(np.delete(late, 1)).max() < 2.0
+    assert f"is late by {told:.1f} ms" in straggler.summary
+
+
+def test_a_healthy_run_is_not_late_at_any_size() -> None:
+    """Against the longest wait every healthy rank was late, by more the more ranks there were (B5)."""
+    for ranks in (4, 64, 256):
+        run = Run(run_info(ranks))
+        job = MadeJob(healthy_phases(ranks, 40))
+        for rank in range(ranks):
+            run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+        late = build_ranks(run, run.ages(0.0), NOBODY).lateness_ms
+        assert abs(float(np.median(late))) < 0.1
+        assert float(np.abs(late).max()) < 0.02 * float(job.work.mean())
+
+
+def test_a_rank_that_fell_silent_does_not_hold_the_lateness_of_the_others_back() -> None:
+    """A watcher that came while a host was silent compared the steps from before (B18)."""
+    phases = healthy_phases(4, 200)
+    phases["backward"][2, 100:] += 40.0
+    job, run = MadeJob(phases), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 60)), 0.0)
+        if rank != 3:
+            run.add_rank(rank_frame(rank, 2, job.columns(rank, 60, 200)), 1.0)
+    late = build_ranks(run, run.ages(1.0), NOBODY).lateness_ms
+    assert late[2] == pytest.approx(40.0, abs=2.0)
+    assert np.isnan(late[3])
+    assert run.keeping_up(run.taking_part()).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("metric", "shown"), [("work", 145.0), ("wait", 5.0), ("input", None), ("allreduce", None)])
+def test_the_heat_map_carries_the_metric_that_is_asked_for(metric: Metric, shown: float | None) -> None:
+    run, _ = run_with(40.0)
+    lateness, chosen = build_heat(run, metric)
+    assert chosen is not None
+    assert (lateness.metric, chosen.metric) == ("lateness", metric)
+    np.testing.assert_array_equal(lateness.step, chosen.step)
+    np.testing.assert_array_equal(chosen.values, run.rings.take(metric, chosen.step))
+    assert shown is None or chosen.values[1, -1] > 0
+    assert build_heat(run)[1] is None
+
+
+def test_what_a_step_takes_without_the_late_rank_does_not_depend_on_how_late_it_is() -> None:
+    base = [float(np.median(build_heat(run_with(excess)[0])[0].base_ms[-20:])) for excess in (0.0, 40.0, 400.0)]
+    assert base[1] == pytest.approx(base[0], rel=0.02)
+    assert base[2] == pytest.approx(base[0], rel=0.02)
+
+
+def test_a_reading_of_a_gpu_holds_until_the_next() -> None:
+    run = Run(run_info(2))
+    points = np.array([[10, 90, 1, 1e9, 97, 600, 1700.0], [10, 90, 1, 1e9, 50, 300, 1200.0]])
+    run.resources.add(np.array([0, 1]), points)
+    points[:, 0] = 14
+    points[:, 4] = (80, 40)
+    run.resources.add(np.array([0, 1]), points)
+    table = run.resources.over("gpu_utilization_pct", np.arange(8, 17))
+    assert table[0].tolist()[2:] == [97, 97, 97, 97, 80, 80, 80]
+    assert np.isnan(table[:, :2]).all(), "nothing is known before the first reading"
+    assert table[1, -1] == 40
+
+
+# when, and what it costs
+
+
+def timed(made: Made) -> Snapshot:
+    made_up = snapshot(made)
+    assert made_up.run is not None
+    steps = np.arange(made.step + 1.0)
+    nothing = np.full(len(steps), np.nan)
+    series = Series(steps, nothing, nothing, nothing, nothing, np.full(len(steps), 200.0))
+    return replace(made_up, run=replace(made_up.run, step_age_s=0.5), series=series)
+
+
+def test_a_steps_time_is_what_the_steps_since_have_taken() -> None:
+    shown = timed(Made(straggler=5))
+    assert seconds_since(shown, 1204) == pytest.approx(0.5)
+    assert seconds_since(shown, 1104) == pytest.approx(20.5)
+    assert seconds_since(shown, 1205) is None, "it has not ended"
+    assert shown.series is not None
+    thinned = Series(*(getattr(shown.series, name)[::4] for name in Series.__dataclass_fields__))
+    assert seconds_since(replace(shown, series=thinned), 1104) == pytest.approx(20.5)
+
+
+def test_hours_are_ranks_that_wait_times_how_long() -> None:
+    shown = timed(Made(straggler=5, gpu=True))
+    finding = replace(shown.findings[0], cost_pct=50.0, since_step=204)
+    assert lost_hours(finding, shown) == pytest.approx(0.5 * 8 * 200.5 / 3600)
+    assert hour_unit(shown) == "GPU-h"
+    assert hour_unit(timed(Made())) == "rank-h"
+    hang = replace(HANG, evidence={"seconds": 90.0, "waiting": 7})
+    assert lost_hours(hang, shown) == pytest.approx(7 * 90 / 3600)
+    assert [hours_words(hours) for hours in (0.001, 0.118, 4.62, 78.2, 12_345.0)] == [
+        "<0.01",
+        "0.12",
+        "4.6",
+        "78",
+        "12,345",
+    ]
+
+
+def test_what_matters_survives_in_few_words() -> None:
+    shown = timed(Made(straggler=5, gpu=True))
+    ways = list(facts(shown.findings[0], shown, "·"))
+    lengths = [sum(map(len, way)) for way in ways]
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(part in " ".join(ways[-3]) for part in ("rank 5", "input +41 ms", "costs 24 %", "since 812"))
+    assert lengths[-3] + 2 * len(ways[-3]) <= 70, "it fits 80 columns"
+    assert " ".join(ways[-1]) == "rank 5 +41 ms costs 24 %"
+    gpu = shown.ranks.gpu[5] if shown.ranks is not None else None
+    assert isinstance(gpu, GpuFigures)
+    assert f"GPU {gpu.index}" in ways[0][0]
+
+
+def test_badges_and_commands() -> None:
+    assert [badge(Finding("straggler", severity, "")) for severity in ("critical", "warning", "info")] == [
+        "CRIT", "WARN", "INFO",
+    ]  # fmt: skip
+    assert badge(HANG) == "HANG"
+    assert command(Finding("hang", "critical", "", advice="see: `ssh n2 py-spy dump --pid 7`, then wait")) == (
+        "ssh n2 py-spy dump --pid 7"
+    )
+
+
+# who is where
+
+
+def test_ranks_of_a_hang_are_grouped_by_place() -> None:
+    shown = snapshot(Made(ranks=8, stuck=2))
+    assert shown.ranks is not None
+    assert shown.run is not None
+    waiting = Stall(
+        13.0, [Stack("MainThread", [StackFrame("train.py", 61, "step", "loss.backward()")])],
+        [Flight("default_pg", 41, 40, "gloo:all_reduce")],
+    )  # fmt: skip
+    ranks = replace(
+        shown.ranks,
+        phase=tuple("input" if rank == 2 else "exposed" for rank in range(8)),
+        stall=tuple(STALL if rank == 2 else waiting for rank in range(8)),
+    )
+    assert is_hanging(replace(shown, ranks=ranks, run=replace(shown.run, state="stalled")))
+    assert not is_hanging(replace(shown, ranks=ranks))
+    stuck, others = places(ranks)
+    assert (stuck.ranks, stuck.phase, stuck.is_waiting) == ((2,), "input", False)
+    assert (others.ranks, others.is_waiting) == ((0, 1, 3, 4, 5, 6, 7), True)
+    assert (others.operation, others.sequence) == ("gloo:all_reduce", 41)
+    assert rank_ranges(others.ranks) == "0-1, 3-7"
+    assert others.frame is not None
+    assert others.frame.line == 61

@@ -1,0 +1,193 @@
+"""The heat-map: fixed stops that mean the same whatever else is on the screen, full width, and a cursor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.run.medians import peers
+from ddpmon.snapshot import Heat, Metric
+from ddpmon.tui.draw.bands import share_out
+from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
+from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
+
+
+def heat_of(work: np.ndarray, transfer_ms: float = 0.0) -> Heat:
+    """The heat of a table of work [ranks, steps]."""
+    work = work.astype(np.float32)
+    base = np.nanmedian(work, axis=0) + np.float32(transfer_ms)
+    return Heat(np.arange(work.shape[1]), peers(work).lateness(work), base.astype(np.float32))
+
+
+def alone(ranks: int) -> np.ndarray:
+    return np.arange(ranks)
+
+
+def test_a_stragglers_cell_has_the_same_colour_whatever_else_happens() -> None:
+    """The scale of the map before this one followed the 98th percentile (review of the screen, B2)."""
+    rng = np.random.default_rng(0)
+    calm = (470 * rng.normal(1, 0.005, (64, 200))).astype(np.float32)
+    calm[42, 100:] += 141
+    troubled = calm.copy()
+    troubled[21] += 4_000
+    troubled[12, ::5] += 470
+    troubled[40:42] += 94
+    bands = share_out(alone(64), (), 64, halves=False)
+    rows = [quantise(heat_of(work), 200, bands).levels[42] for work in (calm, troubled)]
+    assert set(rows[0][100:].tolist()) == {3}, "30 % of a step lies between the stops 20 and 50"
+    assert rows[0].tolist() == rows[1].tolist()
+
+
+def test_each_stop_begins_a_level() -> None:
+    work = np.full((8, 6), 100.0)
+    work[3] += (0.0, *(stop + 0.5 for stop in STOPS))
+    grid = quantise(heat_of(work), 6, share_out(alone(8), (), 8, halves=False))
+    assert grid.levels[3].tolist() == list(range(LEVELS))
+    assert not np.delete(grid.levels, 3, axis=0).any()
+
+
+def test_percent_is_of_the_step_and_not_of_its_work() -> None:
+    work = np.full((4, 10), 20.0)
+    work[1] += 10
+    grid = quantise(heat_of(work, transfer_ms=180.0), 10, share_out(alone(4), (), 4, halves=False))
+    assert set(grid.levels[1].tolist()) == {1}, "10 ms are 5 % of a step of 200 ms, of which 180 ms are transfer"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 75, 111, 112, 113, 150, 153, 290, 512])
+def test_the_map_fills_its_width_at_every_number_of_steps(steps: int) -> None:
+    made = replace(snapshot(Made()), heat=heat_of(np.full((8, steps), 100.0)))
+    for look in (COLOUR, ASCII):
+        lines = text_of(heat_lines(ViewState(made, look), 120, 10))
+        assert all(len(line[GUTTER:].rstrip()) == 120 - GUTTER - 1 for line in lines[1:9])
+
+
+@pytest.mark.parametrize("steps", [153, 200, 290, 512, 600])
+def test_most_steps_are_in_sight_and_the_newest_always(steps: int) -> None:
+    grid = quantise(heat_of(np.full((2, steps), 1.0)), 152, share_out(alone(2), (), 2, halves=False))
+    shown = steps - int(grid.at[0])
+    assert shown >= 0.7 * steps
+    assert int(grid.at[-1]) + grid.stride >= steps
+
+
+def test_a_straggler_glows_from_its_onset_on_and_the_rest_is_calm() -> None:
+    lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=812, step=1004)), ASCII), 120, 10))
+    rows = [line[GUTTER:] for line in lines[1:9]]
+    assert lines[6].startswith("    5!")
+    onset = lines[9].index("! 812") - GUTTER
+    assert set(rows[5][:onset]) == {"."}
+    assert set(rows[5][onset + 1 :].rstrip()) == {"+"}
+    assert {char for row in rows[:5] + rows[6:] for char in row.rstrip()} == {"."}
+
+
+def test_the_legend_has_numbers_and_survives_80_columns() -> None:
+    for width in (80, 120, 300):
+        for ranks in (8, 64, 1024):
+            title = text_of(heat_lines(ViewState(snapshot(Made(ranks=ranks, per_node=8)), COLOUR), width, 12))[0]
+            assert re.search(r"<5 .5 .10 .20 .50 .100 % of a step", title), (width, ranks)
+            assert title.startswith("─ lateness")
+
+
+def test_an_onset_that_is_a_bound_is_not_drawn_as_an_onset() -> None:
+    made = snapshot(Made(straggler=5, onset=812))
+    bound = replace(made, findings=(replace(made.findings[0], since_is_bound=True),))
+    assert "812" in text_of(heat_lines(ViewState(made, ASCII), 120, 10))[9]
+    assert "812" not in text_of(heat_lines(ViewState(bound, ASCII), 120, 10))[9]
+
+
+def test_an_onset_older_than_the_map_is_told_at_its_edge() -> None:
+    lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=100, step=1204)), ASCII), 120, 10))
+    assert lines[9].strip().startswith("! since 100")
+
+
+def test_what_was_not_measured_is_a_gap() -> None:
+    work = np.full((3, 10), 50.0)
+    work[1, 4:] = np.nan
+    grid = quantise(heat_of(work), 10, share_out(alone(3), (), 4, halves=False))
+    assert grid.levels[1].tolist() == [0] * 4 + [MISSING] * 6
+    assert grid.levels[0].tolist() == [0] * 10
+
+
+def test_a_group_of_ranks_shows_its_worst_and_noise_stays_calm() -> None:
+    rng = np.random.default_rng(1)
+    work = 100 * rng.normal(1, 0.01, (4096, 50))
+    work[1234, 20:] = 250
+    grid = quantise(heat_of(work), 50, share_out(alone(4096), (), 20, halves=True))
+    row = 1234 // grid_size(4096)
+    assert grid.levels[row, 20:].tolist() == [LEVELS - 1] * 30
+    assert (np.delete(grid.levels, row, axis=0) <= 1).all()
+
+
+def grid_size(ranks: int) -> int:
+    size = share_out(alone(ranks), (), 20, halves=True).size
+    assert size % 8 == 0
+    return size
+
+
+def test_where_ranks_do_not_fit_each_row_is_a_host_and_shows_its_worst() -> None:
+    made = ViewState(snapshot(Made(ranks=64, per_node=8, straggler=43, onset=100)), ASCII)
+    lines = text_of(heat_lines(made, 120, 12))
+    assert "lateness, host x step, the worst rank of each" in lines[0]
+    assert [line[:GUTTER].split() for line in lines[1:9]] == [["5!"] if n == 5 else [str(n)] for n in range(8)]
+    many = text_of(heat_lines(ViewState(snapshot(Made(ranks=1024, per_node=8)), ASCII), 120, 12))
+    assert "lateness, host x step, the worst of 16 hosts a cell" in many[0]
+    zoomed = text_of(heat_lines(made, 120, 12, wanted="40-47"))
+    assert "lateness, rank x step, 8 of 64 ranks" in zoomed[0]
+    assert [line[:5].strip() for line in zoomed[1:9]] == [str(rank) for rank in range(40, 48)]
+
+
+def test_hosts_whose_ranks_lie_apart_are_kept_together() -> None:
+    hosts = [f"n{rank % 4}" for rank in range(64)]
+    bands = share_out(np.arange(64), hosts, 10, halves=False)
+    assert (bands.unit, bands.labels) == ("host", ("0", "1", "2", "3"))
+    assert bands.ranks(2).tolist() == list(range(2, 64, 4))
+
+
+def test_the_cursor_names_rank_step_time_and_value() -> None:
+    made = snapshot(Made(straggler=5, onset=812, step=1004))
+    assert made.run is not None
+    timed = ViewState(replace(made, run=replace(made.run, step_age_s=0.0)), ASCII)
+    title = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 0)))[0]
+    found = re.search(r"rank 5 . step (1,00\d) . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of a step", title)
+    assert found, title
+    earlier = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 140)))
+    assert re.search(r"rank 5 . step \d+ . \d\d:\d\d:\d\d . lateness ", earlier[0])
+    assert earlier[6].count(ASCII.glyphs.here) == 1
+    assert earlier[6][GUTTER + 160 - GUTTER - 2 - 140] == ASCII.glyphs.here
+
+
+def test_the_cursor_on_a_host_names_its_worst_rank() -> None:
+    work = np.full((16, 20), 100.0)
+    work[11, 7] = 180.0
+    heat = heat_of(work)
+    bands = share_out(alone(16), ["a"] * 8 + ["b"] * 8, 2, halves=False)
+    grid = quantise(heat, 20, bands)
+    found = value_at(heat, grid, bands.ranks(1), 7)
+    assert found is not None
+    assert found == pytest.approx((11, 7, 80.0, 80.0))
+
+
+@pytest.mark.parametrize("metric", list(METRICS))
+def test_every_metric_is_drawn_with_its_name_and_legend(metric: Metric) -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.heat is not None
+    values = np.full_like(made.heat.values, 100.0)
+    values[3] = 20.0 if metric in ("gpu", "power", "clock") else 400.0
+    shown = ViewState(replace(made, chosen_heat=replace(made.heat, values=values, metric=metric)), ASCII)
+    lines = text_of(heat_lines(shown, 120, 10))
+    assert lines[0].startswith(f"- {METRICS[metric].name}, rank x step")
+    assert METRICS[metric].of in lines[0]
+    rows = [set(line[GUTTER:].rstrip()) for line in lines[1:9]]
+    assert rows[3] != rows[2], "the rank that differs is seen"
+
+
+def test_one_rank_has_nobody_to_be_late_against() -> None:
+    lines = text_of(heat_lines(ViewState(snapshot(Made(ranks=1)), ASCII), 80, 6))
+    assert len(lines) == 6

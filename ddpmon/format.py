@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 UNKNOWN = "–"
-_ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "°": "", "≥": ">=", "≤": "<=", "’": "'"}
+_ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "°": "", "≥": ">=", "±": "+", "≤": "<=", "’": "'"}
 
 
 def clean(text: str, ascii_only: bool = False) -> str:
@@ -128,6 +128,18 @@ def local_time(wall: float) -> str:
         return datetime.fromtimestamp(wall).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
         return UNKNOWN
+
+
+def time_of_day(wall: float | None, unknown: str = "") -> str:
+    """A Unix time as this machine's clock says it: 08:30:12."""
+    return unknown if wall is None or not math.isfinite(wall) else local_time(wall)[-8:]
+
+
+def signed(value: float | None, unknown: str = UNKNOWN) -> str:
+    """A difference with its sign, in three digits: +41.2, -3.10; what rounds to nothing in whole numbers is ±0."""
+    if value is None or not math.isfinite(value):
+        return unknown
+    return "±0" if abs(value) < 0.5 else f"{value:+,.{1 if abs(value) < 9.95 else 0}f}"
 
 
 def plural(number: int, noun: str) -> str:

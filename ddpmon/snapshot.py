@@ -175,25 +175,37 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """One quantity of one rank over N moments, beside the same of other ranks.
+
+    Attributes:
+        step: [N] the step that the rank was at, ascending.
+        own: [N] the rank's.
+        others: [3, N] below which 5 %, 50 % and 95 % of the other ranks are; no rows where there are no others.
+    """
+
+    step: Ints
+    own: Floats
+    others: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class RankDetail:
-    """One rank over its last N steps, and its resources at the M moments they were read."""
+    """One rank over its last steps.
+
+    Attributes:
+        rank: which.
+        courses: quantity -> its course. Of every step: the phases, work, wait, lateness (ms) and loss. Of every reading
+            of its machine: the figures of `ddpmon.run.resources.RESOURCES`.
+        notes: what the rank says of its measuring.
+        stall: where it is stuck, while it is. failure: what ended it.
+    """
 
     rank: int
-    step: Ints
-    phases: Mapping[str, NDArray[np.float32]]  # input, forward, backward, optimizer, other -> [N] ms
-    wait: NDArray[np.float32]
-    work: NDArray[np.float32]
-    others_work: NDArray[np.float32]  # median over the other ranks
-    resource_step: Ints  # [M] the step the rank was at
-    cpu_pct: Floats
-    runqueue_pct: Floats
-    rss_bytes: Floats
-    gpu_utilization_pct: Floats
-    gpu_power_w: Floats
-    gpu_clock_mhz: Floats
+    courses: Mapping[str, Course]
     notes: tuple[str, ...] = ()
-    stall: Stall | None = None  # where it is stuck, while it is
-    failure: Failure | None = None  # what ended it
+    stall: Stall | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -20,10 +20,12 @@ from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
-from ddpmon.tui.screens.hosts import HostsScreen
+from ddpmon.tui.screens.help import HelpScreen
+from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
+from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
@@ -253,34 +255,71 @@ class WatchApp(App[None]):
 
     def action_findings(self) -> None:
         """Open the findings in full."""
-        self.action_overview()
-        self.push_screen(FindingsScreen())
+        self._open_view(FindingsScreen())
 
     def action_hosts(self) -> None:
-        """Open the hosts."""
-        self.action_overview()
-        self.push_screen(HostsScreen())
+        """Open the hosts, with the chosen rank's under the cursor."""
+        self._open_view(HostsScreen(self.host_of(self.chosen_rank)))
 
     def action_overview(self) -> None:
         """Go back to the overview."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
-        self._source.focus = None
+
+    def _open_view(self, view: BaseScreen) -> None:
+        """Open a view over the overview alone: `esc` leads back there."""
+        self.action_overview()
+        self.push_screen(view)
 
     def on_rank_table_opened(self, message: RankTable.Opened) -> None:
         """Open a rank in detail."""
-        self._focus(message.rank)
-        self.push_screen(RankScreen(message.rank))
+        self.open_rank(message.rank)
 
-    def _focus(self, rank: int) -> None:
-        self._source.focus = rank
-        self._reader.refocus()
+    def open_rank(self, rank: int) -> None:
+        """Open a rank in detail, over whatever is open; it is the chosen one in all views."""
+        self.choose(rank)
+        self.push_screen(RankScreen(rank))
+
+    def open_host(self, rank: int) -> None:
+        """Open the host of a rank, over whatever is open."""
+        number = self.host_of(rank)
+        if number is None:
+            self.bell()
+        else:
+            self.choose(rank)
+            self.push_screen(HostScreen(number))
+
+    @property
+    def chosen_rank(self) -> int | None:
+        """The rank that the reader has chosen in any view; None before that."""
+        return self._overview.table.held
+
+    def choose(self, rank: int) -> None:
+        """From now on this rank is the chosen one in all views."""
+        self._overview.table.hold(rank)
+
+    def host_of(self, rank: int | None) -> int | None:
+        """The number of the host that a rank runs on, None where that is not known."""
+        ranks = self._shown.ranks
+        if ranks is None or rank is None or not 0 <= rank < len(ranks):
+            return None
+        return next((node.node for node in self._shown.nodes if rank in node.ranks), None)
+
+    @property
+    def _overview(self) -> Overview:
+        return cast("Overview", self.screen_stack[0])
+
+    def read_detail_of(self, rank: int | None) -> None:
+        """From now on pictures carry the detail of this rank, or of none."""
+        if self._source.focus != rank:
+            self._source.focus = rank
+            self._reader.refocus()
 
     def action_step_rank(self, rows: int) -> None:
         """Go to the next rank of the table's order without leaving the detail."""
-        overview = self.screen_stack[0]
-        if isinstance(overview, Overview) and isinstance(self.screen, RankScreen):
-            overview.table.action_move(rows)
-            self.screen.rank = overview.table.rank if overview.table.rank is not None else self.screen.rank
-            self._focus(self.screen.rank)
+        if isinstance(self.screen, RankScreen):
+            table = self._overview.table
+            table.action_move(rows)
+            self.screen.rank = table.rank if table.rank is not None else self.screen.rank
+            self.read_detail_of(self.screen.rank)
             self._draw()

@@ -12,6 +12,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build, run_life
 from ddpmon.report.hosts import build_nodes
+from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, RunState, Snapshot
 
@@ -66,7 +67,7 @@ def take_picture(
         findings=findings,
         pending=pending,
         notices=(*run_life.of_run(run.info), *moment.notices, *_notices(run)),
-        detail=None if focus is None else build.build_detail(run, focus),
+        detail=None if focus is None else build_detail(run, focus),
     )
 
 

@@ -135,3 +135,10 @@ def host_plan(hosts: int, room: int) -> HostPlan:
     lines = 2 if tall else 1
     table = min(TABLE_HEAD + lines * max(hosts, 1), max(room - CHOSEN_USUAL, room * 2 // 3))
     return HostPlan(table, room - table, lines)
+
+
+def finding_plan(width: int, room: int, findings: int) -> tuple[bool, int]:
+    """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is."""
+    if width >= WIDE:
+        return True, max(52, width * 42 // 100)
+    return False, min(max(findings + 2, 4), max(room * 2 // 5, 4))

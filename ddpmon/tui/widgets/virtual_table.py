@@ -64,6 +64,17 @@ class VirtualTable(Canvas, can_focus=True):
         """The number in the row under the cursor."""
         return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
 
+    @property
+    def held(self) -> int | None:
+        """The number that the reader has put the cursor on; None until then."""
+        return self._held
+
+    def hold(self, number: int) -> None:
+        """Put the cursor on a number, wherever its row is or will be."""
+        self._held = number
+        if self.picture is not None:
+            self._settle(self.view.order)
+
     def show(self, picture: ViewState) -> None:
         """Take over a new picture; the screen draws it, with all its other panels."""
         self.picture = picture
@@ -149,11 +160,15 @@ class VirtualTable(Canvas, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, a second one opens what is there."""
-        row = (event.y - HEAD) // self.lines_per_row + self.view.top
-        if event.y >= HEAD and row < len(self.view.order):
+        row = self.row_at(event.y)
+        if row is not None and row < len(self.view.order):
             self.action_move(row - self.view.cursor)
             if event.chain == 2:
                 self.action_open()
+
+    def row_at(self, line: int) -> int | None:
+        """The row that is drawn in this line of the widget."""
+        return None if line < HEAD else (line - HEAD) // self.lines_per_row + self.view.top
 
 
 class RankTable(VirtualTable):

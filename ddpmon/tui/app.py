@@ -287,7 +287,7 @@ class WatchApp(App[None]):
             self.bell()
         else:
             self.choose(rank)
-            self.push_screen(HostScreen(number))
+            self.push_screen(HostScreen(number, rank))
 
     @property
     def chosen_rank(self) -> int | None:

@@ -64,7 +64,7 @@ def detail(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def hosts(picture: ViewState, width: int, height: int) -> list[Line]:
     view = TableView(ordered_hosts(picture.snapshot, "worst", False))
-    return host_table_lines(picture, view, width, height, 2 if height > 20 else 1)
+    return host_table_lines(picture, view, width, height, "late" if height > 40 else "power")
 
 
 def host(picture: ViewState, width: int, height: int) -> list[Line]:

@@ -67,12 +67,18 @@ def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
 
 
 def course_plot(
-    detail: RankDetail, metric: Metric, width: int, height: int, look: Look, since: int | None = None
+    detail: RankDetail,
+    metric: Metric,
+    width: int,
+    height: int,
+    look: Look,
+    since: int | None = None,
+    whose: str = "",
 ) -> list[Line]:
     """Title with the newest value, the line over the band of the others, and the axis of steps with the onset."""
     course = detail.courses[metric.key]
     span = span_of(detail, course)
-    lines = [title(_named(metric), _remark(course, metric, look), width, look)]
+    lines = [title(whose + _named(metric), _remark(course, metric, look), width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
     curve = _curve(course, metric, span)
     scale = scale_of(curve, rows)

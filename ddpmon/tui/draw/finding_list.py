@@ -10,7 +10,8 @@ from rich.style import Style
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import BADGES, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, is_broken, is_judged
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, RankDetail, Snapshot
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import paragraph, title
@@ -19,9 +20,10 @@ from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-BADGE, COST, SINCE = 6, 6, 11
+BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 NAME = 10  # of a row of evidence
+PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
 
 
 def badge(finding: Finding, look: Look) -> Segment:
@@ -43,11 +45,13 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     lines = [title("now", f"{lasting:,}", width, look)]
     if not lasting:
         lines += _calm(picture, width)
+    times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
+    last = max(map(len, times), default=0)
     for place, finding in enumerate(shown[view.top : view.top + room], view.top):
         if place == max(lasting, view.top) and finding.cleared_at_step is not None:
             lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
-        line = _row(finding, picture.snapshot, width, look, under_cursor=view.focused and place == view.cursor)
-        lines.append(line)
+        here = view.focused and place == view.cursor
+        lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
     return fit_all(lines, width, height)
 
 
@@ -63,10 +67,10 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     return paragraph(calm, glyph, style, width, look)
 
 
-def _row(finding: Finding, snapshot: Snapshot, width: int, look: Look, *, under_cursor: bool) -> Line:
+def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: bool) -> Line:
     """Severity, cost, who, what, since when."""
     over = finding.cleared_at_step is not None
-    room = width - 2 - BADGE - COST - SINCE - 3
+    room = width - 1 - BADGE - COST - 2 - len(time) - 3
     name = min(max(room // 3, WHO_LEAST), WHO_MOST)
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
     words = left(look.clean(what(finding)), max(room - name - 1, 0), look.glyphs.more)
@@ -77,7 +81,7 @@ def _row(finding: Finding, snapshot: Snapshot, width: int, look: Look, *, under_
         Segment(f"{cost(finding):>{COST}}  ", look.dim if over else look.text),
         Segment(f"{whom} ", look.strong if strong else look.dim if over else look.text),
         Segment(words, look.dim if over else look.broken if is_broken(finding) else look.text),
-        Segment(f" {since(finding, snapshot):>{SINCE}} ", look.dim),
+        Segment(f" {time} ", look.dim),
     ]
     fitted = fit(line, width)
     return list(Segment.apply_style(fitted, look.selected)) if under_cursor else fitted
@@ -96,10 +100,20 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)
     for name, texts in evidence_blocks(finding.evidence):
         lines += [[], *block_lines(look.clean(name), texts, width, look)]
+    detail, room = snapshot.detail, height - len(lines) - 1
+    if detail is not None and finding.ranks and detail.rank == finding.ranks[0] and room >= PLOT_LEAST:
+        metric = _plotted(detail, finding)
+        name = f"rank {detail.rank}: "
+        lines += [[], *course_plot(detail, metric, width, min(room, PLOT_MOST), look, finding.since_step, name)]
     notices = _notices(snapshot, width, look)
     if notices and len(lines) + len(notices) + 1 <= height:
         lines += [*([[]] * (height - len(lines) - len(notices))), *notices]
     return fit_all(lines, width, height)
+
+
+def _plotted(detail: RankDetail, finding: Finding) -> Metric:
+    """The phase that the finding blames, if it is plotted, else work."""
+    return next((metric for metric in offered(detail) if metric.key == finding.phase), METRICS[0])
 
 
 def _notices(snapshot: Snapshot, width: int, look: Look) -> list[Line]:

@@ -37,6 +37,12 @@ class FindingsScreen(ViewScreen):
         """The list."""
         return self.query_one(FindingList)
 
+    @property
+    def detailed_rank(self) -> int | None:
+        """The first rank that the finding under the cursor names: it is plotted."""
+        finding = self.list.finding if self.ready else None
+        return finding.ranks[0] if finding is not None and finding.ranks else None
+
     def share_out(self, room: int) -> None:
         """The list beside the evidence in wide terminals, above it in others."""
         found = len(self.picture.snapshot.findings) or calm_rows(self.picture, self.size.width)
@@ -51,6 +57,7 @@ class FindingsScreen(ViewScreen):
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
+        self.dashboard.read_detail_of(self.detailed_rank)
         self.query_one("#evidence", Canvas).redraw(faded=self.faded)
 
     def on_finding_list_opened(self) -> None:

@@ -7,12 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
-from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
 from ddpmon.tui.widgets.virtual_table import HostTable
 
 
@@ -22,6 +23,7 @@ class HostsScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "The other order", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
+        Binding("v", "metric", "The next metric of the GPUs", show=False),
     ]
     AUTO_FOCUS = ""
 
@@ -40,7 +42,7 @@ class HostsScreen(ViewScreen):
         yield Canvas(self.head, id="head")
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
-        yield ScrollText(lambda w: host_lines(self.picture, self.only, w))
+        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.only, w)), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -57,11 +59,10 @@ class HostsScreen(ViewScreen):
     def share_out(self, room: int) -> None:
         """A table, and the host under its cursor below; the only host alone."""
         hosts = len(self.picture.snapshot.nodes)
-        shares = host_plan(hosts, room)
-        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(ScrollText)
-        self.table.lines_per_row = shares.lines_per_row
-        table.display, chosen.display, reading.display = hosts != 1, shares.chosen > 0, hosts == 1
-        table.styles.height, chosen.styles.height = max(shares.table, 1), max(shares.chosen, 1)
+        high, below = host_plan(hosts, room)
+        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(LinkedText)
+        table.display, chosen.display, reading.display = hosts != 1, below > 0, hosts == 1
+        table.styles.height, chosen.styles.height = max(high, 1), max(below, 1)
         wanted = reading if hosts == 1 else table
         if self.focused is not wanted:
             wanted.focus()
@@ -76,20 +77,29 @@ class HostsScreen(ViewScreen):
         """Another host is under the cursor."""
         self.query_one("#chosen", Canvas).redraw(faded=self.faded)
 
+    def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
+        """Open a rank of the only host."""
+        self.dashboard.open_rank(message.rank)
+
     def on_host_table_opened(self, message: HostTable.Opened) -> None:
         """Open a host in full."""
         self.app.push_screen(HostScreen(message.node))
 
     def keys(self) -> Keys:
         """Back, the whole of a host, the order."""
-        help_keys = (("1", "overview"), ("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        rest = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
-            return (("esc", "back"), ("j k", "scroll"), *help_keys)
-        return (("esc", "back"), ("enter", "the whole host"), ("s", "order"), ("r", "reverse"), *help_keys)
+            return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
+        order = (("v", "metric"), ("s", "order"), ("r", "reverse"))
+        return (("esc", "back"), ("enter", "host detail"), *order, *rest)
 
     def action_sort(self) -> None:
         """The other order."""
         self.table.next_sort()
+
+    def action_metric(self) -> None:
+        """Show the next metric in the cells."""
+        self.table.next_metric()
 
     def action_reverse(self) -> None:
         """Turn the order round."""
@@ -99,17 +109,26 @@ class HostsScreen(ViewScreen):
 class HostScreen(ViewScreen):
     """One host in full."""
 
-    def __init__(self, node: int) -> None:
+    def __init__(self, node: int, rank: int | None = None) -> None:
         super().__init__()
-        self.node = node
+        self.node, self._first = node, rank
+
+    def on_mount(self) -> None:
+        """Put the cursor on the rank from which the reader came."""
+        self.query_one(LinkedText).hold(self._first)
+        super().on_mount()
+
+    def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
+        """Open one of its ranks."""
+        self.dashboard.open_rank(message.rank)
 
     def compose(self) -> ComposeResult:
         """Header, the host, the keys."""
         yield Canvas(self.head, id="head")
-        yield ScrollText(lambda w: host_lines(self.picture, self.node, w))
+        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.node, w)), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:
-        """Back and scrolling."""
-        return (("esc", "back"), ("j k", "scroll"), ("1", "overview"), ("5", "findings"), self.pause, ("?", "help"),
+        """Back, to a rank, scrolling."""
+        return (("esc", "back"), ("j k", "move"), ("enter", "rank"), ("5", "findings"), self.pause, ("?", "help"),
                 ("q", "quit"))  # fmt: skip

@@ -18,6 +18,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Attempt, Failure, Stall
+from ddpmon.schema import RunInfo
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -76,6 +77,8 @@ class RunView:
     parallel: str = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate
     loss_from: str = ""  # where `ddpmon run` reads losses and samples; empty where the script logs them
     samples_from: str = ""
+    info: RunInfo | None = None  # what rank 0 says of it
+    buckets: int | None = None  # of a reduction, as DDP tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         parallel=info.parallel,
         loss_from=info.loss_from,
         samples_from=info.samples_from,
+        info=info,
+        buckets=None if first is None else first.frame.bucket_count or None,
     )
 
 

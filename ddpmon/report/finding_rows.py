@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddpmon.diagnose.kinds import KINDS, KindName
-from ddpmon.format import age, count, figure, known, pct, time_of_day
+from ddpmon.format import age, count, known, pct, time_of_day
+from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -137,14 +138,10 @@ def _listed(finding: Finding) -> str:
 
 
 def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
-    """`22 % of the run's time, about 12.4 GPU-hours so far`: the share of the time that has passed since its onset."""
+    """`22 % of the run's time, 12.4 GPU-h lost so far`."""
     if not known(finding.cost_pct):
         return ""
-    words = f"{cost(finding)} of the run's time"
-    steps = (finding.since_step, finding.cleared_at_step)
-    began, over = (None if step is None else seconds_since(snapshot, step) for step in steps)
-    if began is None or snapshot.run is None or finding.since_is_bound:
-        return words
-    hours = (finding.cost_pct or 0.0) / 100 * (began - (over or 0.0)) / 3600 * snapshot.run.world_size
-    unit = "GPU-hours" if snapshot.ranks is not None and any(snapshot.ranks.gpu) else "rank-hours"
-    return f"{words}, about {figure(hours)} {unit} so far" if hours >= 0.001 else words
+    hours = None if finding.cleared_at_step is not None else lost_hours(finding, snapshot)
+    least = "at least " if finding.since_is_bound else ""
+    lost = "" if hours is None else f", {least}{hours_words(hours)} {hour_unit(snapshot)} lost so far"
+    return f"{cost(finding)} of the run's time{lost}"

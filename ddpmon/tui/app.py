@@ -26,6 +26,7 @@ from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.run import RunScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
@@ -70,6 +71,7 @@ class WatchApp(App[None]):
         Binding("space", "freeze", "Freeze the display", show=False),
         Binding("1", "overview", "Overview", show=False),
         Binding("3", "hosts", "Hosts", show=False),
+        Binding("4", "run_view", "The run", show=False),
         Binding("5", "findings", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
@@ -256,6 +258,10 @@ class WatchApp(App[None]):
     def action_findings(self) -> None:
         """Open the findings in full."""
         self._open_view(FindingsScreen())
+
+    def action_run_view(self) -> None:
+        """Open what the run is and how it was set up."""
+        self._open_view(RunScreen())
 
     def action_hosts(self) -> None:
         """Open the hosts, with the chosen rank's under the cursor."""

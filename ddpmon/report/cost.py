@@ -1,0 +1,41 @@
+"""What a trouble costs in hours: ranks that wait, times how long; GPU-hours where the ranks have GPUs."""
+
+from __future__ import annotations
+
+from ddpmon.report.step_clock import seconds_since
+from ddpmon.report.verdicts import stops_job
+from ddpmon.snapshot import Finding, Snapshot
+
+_HOUR_S = 3600
+
+
+def hour_unit(snapshot: Snapshot) -> str:
+    """GPU-h, or rank-h where no rank is known to have a GPU."""
+    return "GPU-h" if snapshot.ranks is not None and any(snapshot.ranks.gpu) else "rank-h"
+
+
+def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
+    """Hours that a lasting trouble has cost so far, over all ranks; None where that is not known.
+
+    Of a run that stands still it is the ranks that wait, times how long; else the share of the run's time that the
+    trouble costs now, times the ranks and the time since its onset. Where the onset is a bound it is a least value.
+    """
+    waiting, seconds = finding.evidence.get("waiting"), finding.evidence.get("seconds")
+    if stops_job(finding) and isinstance(waiting, int) and isinstance(seconds, float | int):
+        return waiting * seconds / _HOUR_S
+    if finding.cost_pct is None or finding.since_step is None or snapshot.run is None:
+        return None
+    since_s = seconds_since(snapshot, finding.since_step)
+    return None if since_s is None else finding.cost_pct / 100 * snapshot.run.world_size * since_s / _HOUR_S
+
+
+def hours_a_day(pct: float, ranks: int) -> float:
+    """Hours a day that so many ranks lose at a cost of `pct` percent of their time."""
+    return pct / 100 * ranks * 24
+
+
+def hours_words(hours: float) -> str:
+    """0.12, 4.6, 78, 1,204; what is hardly anything as <0.01."""
+    if hours < 0.005:
+        return "<0.01"
+    return f"{hours:,.{0 if hours >= 9.95 else 1 if hours >= 0.995 else 2}f}"

@@ -178,6 +178,54 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkView:
+    """A phase that the user named, such as an evaluation: the step that it fell into, and its longest time in ms."""
+
+    step: int
+    name: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketView:
+    """The buckets of a reduction, medians over the newest steps.
+
+    Attributes:
+        sizes: bytes of each bucket.
+        ms: [k] what each takes to transfer. exposed_ms: [k] the part of that which backward does not hide; NaN where
+            unknown.
+    """
+
+    sizes: tuple[int, ...]
+    ms: Floats
+    exposed_ms: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The run over its newest W steps.
+
+    Attributes:
+        step: [W] ascending.
+        late_pct: [W] lateness of the latest rank, in percent of the step. late_rank: which, -1 for none.
+        step_ms, allreduce_ms, loss: [W] medians over ranks.
+        busbw_gb_s: [W] bus bandwidth, only with bucket detail.
+        marks: phases that the user named.
+        buckets: with bucket detail.
+    """
+
+    step: Ints
+    late_pct: Floats
+    late_rank: Ints
+    step_ms: Floats
+    allreduce_ms: Floats
+    busbw_gb_s: Floats
+    loss: Floats
+    marks: tuple[MarkView, ...] = ()
+    buckets: BucketView | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """One quantity of one rank over N moments, beside the same of other ranks.
 
@@ -302,6 +350,7 @@ class Snapshot:
     ranks: Ranks | None = None
     heat: Heat | None = None
     series: Series | None = None
+    timeline: Timeline | None = None
     nodes: Sequence[NodeView] = ()
     findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last
     pending: tuple[Pending, ...] = ()  # what is seen and not confirmed, what is confirmed soonest first

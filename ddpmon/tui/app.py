@@ -20,6 +20,7 @@ from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.compare import CompareScreen
 from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
 from ddpmon.tui.screens.help import HelpScreen
@@ -27,14 +28,16 @@ from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.screens.run import RunScreen
+from ddpmon.tui.screens.timeline import TimelineScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
-from ddpmon.tui.view_state import NOTHING_YET, ViewState
+from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
 CRASHED = 1
+MOST_MARKED = 4  # ranks, side by side
 
 
 class Arrived(Message):
@@ -70,8 +73,11 @@ class WatchApp(App[None]):
         Binding("question_mark", "help", "Help", show=False),
         Binding("space", "freeze", "Freeze the display", show=False),
         Binding("1", "overview", "Overview", show=False),
+        Binding("2", "timeline", "Timeline", show=False),
         Binding("3", "hosts", "Hosts", show=False),
         Binding("4", "run_view", "The run", show=False),
+        Binding("m", "mark", "Mark the rank", show=False),
+        Binding("c", "compare", "Compare marked ranks", show=False),
         Binding("5", "findings", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
@@ -95,6 +101,8 @@ class WatchApp(App[None]):
         self._reader = Reader(source, self._deliver, self._fail)
         self._ascii_only, self._colour = ascii_only, not plain
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
+        self._whole: Snapshot | None = None
+        self._marked: tuple[int, ...] = ()
         self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
         self._travel: Travel | None = getattr(source, "travel", None)
@@ -183,7 +191,10 @@ class WatchApp(App[None]):
 
     def _draw(self) -> None:
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, self._interval)
+        self._whole = furthest(self._whole, self._shown)
+        self.picture = ViewState(
+            self._shown, self._look, self._stuck(), frozen, self._interval, self._whole, self._marked
+        )
         if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
                 self.screen.show()
@@ -259,6 +270,10 @@ class WatchApp(App[None]):
         """Open the findings in full."""
         self._open_view(FindingsScreen())
 
+    def action_timeline(self) -> None:
+        """Open the timeline."""
+        self._open_view(TimelineScreen())
+
     def action_run_view(self) -> None:
         """Open what the run is and how it was set up."""
         self._open_view(RunScreen())
@@ -294,6 +309,34 @@ class WatchApp(App[None]):
         else:
             self.choose(rank)
             self.push_screen(HostScreen(number, rank))
+
+    def action_mark(self) -> None:
+        """Mark the rank under the cursor, or take its mark away; four can be marked."""
+        rank = self._rank_here()
+        others = tuple(other for other in self._marked if other != rank)
+        if rank is None or (others == self._marked and len(others) >= MOST_MARKED):
+            self.bell()
+            return
+        self._marked = (*others, rank) if others == self._marked else others
+        self._draw()
+
+    def action_compare(self) -> None:
+        """Open the marked ranks side by side; a single one beside the rank under the cursor."""
+        rank = self._rank_here()
+        ranks = self._marked
+        if len(ranks) == 1 and rank is not None and rank not in ranks:
+            ranks = (*ranks, rank)
+        if len(ranks) < 2 or isinstance(self.screen, CompareScreen):
+            self.bell()
+        else:
+            self.push_screen(CompareScreen(ranks))
+
+    def _rank_here(self) -> int | None:
+        """The rank that the screen is about, or the one under the cursor of its table."""
+        if isinstance(self.screen, RankScreen):
+            return self.screen.rank
+        table = next(iter(self.screen.query(RankTable)), None)
+        return None if table is None else table.rank
 
     @property
     def chosen_rank(self) -> int | None:

@@ -13,6 +13,7 @@ from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build, run_life
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.rank_detail import build_detail
+from ddpmon.report.timeline import build_timeline
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, RunState, Snapshot
 
@@ -63,6 +64,7 @@ def take_picture(
         ranks=ranks,
         heat=build.build_heat(run),
         series=build.build_series(run),
+        timeline=build_timeline(run),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,

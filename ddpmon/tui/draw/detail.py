@@ -184,8 +184,19 @@ def _places(frames: Sequence[StackFrame], width: int, look: Look) -> list[str]:
     return places
 
 
-def detail_lines(picture: ViewState, rank: int, width: int, height: int, metric: str = "work") -> list[Line]:
-    """The whole screen below the header; `metric` is the key of what is plotted large."""
+def detail_lines(
+    picture: ViewState, rank: int, width: int, height: int, metric: str = "work", *, plot_alone: bool = False
+) -> list[Line]:
+    """The whole screen below the header.
+
+    Args:
+        picture: what is drawn.
+        rank: of whom.
+        width: cells.
+        height: lines.
+        metric: the key of what is plotted large.
+        plot_alone: leave out the table and the other plots.
+    """
     snapshot, look = picture.snapshot, picture.look
     ranks, detail = snapshot.ranks, snapshot.detail
     if ranks is None or not 0 <= rank < len(ranks):
@@ -201,7 +212,11 @@ def detail_lines(picture: ViewState, rank: int, width: int, height: int, metric:
     room = height - len(lines) - len(notes)
     trouble = _trouble(detail, width, room, look)
     room -= len(trouble)
-    lines += [*trouble, *_figures(picture, ranks, rank, detail, found, width, room, metric), *notes]
+    lines += [
+        *trouble,
+        *_figures(picture, ranks, rank, detail, found, width, room, metric, plot_alone=plot_alone),
+        *notes,
+    ]
     return fit_all(lines, width, height)
 
 
@@ -214,6 +229,8 @@ def _figures(
     width: int,
     room: int,
     metric: str,
+    *,
+    plot_alone: bool,
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     if room < PLOT_LEAST:
@@ -223,6 +240,8 @@ def _figures(
     blamed = next((finding.phase for finding in found if finding.phase in PHASES), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
+    if plot_alone:
+        return course_plot(detail, first, width, room, look, since)
     if width < WIDE:
         table = peer_lines(ranks, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import figure
 from ddpmon.report.peers import Row, compare
 from ddpmon.snapshot import Ranks
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, fit, fit_all, left
+from ddpmon.tui.lines import Line, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER = 20, 9
+CELL_MOST, MORE = 24, 9  # of a marked rank: cells at most, and of them for the difference from the first
 # What is left out first where room is short.
 WORTH = (
     "GPU memory", "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU", "other",
@@ -23,14 +23,17 @@ WORTH = (
 )  # fmt: skip
 
 
-def difference(row: Row, place: int = 0, decimals: int | None = None) -> str:
+def difference(row: Row, place: int = 0) -> str:
     """`+158`, `-375`, `±0`; empty where one of both is unknown. As many digits as the figures beside it."""
     more = row.difference(place)
     if not math.isfinite(more):
         return ""
-    digits = _decimals(row) if decimals is None else decimals
-    text = f"{more:+,.{digits}f}"
-    return "±0" if not any(digit in text for digit in "123456789") else text
+    return _difference(more, _decimals(row))
+
+
+def _difference(more: float, decimals: int) -> str:
+    text = f"{more:+,.{decimals}f}"
+    return text if any(digit in text for digit in "123456789") else "±0"
 
 
 def _decimals(row: Row) -> int:
@@ -90,27 +93,36 @@ def marked_lines(
     ranks: Ranks, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first."""
-    cell = min(max((width - NAME - NUMBER) // len(who), 12), 26)
-    names = "".join(f"{f'rank {rank}':>{cell}}" for rank in who)
-    lines = [_heading("compare", f"{names}{'others':>{NUMBER + 2}}", width, look), _hosts(ranks, who, cell, look)]
+    cell = min((width - NAME - NUMBER - 2) // len(who), CELL_MOST)
+    names = "".join(f"{f'rank {rank}':>{cell - 2}}  " for rank in who)
+    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", width, look), _hosts(ranks, who, cell, look)]
     for row in _fitting(compare(ranks, who), max(height - 2, 0)):
         line = _name(row, look)
         for place in range(len(who)):
-            style, sign = _tone(row, place, look, blamed if row.is_worse(place) else None)
-            more = f"{row.own[place] - row.own[0]:+,.{_decimals(row)}f}" if place else ""
-            more = "" if "nan" in more else more
-            line.append(Segment(f"{_number(row.own[place], row, look):>{cell - 10}}", style if sign else look.text))
-            line.append(Segment(f"{more:>8}", look.dim))
-            line.append(Segment(f" {sign or ' '}", style))
-        line.append(Segment(f"{_number(row.others, row, look):>{NUMBER + 2}}", look.dim))
+            line += _compared(row, place, cell, look, blamed if row.is_worse(place) else None)
+        line.append(Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim))
         lines.append(fit(line, width))
     return fit_all(lines, width, height)
+
+
+def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
+    """One rank's figure, and where there is room by how much it exceeds the first one's."""
+    style, sign = _tone(row, place, look, blamed)
+    room = MORE if cell >= MORE + 9 else 0
+    more = row.own[place] - row.own[0] if place else math.nan
+    text = _difference(more, _decimals(row)) if room and math.isfinite(more) else ""
+    value = _number(row.own[place], row, look)
+    return [
+        Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
+        Segment(f"{look.clean(text):>{room}}", look.dim),
+        Segment(f" {sign or ' '}", style),
+    ]
 
 
 def _hosts(ranks: Ranks, who: Sequence[int], cell: int, look: Look) -> Line:
     """The hosts below the ranks' names."""
     line: Line = [Segment(" " * NAME)]
     for rank in who:
-        name = left(look.clean(ranks.host[rank]) or look.unknown, cell - 1, look.glyphs.more).strip()
-        line.append(Segment(f"{name:>{cell}}", look.dim))
-    return [*line, Segment(f"{figure(float(len(ranks) - len(who)))} ranks".rjust(NUMBER + 2), look.dim)]
+        name = clip(look.clean(ranks.host[rank]) or look.unknown, cell - 3, look.glyphs.more)
+        line.append(Segment(f"{name:>{cell - 2}}  ", look.dim))
+    return [*line, Segment(f"{len(ranks) - len(who):,} ranks".rjust(NUMBER), look.dim)]

@@ -71,13 +71,20 @@ class BaseScreen(Screen[None]):
 class ViewScreen(BaseScreen):
     """A screen besides the overview: a header, with a notice where there is one, and a plain sentence without room."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", show=False),
+        Binding("f", "maximise", "The next panel alone", show=False),
+    ]
+    view: ClassVar[str] = ""  # what it is called
+    panels: ClassVar[tuple[str, ...]] = ()  # what can be shown alone, by id
+    _alone: str | None = None
 
     def show(self) -> None:
         """Share out the room, then draw."""
         head = self.query_one("#head")
         head.styles.height = 1 + bool(notice(self.picture)) if self.fits else self.size.height
         self.share_out(self.size.height - 2 - bool(notice(self.picture)))
+        self._enlarge()
         super().show()
 
     def share_out(self, room: int) -> None:
@@ -87,6 +94,23 @@ class ViewScreen(BaseScreen):
         """Another size is another plan."""
         if self.ready:
             self.show()
+
+    def action_maximise(self) -> None:
+        """Show the first panel alone, then the next one, and after the last one all of them."""
+        if self.panels:
+            names = (None, *self.panels)
+            self._alone = names[(names.index(self._alone) + 1) % len(names)]
+            for name in self.panels:
+                self.query_one(f"#{name}").display = True
+            self.show()
+
+    def _enlarge(self) -> None:
+        """Give all room to the panel that is shown alone."""
+        if self._alone is not None:
+            for name in self.panels:
+                self.query_one(f"#{name}").display = name == self._alone
+            self.query_one(f"#{self._alone}").styles.height = "1fr"
+            self.query_one(f"#{self._alone}").styles.width = "1fr"
 
     @property
     def fits(self) -> bool:

@@ -23,6 +23,8 @@ class FindingsScreen(ViewScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("h", "host", "Its host", show=False)]
     AUTO_FOCUS = "FindingList"
+    view: ClassVar[str] = "findings"
+    panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -36,6 +38,11 @@ class FindingsScreen(ViewScreen):
     def list(self) -> FindingList:
         """The list."""
         return self.query_one(FindingList)
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding under the cursor."""
+        return self.list.finding
 
     @property
     def detailed_rank(self) -> int | None:

@@ -16,6 +16,7 @@ from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 class HelpScreen(ViewScreen):
     """The help, over whatever is open."""
 
+    view: ClassVar[str] = "help"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.back", "Back", show=False)]
 
     def compose(self) -> ComposeResult:

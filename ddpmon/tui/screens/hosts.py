@@ -26,6 +26,8 @@ class HostsScreen(ViewScreen):
         Binding("v", "metric", "The next metric of the GPUs", show=False),
     ]
     AUTO_FOCUS = ""
+    view: ClassVar[str] = "hosts"
+    panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
 
     def __init__(self, first: int | None = None) -> None:
         super().__init__()
@@ -108,6 +110,8 @@ class HostsScreen(ViewScreen):
 
 class HostScreen(ViewScreen):
     """One host in full."""
+
+    view: ClassVar[str] = "host"
 
     def __init__(self, node: int, rank: int | None = None) -> None:
         super().__init__()

@@ -94,7 +94,8 @@ def marked_lines(
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first."""
     cell = min((width - NAME - NUMBER - 2) // len(who), CELL_MOST)
-    names = "".join(f"{f'rank {rank}':>{cell - 2}}  " for rank in who)
+    room = _more_room(cell)
+    names = "".join(f"{f'rank {rank}':>{cell - room - 2}}{'':{room + 2}}" for rank in who)
     lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", width, look), _hosts(ranks, who, cell, look)]
     for row in _fitting(compare(ranks, who), max(height - 2, 0)):
         line = _name(row, look)
@@ -105,10 +106,15 @@ def marked_lines(
     return fit_all(lines, width, height)
 
 
+def _more_room(cell: int) -> int:
+    """Cells for the difference from the first rank."""
+    return MORE if cell >= MORE + 9 else 0
+
+
 def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
     """One rank's figure, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, blamed)
-    room = MORE if cell >= MORE + 9 else 0
+    room = _more_room(cell)
     more = row.own[place] - row.own[0] if place else math.nan
     text = _difference(more, _decimals(row)) if room and math.isfinite(more) else ""
     value = _number(row.own[place], row, look)
@@ -122,7 +128,8 @@ def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -
 def _hosts(ranks: Ranks, who: Sequence[int], cell: int, look: Look) -> Line:
     """The hosts below the ranks' names."""
     line: Line = [Segment(" " * NAME)]
+    room = _more_room(cell)
     for rank in who:
-        name = clip(look.clean(ranks.host[rank]) or look.unknown, cell - 3, look.glyphs.more)
-        line.append(Segment(f"{name:>{cell - 2}}  ", look.dim))
+        name = clip(look.clean(ranks.host[rank]) or look.unknown, cell - room - 3, look.glyphs.more)
+        line.append(Segment(f"{name:>{cell - room - 2}}{'':{room + 2}}", look.dim))
     return [*line, Segment(f"{len(ranks) - len(who):,} ranks".rjust(NUMBER), look.dim)]

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -18,13 +18,13 @@ from textual.timer import Timer
 from ddpmon.recording.travel import Move, Request, Travel, wall_of
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Snapshot
+from ddpmon.tui.links import Links
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
-from ddpmon.tui.screens.compare import CompareScreen
 from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
 from ddpmon.tui.screens.help import HelpScreen
-from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.screens.run import RunScreen
@@ -37,7 +37,6 @@ from ddpmon.tui.widgets.virtual_table import RankTable
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
 CRASHED = 1
-MOST_MARKED = 4  # ranks, side by side
 
 
 class Arrived(Message):
@@ -102,7 +101,7 @@ class WatchApp(App[None]):
         self._ascii_only, self._colour = ascii_only, not plain
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._whole: Snapshot | None = None
-        self._marked: tuple[int, ...] = ()
+        self.links = Links(self)
         self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
         self._travel: Travel | None = getattr(source, "travel", None)
@@ -193,7 +192,7 @@ class WatchApp(App[None]):
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
         self._whole = furthest(self._whole, self._shown)
         self.picture = ViewState(
-            self._shown, self._look, self._stuck(), frozen, self._interval, self._whole, self._marked
+            self._shown, self._look, self._stuck(), frozen, self._interval, self._whole, self.links.marked
         )
         if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
@@ -280,7 +279,7 @@ class WatchApp(App[None]):
 
     def action_hosts(self) -> None:
         """Open the hosts, with the chosen rank's under the cursor."""
-        self._open_view(HostsScreen(self.host_of(self.chosen_rank)))
+        self._open_view(HostsScreen(self.links.host_of(self.links.chosen_rank)))
 
     def action_overview(self) -> None:
         """Go back to the overview."""
@@ -294,69 +293,18 @@ class WatchApp(App[None]):
 
     def on_rank_table_opened(self, message: RankTable.Opened) -> None:
         """Open a rank in detail."""
-        self.open_rank(message.rank)
-
-    def open_rank(self, rank: int) -> None:
-        """Open a rank in detail, over whatever is open; it is the chosen one in all views."""
-        self.choose(rank)
-        self.push_screen(RankScreen(rank))
-
-    def open_host(self, rank: int) -> None:
-        """Open the host of a rank, over whatever is open."""
-        number = self.host_of(rank)
-        if number is None:
-            self.bell()
-        else:
-            self.choose(rank)
-            self.push_screen(HostScreen(number, rank))
+        self.links.open_rank(message.rank)
 
     def action_mark(self) -> None:
-        """Mark the rank under the cursor, or take its mark away; four can be marked."""
-        rank = self._rank_here()
-        others = tuple(other for other in self._marked if other != rank)
-        if rank is None or (others == self._marked and len(others) >= MOST_MARKED):
+        """Mark the rank under the cursor, or take its mark away."""
+        if self.links.mark():
+            self._draw()
+        else:
             self.bell()
-            return
-        self._marked = (*others, rank) if others == self._marked else others
-        self._draw()
 
     def action_compare(self) -> None:
-        """Open the marked ranks side by side; a single one beside the rank under the cursor."""
-        rank = self._rank_here()
-        ranks = self._marked
-        if len(ranks) == 1 and rank is not None and rank not in ranks:
-            ranks = (*ranks, rank)
-        if len(ranks) < 2 or isinstance(self.screen, CompareScreen):
-            self.bell()
-        else:
-            self.push_screen(CompareScreen(ranks))
-
-    def _rank_here(self) -> int | None:
-        """The rank that the screen is about, or the one under the cursor of its table."""
-        if isinstance(self.screen, RankScreen):
-            return self.screen.rank
-        table = next(iter(self.screen.query(RankTable)), None)
-        return None if table is None else table.rank
-
-    @property
-    def chosen_rank(self) -> int | None:
-        """The rank that the reader has chosen in any view; None before that."""
-        return self._overview.table.held
-
-    def choose(self, rank: int) -> None:
-        """From now on this rank is the chosen one in all views."""
-        self._overview.table.hold(rank)
-
-    def host_of(self, rank: int | None) -> int | None:
-        """The number of the host that a rank runs on, None where that is not known."""
-        ranks = self._shown.ranks
-        if ranks is None or rank is None or not 0 <= rank < len(ranks):
-            return None
-        return next((node.node for node in self._shown.nodes if rank in node.ranks), None)
-
-    @property
-    def _overview(self) -> Overview:
-        return cast("Overview", self.screen_stack[0])
+        """Open the marked ranks side by side."""
+        self.links.compare()
 
     def read_detail_of(self, rank: int | None) -> None:
         """From now on pictures carry the detail of this rank, or of none."""
@@ -367,8 +315,7 @@ class WatchApp(App[None]):
     def action_step_rank(self, rows: int) -> None:
         """Go to the next rank of the table's order without leaving the detail."""
         if isinstance(self.screen, RankScreen):
-            table = self._overview.table
-            table.action_move(rows)
-            self.screen.rank = table.rank if table.rank is not None else self.screen.rank
+            rank = self.links.step_rank(rows)
+            self.screen.rank = self.screen.rank if rank is None else rank
             self.read_detail_of(self.screen.rank)
             self._draw()

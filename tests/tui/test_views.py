@@ -19,7 +19,9 @@ from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 
 MADE = Made(ranks=16, per_node=8, straggler=11, gpu=True, findings=NOTES)
-SHOWN = snapshot(MADE)
+MADE_RUN = snapshot(MADE)
+assert MADE_RUN.run is not None
+SHOWN = replace(MADE_RUN, run=replace(MADE_RUN.run, step_age_s=0.3))
 LATE = Finding(
     "straggler", "critical", "rank 3 (node0) is late by 80 ms a step in backward. Costs 30 % of the run's time.",
     (3,), ("node0",), "backward", "a shared GPU: pid 4242 (bob)", 1_000, cost_pct=30.0, advice="ask bob",
@@ -53,8 +55,9 @@ VIEWS = [("2",), ("3",), ("3", "enter"), ("4",), ("5",), ("enter",), ("m", "j", 
 @pytest.mark.parametrize("keys", VIEWS, ids="".join)
 def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until(lambda: watched.app.picture.snapshot.ranks is not None)
+        await watched.until_shown("q quit")
         await watched.press(*keys)
+        await watched.pilot.resize_terminal(20, 5)
         assert len(watched.app.screen_stack) == 2 + (keys == ("3", "enter"))
         await watched.until_shown("needs 40x12")
         said = [line.strip() for line in watched.text().split("\n") if line.strip()]
@@ -63,7 +66,7 @@ def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: t
         await watched.until_shown("q quit")
         assert "too small" not in watched.text()
 
-    watch(Fixed(timed(SHOWN)), act, (20, 5))
+    watch(Fixed(timed(SHOWN)), act, (80, 24))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_a_finding_leads_to_its_rank_and_its_host_and_esc_one_level_back() -> No
         assert isinstance(watched.app.screen, HostScreen)
         await watched.press("escape", "escape")
         assert isinstance(watched.app.screen, Overview)
-        assert watched.app.screen.table.rank == 13, "the rank that was chosen last is under the cursor here, too"
+        assert watched.app.screen.table.rank == 11, "the rank that was chosen last is under the cursor here, too"
 
     watch(Fixed(SHOWN), act, (160, 50))
 
@@ -147,10 +150,7 @@ def test_what_is_over_comes_below_with_the_times_of_day() -> None:
         await watched.press("end")
         await watched.until_shown("Over      step 1,100")
 
-    run = SHOWN.run
-    assert run is not None
-    findings = (SHOWN.findings[0], over)
-    watch(Fixed(replace(SHOWN, run=replace(run, step_age_s=0.3), findings=findings)), act, (120, 34))
+    watch(Fixed(replace(SHOWN, findings=(SHOWN.findings[0], over))), act, (120, 34))
 
 
 def test_3_goes_to_the_host_of_the_chosen_rank() -> None:
@@ -240,6 +240,4 @@ def test_the_run_says_how_it_was_set_up() -> None:
         assert "GPU-h used and lost" in watched.text()
         assert "lost: rank 11" in watched.text()
 
-    run = SHOWN.run
-    assert run is not None
-    watch(Fixed(replace(SHOWN, run=replace(run, step_age_s=0.3))), act, (160, 50))
+    watch(Fixed(SHOWN), act, (160, 50))

@@ -91,13 +91,12 @@ def course_plot(
 
 
 def _curve(course: Course, metric: Metric, span: tuple[float, float] | None) -> Curve:
-    low, high = (course.others[0], course.others[2]) if len(course.others) else (None, None)
-    known = span is not None and len(course.step) > 0
-    seen = course.step >= span[0] if known and span is not None else np.zeros(len(course.step), np.bool_)
-    parts = [None if values is None else values[seen] * metric.factor for values in (course.own, low, high)]
-    own = parts[0] if parts[0] is not None else course.own
-    floor = 0.0 if metric.from_zero else None
-    return Curve(metric.name, "", course.step[seen].astype(np.float64), own, parts[1], parts[2], span, floor)
+    """The part of the course that the axis shows, in the metric's unit."""
+    seen = slice(0 if span is None else int(np.searchsorted(course.step, span[0])), None)
+    others = course.others[:, seen] * metric.factor
+    low, high = (others[0], others[2]) if len(others) else (None, None)
+    step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
+    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor)
 
 
 def _named(metric: Metric) -> str:

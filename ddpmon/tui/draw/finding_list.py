@@ -37,9 +37,8 @@ def badge(finding: Finding, look: Look) -> Segment:
 
 
 def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView, width: int, height: int) -> list[Line]:
-    """Titles and as many findings as fit; `view.order` holds their places in `findings`, those that last first."""
-    look = picture.look
-    shown = [findings[place] for place in view.order.tolist()]
+    """Titles and as many findings as fit; `findings` are in row order, those that last first."""
+    look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = max(height - 2, 0)
     lines = [title("now", f"{lasting:,}", width, look)]

@@ -52,7 +52,7 @@ def peer_lines(ranks: Ranks, rank: int, width: int, room: int, look: Look, blame
         return []
     rows = _fitting(compare(ranks, [rank]), room - 1)
     number = min(NUMBER, max((width - NAME) // 3, 6))
-    heading = f"{'this':>{number}}{'others':>{number}}{'difference' if number > 10 else 'diff':>{number}}"
+    heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
     lines = [_heading("last 20 steps", heading, width, look)]
     for row in rows:
         style, sign = _tone(row, 0, look, blamed)

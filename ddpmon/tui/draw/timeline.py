@@ -55,12 +55,12 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
     cursor = column if shown.replay is not None else None
-    rows = max((height - 4) // 4, 1)
+    events = [some for some in _events(whole, timeline, span, columns, look) if some]
+    rows = max((height - 2 - len(events)) // 4, 1)
     for track in _tracks(timeline, at):
         lines += _row(track, timeline, at, span, columns, rows, cursor, look)
     marks = [Segment(" " * (NAME + GUTTER))]
-    events = _events(whole, timeline, span, columns, look)
-    lines += [[*marks, *axis(some, columns, look)] for some in events if some]
+    lines += [[*marks, *axis(some, columns, look)] for some in events]
     lines.append([Segment(" " * (NAME + GUTTER)), *axis(_steps(whole, span, columns), columns, look)])
     return fit_all(lines, width, height)
 

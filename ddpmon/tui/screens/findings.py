@@ -71,7 +71,7 @@ class FindingsScreen(ViewScreen):
         """Open the rank that the finding names first, else its host."""
         finding = self.list.finding
         if finding is not None and finding.ranks:
-            self.dashboard.open_rank(finding.ranks[0])
+            self.dashboard.links.open_rank(finding.ranks[0])
         else:
             self.action_host()
 
@@ -81,7 +81,7 @@ class FindingsScreen(ViewScreen):
         if rank is None:
             self.app.bell()
         else:
-            self.dashboard.open_host(rank)
+            self.dashboard.links.open_host(rank)
 
     def _rank_of(self, finding: Finding | None) -> int | None:
         """The first rank that it names, or one on the first host that it names."""

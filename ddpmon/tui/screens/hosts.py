@@ -81,7 +81,7 @@ class HostsScreen(ViewScreen):
 
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open a rank of the only host."""
-        self.dashboard.open_rank(message.rank)
+        self.dashboard.links.open_rank(message.rank)
 
     def on_host_table_opened(self, message: HostTable.Opened) -> None:
         """Open a host in full."""
@@ -124,7 +124,7 @@ class HostScreen(ViewScreen):
 
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open one of its ranks."""
-        self.dashboard.open_rank(message.rank)
+        self.dashboard.links.open_rank(message.rank)
 
     def compose(self) -> ComposeResult:
         """Header, the host, the keys."""

@@ -65,7 +65,7 @@ class RankScreen(ViewScreen):
 
     def action_host(self) -> None:
         """Open the rank's host."""
-        self.dashboard.open_host(self.rank)
+        self.dashboard.links.open_host(self.rank)
 
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""

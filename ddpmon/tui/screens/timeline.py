@@ -45,7 +45,7 @@ class TimelineScreen(ViewScreen):
 
     def on_mount(self) -> None:
         """The cursor of the table is on the chosen rank."""
-        rank = self.dashboard.chosen_rank
+        rank = self.dashboard.links.chosen_rank
         if rank is not None:
             self.table.hold(rank)
         super().on_mount()

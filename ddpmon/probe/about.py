@@ -31,7 +31,7 @@ def versions(device: str) -> dict[str, str]:
 
 def _nccl() -> str:
     try:
-        return ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+        return ".".join(str(part) for part in torch.cuda.nccl.version())
     except Exception:  # a torch that was built without it
         return ""
 

@@ -35,11 +35,11 @@ def build_detail(run: Run, rank: int) -> RankDetail | None:
 
 def peers_of(run: Run, rank: int) -> Ints:
     """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced."""
-    others = np.flatnonzero(run.taking_part())
+    others: Ints = np.flatnonzero(run.taking_part())
     others = others[others != rank]
-    if len(others) <= MOST_PEERS:
-        return others.astype(np.int64)
-    return others[np.arange(MOST_PEERS) * len(others) // MOST_PEERS].astype(np.int64)
+    if len(others) > MOST_PEERS:
+        others = others[np.arange(MOST_PEERS) * len(others) // MOST_PEERS]
+    return others
 
 
 def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:

@@ -20,6 +20,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 9  # lines of title, events and axis; the most lines of a row
+LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
 
@@ -36,8 +37,8 @@ class Track:
 def timeline_height(room: int, ranks: int) -> int:
     """Lines of all rows with the title, the events and the axis: the table below keeps half of the room at most."""
     table = min(ranks + TABLE_HEAD, room // 2)
-    track = max(2, min(TRACK_MOST, (room - table - FRAME) // 4))
-    return min(4 * track + FRAME, room)
+    track = max(2 if room >= LOW else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
+    return min(4 * track + FRAME, room - TABLE_HEAD - 1)
 
 
 def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:

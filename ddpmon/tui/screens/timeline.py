@@ -74,7 +74,7 @@ class TimelineScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Along time, to a rank."""
-        past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"))
-        if self.picture.snapshot.replay is not None:
-            past = (*past, ("n N", "finding"), ("end", "live" if self.picture.snapshot.replay.is_live else "end"))
+        replay = self.picture.snapshot.replay
+        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
+        past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
         return (("esc", "back"), *past, ("enter", "rank"), ("v", "buckets"), ("?", "help"), ("q", "quit"))

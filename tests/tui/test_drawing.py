@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from ddpmon.snapshot import Link, Ranks, Snapshot
 from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.finding_list import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
@@ -22,12 +23,16 @@ from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
+from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.draw.plot import plots_beside, plots_stacked
+from ddpmon.tui.draw.run_about import run_lines
 from ddpmon.tui.draw.table import TableView, table_lines
+from ddpmon.tui.draw.timeline import bucket_lines, timeline_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.test_views import made_timeline
 
 LOOKS = {
     "colour": make_look(),
@@ -74,6 +79,26 @@ def host(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
+def found(picture: ViewState, width: int, height: int) -> list[Line]:
+    lasting = sorted(picture.snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
+    return list_lines(picture, lasting, TableView(np.arange(len(lasting))), width, height)
+
+
+def evidence(picture: ViewState, width: int, height: int) -> list[Line]:
+    return evidence_lines(picture, next(iter(picture.snapshot.findings), None), width, height)
+
+
+def timed(picture: ViewState, width: int, height: int) -> list[Line]:
+    return timeline_lines(replace(picture, snapshot=replace(picture.snapshot, timeline=TIMELINE)), width, height)
+
+
+def compared(picture: ViewState, width: int, height: int) -> list[Line]:
+    ranks = picture.snapshot.ranks
+    return fit_all([] if ranks is None else marked_lines(ranks, [0, len(ranks) - 1], width, height, picture.look),
+                   width, height)  # fmt: skip
+
+
+TIMELINE = made_timeline(buckets=True)
 BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
@@ -84,6 +109,11 @@ BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "hosts": hosts,
     "host": host,
     "waiting": waiting_lines,
+    "list": found,
+    "evidence": evidence,
+    "timeline": timed,
+    "buckets": lambda picture, width, height: bucket_lines(TIMELINE.buckets, width, height, picture.look),
+    "compared": compared,
 }
 ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {
     "header": lambda picture, width: [header_line(picture, width)],
@@ -93,6 +123,7 @@ ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {
     "footer": lambda picture, width: [footer_line((("enter", "detail"), ("q", "quit")), width, picture.look)],
     "help": lambda picture, width: help_lines(picture.look, width),
     "findings": all_findings,
+    "run": run_lines,
 }
 
 

@@ -218,9 +218,9 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
             assert part in text
         assert "▒" in text, "the exposed part of the last bucket"
         past = replace(run, step=800)
-        replay = ReplayView(100.0, 200.0, 1.79e9, False, 1.0, True, True)
+        replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
         source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
-        await watched.until_shown("step 800, 100 s before the end")
+        await watched.until_shown("step 800, 90 s before the end")
         assert "130 ms" in watched.text()
         row = next(line for line in watched.text().split("\n") if " worst late" in line)
         assert row.rstrip()[-1] != "│"

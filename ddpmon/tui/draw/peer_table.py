@@ -15,7 +15,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER = 20, 9
-CELL_MOST, MORE = 24, 9  # of a marked rank: cells at most, and of them for the difference from the first
+CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
 # What is left out first where room is short.
 WORTH = (
     "GPU memory", "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU", "other",
@@ -93,7 +93,7 @@ def marked_lines(
     ranks: Ranks, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first."""
-    cell = min((width - NAME - NUMBER - 2) // len(who), CELL_MOST)
+    cell = max(min((width - NAME - NUMBER - 2) // len(who), CELL_MOST), CELL_LEAST)
     room = _more_room(cell)
     names = "".join(f"{f'rank {rank}':>{cell - room - 2}}{'':{room + 2}}" for rank in who)
     lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", width, look), _hosts(ranks, who, cell, look)]

@@ -12,7 +12,7 @@ import numpy as np
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, Ranks
 
-MOST_PEERS = 256  # ranks whose GPUs and processes stand for all others: the figures of each are read one by one
+MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
 GONE = ("lost", "failed", "unknown")
 Worse = Literal["more", "less", "none"]
 
@@ -25,14 +25,12 @@ class Quantity:
         name: as it is shown. unit: of it.
         values: one value for each of some ranks, NaN where unknown.
         worse: whether more of it than the others have, or less, is bad, or neither.
-        is_phase: whether a finding may blame it.
     """
 
     name: str
     unit: str
     values: Callable[[Ranks, Sequence[int]], Floats]
     worse: Worse = "none"
-    is_phase: bool = False
 
 
 def _column(name: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Floats]:
@@ -47,18 +45,8 @@ def _gpu(field: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Fl
     return values
 
 
-def _process(field: str) -> Callable[[Ranks, Sequence[int]], Floats]:
-    def values(ranks: Ranks, who: Sequence[int]) -> Floats:
-        if field in ranks.figures:
-            return np.asarray(ranks.figures[field][list(who)], np.float64)
-        processes = [ranks.process[rank] for rank in who]
-        return np.array([None if process is None else getattr(process, field) for process in processes], np.float64)
-
-    return values
-
-
 QUANTITIES = (
-    *(Quantity(name, "ms", _column(f"{name}_ms"), "more", is_phase=True) for name in PHASES),
+    *(Quantity(name, "ms", _column(f"{name}_ms"), "more") for name in PHASES),
     Quantity("work", "ms", _column("work_ms"), "more"),
     Quantity("wait", "ms", _column("wait_ms")),
     Quantity("barrier", "ms", _column("barrier_ms")),
@@ -68,8 +56,8 @@ QUANTITIES = (
     Quantity("GPU clock", "MHz", _gpu("sm_clock_mhz"), "less"),
     Quantity("GPU temp", "°C", _gpu("temperature_c")),
     Quantity("GPU memory", "GiB", _gpu("memory_used", 1 / 2**30)),
-    Quantity("CPU", "%", _process("cpu_pct")),
-    Quantity("run-queue wait", "%", _process("runqueue_pct"), "more"),
+    Quantity("CPU", "%", _column("cpu_pct")),
+    Quantity("run-queue wait", "%", _column("runqueue_pct"), "more"),
     Quantity("resident", "GiB", _column("rss_bytes", 1 / 2**30)),
     Quantity("loss", "", _column("loss")),
 )

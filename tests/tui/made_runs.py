@@ -190,7 +190,11 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         allreduce_ms=np.full(n, 31.0),
         lateness_ms=wait.max() - wait,
         **{f"{name}_ms": values for name, values in phases.items()},
-        figures={"cpu_pct": 98 + rng.normal(0, 2, n), "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n)},
+        figures={
+            "cpu_pct": 98 + rng.normal(0, 2, n),
+            "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n),
+            "runqueue_pct": np.full(n, 3.4),
+        },
     )
 
 

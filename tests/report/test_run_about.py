@@ -14,8 +14,7 @@ from ddpmon.report.build import build_run
 from ddpmon.report.run_about import about
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, Snapshot
-from tests.made_frames import rank_frame, run_info
-from tests.report.test_build import MadeJob, healthy_phases
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 
 def shown() -> Snapshot:

@@ -35,32 +35,32 @@ class FindingsScreen(ViewScreen):
         yield Canvas(self.foot, id="foot")
 
     @property
-    def table(self) -> FindingList:
+    def listing(self) -> FindingList:
         """The list."""
         return self.query_one(FindingList)
 
     @property
     def finding(self) -> Finding | None:
         """The finding under the cursor."""
-        return self.table.finding
+        return self.listing.finding
 
     @property
     def detailed_rank(self) -> int | None:
         """The first rank that the finding under the cursor names: it is plotted."""
-        finding = self.table.finding if self.ready else None
+        finding = self.listing.finding if self.ready else None
         return finding.ranks[0] if finding is not None and finding.ranks else None
 
     def share_out(self, room: int) -> None:
         """The list beside the evidence in wide terminals, above it in others."""
         found = len(self.picture.snapshot.findings) or calm_rows(self.picture, self.size.width)
         wide, share = finding_plan(self.size.width, room, found)
-        pair, table = self.query_one("#pair"), self.table
+        pair, table = self.query_one("#pair"), self.listing
         pair.styles.layout = "horizontal" if wide else "vertical"
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)
         table.show(self.picture)
 
     def _evidence(self, width: int, height: int) -> list[Line]:
-        return evidence_lines(self.picture, self.table.finding, width, height)
+        return evidence_lines(self.picture, self.listing.finding, width, height)
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
@@ -69,7 +69,7 @@ class FindingsScreen(ViewScreen):
 
     def on_finding_list_opened(self) -> None:
         """Open the rank that the finding names first, else its host."""
-        finding = self.table.finding
+        finding = self.listing.finding
         if finding is not None and finding.ranks:
             self.dashboard.links.open_rank(finding.ranks[0])
         else:
@@ -77,7 +77,7 @@ class FindingsScreen(ViewScreen):
 
     def action_host(self) -> None:
         """Open the host of the finding."""
-        rank = self._rank_of(self.table.finding)
+        rank = self._rank_of(self.listing.finding)
         if rank is None:
             self.app.bell()
         else:

@@ -133,7 +133,7 @@ def test_more_metrics_come_with_more_room() -> None:
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
     few, many = (plots(detail, METRICS[0], 100, height, ASCII) for height in (12, 40))
-    assert len(few[0]), len(many[0]) == (12, 40)
+    assert (len(few[0]), len(many[0])) == (12, 40)
     assert len(few[1]) > len(many[1])
 
 

@@ -51,9 +51,10 @@ class FindingsScreen(ViewScreen):
         return finding.ranks[0] if finding is not None and finding.ranks else None
 
     def share_out(self, room: int) -> None:
-        """The list beside the evidence in wide terminals, above it in others."""
-        found = len(self.picture.snapshot.findings) or calm_rows(self.picture, self.size.width)
-        wide, share = finding_plan(self.size.width, room, found)
+        """The list beside the evidence in wide terminals, above it in others and where there is nothing to choose."""
+        found = len(self.picture.snapshot.findings)
+        calm = calm_rows(self.picture, self.size.width)
+        wide, share = finding_plan(self.size.width, room, found) if found else (False, calm + 2)
         pair, table = self.query_one("#pair"), self.listing
         pair.styles.layout = "horizontal" if wide else "vertical"
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)

@@ -158,3 +158,4 @@ class Settings(Struct, frozen=True, gc=False):
     static_graph: bool | None = None
     gradient_dtype: Text | None = None
     comm_hook: Text | None = None
+    bucket_cap_bytes: Count | None = None

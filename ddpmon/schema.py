@@ -123,6 +123,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     host: Text
     pid: Count
     versions: dict[Text, Text]
+    command: Text = ""  # that started rank 0
     restart: Count = 0
     max_restarts: Count | None = None
     launch: Text = ""

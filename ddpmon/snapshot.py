@@ -18,6 +18,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Attempt, Failure, Stall
+from ddpmon.schema import RunInfo
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,6 +78,8 @@ class RunView:
     loss_from: str = ""  # where `ddpmon run` reads losses and samples; empty where the script logs them
     samples_from: str = ""
     jobs: tuple[tuple[str, str], ...] = ()  # who names its job, and how
+    info: RunInfo | None = None  # what rank 0 says of it
+    buckets: int | None = None  # of a reduction, as DDP tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +190,85 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkView:
+    """A phase that the user named, such as an evaluation: the step that it fell into, and its longest time in ms."""
+
+    step: int
+    name: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketView:
+    """The buckets of a reduction, medians over the newest steps.
+
+    Attributes:
+        sizes: bytes of each bucket.
+        ms: [k] what each takes to transfer. exposed_ms: [k] the part of that which backward does not hide; NaN where
+            unknown.
+    """
+
+    sizes: tuple[int, ...]
+    ms: Floats
+    exposed_ms: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The run over its newest W steps.
+
+    Attributes:
+        step: [W] ascending.
+        late_pct: [W] lateness of the latest rank, in percent of the step. late_rank: which, -1 for none.
+        step_ms, allreduce_ms, loss: [W] medians over ranks.
+        busbw_gb_s: [W] bus bandwidth, only with bucket detail.
+        marks: phases that the user named.
+        buckets: with bucket detail.
+    """
+
+    step: Ints
+    late_pct: Floats
+    late_rank: Ints
+    step_ms: Floats
+    allreduce_ms: Floats
+    busbw_gb_s: Floats
+    loss: Floats
+    marks: tuple[MarkView, ...] = ()
+    buckets: BucketView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One quantity of one rank over N moments, beside the same of other ranks.
+
+    Attributes:
+        step: [N] the step that the rank was at, ascending.
+        own: [N] the rank's.
+        others: [3, N] below which 5 %, 50 % and 95 % of the other ranks are; no rows where there are no others.
+    """
+
+    step: Ints
+    own: Floats
+    others: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class RankDetail:
-    """One rank over its last N steps, and its resources at the M moments they were read."""
+    """One rank over its last steps.
+
+    Attributes:
+        rank: which.
+        courses: quantity -> its course. Of every step: the phases, work, wait, lateness (ms) and loss. Of every reading
+            of its machine: the figures of `ddpmon.run.resources.RESOURCES`.
+        notes: what the rank says of its measuring.
+        stall: where it is stuck, while it is. failure: what ended it.
+    """
 
     rank: int
-    step: Ints
-    phases: Mapping[str, NDArray[np.float32]]  # input, forward, backward, optimizer, other -> [N] ms
-    wait: NDArray[np.float32]
-    work: NDArray[np.float32]
-    others_work: NDArray[np.float32]  # median over the other ranks
-    resource_step: Ints  # [M] the step the rank was at
-    cpu_pct: Floats
-    runqueue_pct: Floats
-    rss_bytes: Floats
-    gpu_utilization_pct: Floats
-    gpu_power_w: Floats
-    gpu_clock_mhz: Floats
+    courses: Mapping[str, Course]
     notes: tuple[str, ...] = ()
-    stall: Stall | None = None  # where it is stuck, while it is
-    failure: Failure | None = None  # what ended it
+    stall: Stall | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +363,7 @@ class Snapshot:
     heat: Heat | None = None  # lateness
     chosen_heat: Heat | None = None  # of another metric that the reader asks for
     series: Series | None = None
+    timeline: Timeline | None = None
     nodes: Sequence[NodeView] = ()
     findings: tuple[Finding, ...] = ()  # the worst first; cleared ones last
     pending: tuple[Pending, ...] = ()  # what is seen and not confirmed, what is confirmed soonest first

@@ -16,7 +16,7 @@ from ddpmon.report.host_gpus import ours_of
 from ddpmon.report.run_life import how
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.process_roles import ProcessRoles, owner_of
-from ddpmon.schema import PHASES
+from ddpmon.schema import PHASES, RunInfo
 from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, ReplayView, RunView, Snapshot
 
 Object = dict[str, Any]
@@ -130,6 +130,23 @@ def _run(run: RunView | None) -> Object | None:
         "loss_from": run.loss_from or None,
         "samples_from": run.samples_from or None,
         "jobs": dict(run.jobs),
+        "configuration": None if run.info is None else _configuration(run.info, run.buckets),
+    }
+
+
+def _configuration(info: RunInfo, buckets: int | None) -> Object:
+    return {
+        "command": info.command or None,
+        "started_at": _iso(info.started_at),
+        "host": info.host or None,
+        "pid": info.pid,
+        "device": info.device,
+        "parameters": info.parameters,
+        "gradient_bytes": info.gradient_bytes,
+        "bucket_count": buckets,
+        "bucket_detail": info.bucket_detail,
+        "settings": figures(info.settings),
+        "versions": dict(info.versions),
     }
 
 

@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import itertools
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-import ddpmon
+from ddpmon.probe.about import command, versions
 from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
@@ -250,7 +249,7 @@ def _uplink(me: Identity, name: str, describe: Callable[[str], RunInfo], ddp: An
 
 def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: Sources) -> Callable[[str], RunInfo]:
     counted, kind = [*sizes(ddp)], kind_of(ddp)
-    versions = {"ddpmon": ddpmon.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    software, started_by = versions(me.device.type), command()
     started = time.time()
 
     def describe(run: str) -> RunInfo:
@@ -268,7 +267,8 @@ def _describer(me: Identity, name: str, ddp: Any, bucket_detail: bool, sources: 
             started_at=started,
             host=me.host,
             pid=me.pid,
-            versions=versions,
+            versions=software,
+            command=started_by,
             parallel=kind or DDP,
             loss_from=sources.loss,
             samples_from=sources.samples,

@@ -247,12 +247,19 @@ def settings_of(ddp: Any) -> Settings:
         static_graph=_flag(ddp, "static_graph"),
         gradient_dtype=_gradient_dtype(ddp),
         comm_hook=_comm_hook(ddp),
+        bucket_cap_bytes=_bucket_cap(ddp),
     )
 
 
 def _flag(ddp: DistributedDataParallel, name: str) -> bool | None:
     value = getattr(ddp, name, None)
     return None if value is None else bool(value)
+
+
+def _bucket_cap(ddp: DistributedDataParallel) -> int | None:
+    """The size that DDP lets a bucket grow to, in bytes."""
+    value = getattr(ddp, "bucket_bytes_cap", None)
+    return int(value) if isinstance(value, int) and value >= 0 else None
 
 
 def _gradient_dtype(ddp: DistributedDataParallel) -> str | None:

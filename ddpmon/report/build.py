@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, stops_job
-from ddpmon.run.medians import median, others_medians
+from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
-from ddpmon.run.recent import STEPS as HEAT_STEPS
-from ddpmon.schema import PHASES
 from ddpmon.snapshot import (
     Coverage,
     Finding,
@@ -24,7 +22,6 @@ from ddpmon.snapshot import (
     Ints,
     JobView,
     Metric,
-    RankDetail,
     Ranks,
     RunState,
     RunView,
@@ -57,6 +54,8 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         loss_from=info.loss_from,
         samples_from=info.samples_from,
         jobs=tuple(info.jobs.items()),
+        info=info,
+        buckets=None if first is None else first.frame.bucket_count or None,
     )
 
 
@@ -180,36 +179,6 @@ def build_series(run: Run) -> Series:
     """The run over all its steps."""
     points = run.series.points
     return Series(*(points[:, column] for column in range(points.shape[1])))
-
-
-def build_detail(run: Run, rank: int) -> RankDetail | None:
-    """One rank over its newest steps, against the median of the others."""
-    state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
-    if state is None:
-        return None
-    newest = int(run.rings.last[rank])
-    steps = np.arange(max(0, newest + 1 - min(HEAT_STEPS, run.rings.capacity)), newest + 1)
-    work = run.rings.take("work", steps)
-    others = others_medians(work)[rank] if len(work) > 1 else np.full(len(steps), np.nan, np.float32)
-    resources = run.resources.of(rank)
-    return RankDetail(
-        rank=rank,
-        step=steps,
-        phases={name: run.rings.take(name, steps)[rank] for name in PHASES},
-        wait=run.rings.take("wait", steps)[rank],
-        work=work[rank],
-        others_work=others,
-        resource_step=resources[:, 0].astype(np.int64),
-        cpu_pct=resources[:, 1],
-        runqueue_pct=resources[:, 2],
-        rss_bytes=resources[:, 3],
-        gpu_utilization_pct=resources[:, 4],
-        gpu_power_w=resources[:, 5],
-        gpu_clock_mhz=resources[:, 6],
-        notes=tuple(state.frame.notes),
-        stall=state.frame.stall,
-        failure=state.frame.failure,
-    )
 
 
 def known(value: float) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ddpmon.diagnose.alert import SEVERITIES, Severity
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import clean, clock, count, figure, local_time, plural
+from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Snapshot
@@ -166,14 +167,9 @@ def configuration(report: RunReport) -> Iterator[tuple[str, str]]:
     info = report.info
     yield "run", clean(info.run_id)
     yield "read from", clean(report.source)
+    yield "command", clean(info.command or "–")
     yield "started", local_time(info.started_at)
     yield "backend, device", f"{clean(info.backend)}, {clean(info.device)}"
-    yield "parameters", count(info.parameters)
-    yield "gradients of a reduction", f"{info.gradient_bytes / 2**20:,.1f} MiB"
     yield "rank 0", f"pid {info.pid} on {clean(info.host)}"
-    for name in info.settings.__struct_fields__:
-        value = getattr(info.settings, name)
-        if value is not None:
-            yield name, clean(str(value))
-    for name, version in sorted(info.versions.items()):
-        yield clean(name), clean(version)
+    for name, value in (*model(info), *settings(info), *versions(info)):
+        yield clean(name), clean(value)

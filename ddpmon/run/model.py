@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.machine import GpuFigures, ProcessFigures
+from ddpmon.run.bucket_times import BucketTimes
 from ddpmon.run.duplicate_ranks import DuplicateRanks
 from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
@@ -21,12 +22,10 @@ from ddpmon.run.recent import RECENT, Recent, StepMap
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
-from ddpmon.schema import BucketColumns, HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
+from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
-_BUCKET_STEPS, _LEAST_BUCKET_STEPS = 64, 8  # of bucket detail that are kept, and of a rank with very many buckets
-_BUCKET_VALUES = 4096  # of a rank: 64 steps of 64 buckets; of 1,024 buckets 64 steps would be 256 kB a rank
 _REASONS = 50
 _HISTORIES_AT_ONCE = 256
 _PEERS = 64  # ranks that tell how long a step of the job takes
@@ -67,6 +66,7 @@ class Run:
         ranks: [world] each rank's state, None before its first frame. states: the same of those heard of, by rank.
         latest: what their newest frames say, as columns. resources: what they used over time.
         nodes: node number -> its newest frame and when it came.
+        buckets: what each bucket of a reduction takes, where ranks tell.
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
@@ -92,7 +92,7 @@ class Run:
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus = Gpus(LOST_S)
-        self._buckets: dict[int, tuple[list[int], dict[int, NDArray[np.float32]]]] = {}
+        self.buckets = BucketTimes(info.world_size)
 
     def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
         """Take one rank's frame in; `age_s` is how old it was when it was read at `now`."""
@@ -138,7 +138,7 @@ class Run:
             state = self.states[frame.rank]
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)
         if frame.buckets is not None:
-            self._add_buckets(frame.rank, frame.buckets)
+            self.buckets.add(frame.rank, frame.buckets)
 
     def _take_resources(self, ranks: I64, before: I64) -> None:
         """Take down what these ranks use now; their last frames had the numbers in `before`."""
@@ -184,7 +184,7 @@ class Run:
     def _restart(self, rank: int, state: RankState) -> None:
         """Forget what the rank's former process told: its steps are counted from the beginning."""
         self.rings.clear(rank)
-        self._buckets.pop(rank, None)
+        self.buckets.forget(rank)
         self.restarts += 1
         state.marked = -1
         self.latest.restarts[rank] += 1
@@ -355,29 +355,12 @@ class Run:
 
     def bucket_transfer_ms(self) -> float:
         """True transfer a step: the sum over buckets of the minimum over ranks, median over steps; NaN if unknown."""
-        if len(self._buckets) < self.info.world_size:
-            return float("nan")
-        tables = [steps for _, steps in self._buckets.values()]
-        common = sorted(set.intersection(*(set(steps) for steps in tables)))[-20:]
-        layouts = {tuple(sizes) for sizes, _ in self._buckets.values()}
-        if not common or len(layouts) != 1:
-            return float("nan")
-        transfers = [np.min([steps[step] for steps in tables], axis=0).sum() for step in common]
-        return float(np.median(transfers))
+        _, transfers = self.buckets.transfers()
+        return float(np.median(transfers.sum(axis=1))) if len(transfers) else float("nan")
 
     def bucket_bytes(self) -> int:
         """Gradient bytes of one reduction as the buckets have it; 0 without bucket detail."""
-        return sum(next(iter(self._buckets.values()))[0]) if self._buckets else 0
-
-    def _add_buckets(self, rank: int, columns: BucketColumns) -> None:
-        steps = np.frombuffer(columns.step, "<i8")
-        table = np.frombuffer(columns.ms, "<f4").reshape(len(steps), len(columns.sizes))
-        sizes, kept = self._buckets.get(rank, (columns.sizes, {}))
-        if sizes != columns.sizes:
-            kept = {}
-        kept.update((step, row.copy()) for step, row in zip(steps.tolist(), table, strict=True))  # not the whole frame
-        steps_kept = min(_BUCKET_STEPS, max(_LEAST_BUCKET_STEPS, _BUCKET_VALUES // max(1, len(columns.sizes))))
-        self._buckets[rank] = (columns.sizes, dict(sorted(kept.items())[-steps_kept:]))
+        return sum(self.buckets.sizes)
 
     def _belongs(self, run_id: str, rank: int) -> bool:
         if run_id != self.info.run_id or rank >= self.info.world_size:

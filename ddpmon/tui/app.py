@@ -19,15 +19,20 @@ from textual.timer import Timer
 from ddpmon.recording.travel import Move, Request, Travel, wall_of
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Metric, Snapshot
+from ddpmon.tui.links import Links
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.findings import FindingsScreen
 from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
+from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
+from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.run import RunScreen
+from ddpmon.tui.screens.timeline import TimelineScreen
 from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
-from ddpmon.tui.view_state import NOTHING_YET, ViewState
+from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -68,7 +73,11 @@ class WatchApp(App[None]):
         Binding("question_mark", "help", "Help", show=False),
         Binding("space", "freeze", "Freeze the display", show=False),
         Binding("1", "overview", "Overview", show=False),
+        Binding("2", "timeline", "Timeline", show=False),
         Binding("3", "hosts", "Hosts", show=False),
+        Binding("4", "run_view", "The run", show=False),
+        Binding("m", "mark", "Mark the rank", show=False),
+        Binding("c", "compare", "Compare marked ranks", show=False),
         Binding("5", "findings", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
@@ -92,6 +101,8 @@ class WatchApp(App[None]):
         self._reader = Reader(source, self._deliver, self._fail)
         self._ascii_only, self._colour = ascii_only, not plain
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
+        self._whole: Snapshot | None = None
+        self.links = Links(self)
         self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
         self._travel: Travel | None = getattr(source, "travel", None)
@@ -180,7 +191,10 @@ class WatchApp(App[None]):
 
     def _draw(self) -> None:
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, self._interval)
+        self._whole = furthest(self._whole, self._shown)
+        self.picture = ViewState(
+            self._shown, self._look, self._stuck(), frozen, self._interval, self._whole, self.links.marked
+        )
         if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
                 self.screen.show()
@@ -260,34 +274,55 @@ class WatchApp(App[None]):
 
     def action_findings(self) -> None:
         """Open the findings in full."""
-        self.action_overview()
-        self.push_screen(FindingsScreen())
+        self._open_view(FindingsScreen())
+
+    def action_timeline(self) -> None:
+        """Open the timeline."""
+        self._open_view(TimelineScreen())
+
+    def action_run_view(self) -> None:
+        """Open what the run is and how it was set up."""
+        self._open_view(RunScreen())
 
     def action_hosts(self) -> None:
-        """Open the hosts."""
-        self.action_overview()
-        self.push_screen(HostsScreen())
+        """Open the hosts, with the chosen rank's under the cursor."""
+        self._open_view(HostsScreen(self.links.host_of(self.links.chosen_rank)))
 
     def action_overview(self) -> None:
         """Go back to the overview."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
-        self._source.focus = None
+
+    def _open_view(self, view: BaseScreen) -> None:
+        """Open a view over the overview alone: `esc` leads back there."""
+        self.action_overview()
+        self.push_screen(view)
 
     def on_rank_table_opened(self, message: RankTable.Opened) -> None:
         """Open a rank in detail."""
-        self._focus(message.rank)
-        self.push_screen(RankScreen(message.rank))
+        self.links.open_rank(message.rank)
 
-    def _focus(self, rank: int) -> None:
-        self._source.focus = rank
-        self._reader.refocus()
+    def action_mark(self) -> None:
+        """Mark the rank under the cursor, or take its mark away."""
+        if self.links.mark():
+            self._draw()
+        else:
+            self.bell()
+
+    def action_compare(self) -> None:
+        """Open the marked ranks side by side."""
+        self.links.compare()
+
+    def read_detail_of(self, rank: int | None) -> None:
+        """From now on pictures carry the detail of this rank, or of none."""
+        if self._source.focus != rank:
+            self._source.focus = rank
+            self._reader.refocus()
 
     def action_step_rank(self, rows: int) -> None:
         """Go to the next rank of the table's order without leaving the detail."""
-        overview = self.screen_stack[0]
-        if isinstance(overview, Overview) and isinstance(self.screen, RankScreen):
-            overview.table.action_move(rows)
-            self.screen.rank = overview.table.rank if overview.table.rank is not None else self.screen.rank
-            self._focus(self.screen.rank)
+        if isinstance(self.screen, RankScreen):
+            rank = self.links.step_rank(rows)
+            self.screen.rank = self.screen.rank if rank is None else rank
+            self.read_detail_of(self.screen.rank)
             self._draw()

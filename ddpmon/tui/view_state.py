@@ -22,6 +22,8 @@ class ViewState:
         stuck_s: seconds since the store last answered, when that is too long; None while all is well.
         paused_s: seconds since the display was frozen; None while it is live.
         interval: seconds between two readings.
+        whole: the picture that reaches furthest in time, over which the reader travels; None: `snapshot` does.
+        marked: the ranks that the reader has marked, to compare them.
     """
 
     snapshot: Snapshot
@@ -29,6 +31,17 @@ class ViewState:
     stuck_s: float | None = None
     paused_s: float | None = None
     interval: float = 1.0
+    whole: Snapshot | None = None
+    marked: tuple[int, ...] = ()
+
+    @property
+    def over(self) -> Snapshot:
+        """The picture whose steps the timeline shows: the whole one, as long as it holds the moment that is shown."""
+        whole, shown = self.whole, self.snapshot.run
+        if whole is None or whole.timeline is None or shown is None or shown.step is None:
+            return self.snapshot
+        steps = whole.timeline.step
+        return whole if len(steps) and steps[0] <= shown.step else self.snapshot
 
     @property
     def stale(self) -> bool:
@@ -40,6 +53,14 @@ class ViewState:
         """Drawn dim as a whole, because the store has ended and does not come back; a finished run is complete."""
         run = self.snapshot.run
         return self.snapshot.link.state == "gone" and run is not None and run.state != "finished"
+
+
+def furthest(one: Snapshot | None, other: Snapshot) -> Snapshot:
+    """Of two pictures of a run the one that reaches further in time; of another run, or of a live one, the newer."""
+    if one is None or one.run is None or other.run is None or one.run.id != other.run.id or other.replay is None:
+        return other
+    behind = other.run.step is not None and one.run.step is not None and other.run.step < one.run.step
+    return one if behind else other
 
 
 def notice(picture: ViewState) -> str:

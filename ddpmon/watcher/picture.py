@@ -12,6 +12,8 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import build, run_life
 from ddpmon.report.hosts import build_nodes
+from ddpmon.report.rank_detail import build_detail
+from ddpmon.report.timeline import build_timeline
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
@@ -70,11 +72,12 @@ def take_picture(
         heat=heat,
         chosen_heat=chosen_heat,
         series=build.build_series(run),
+        timeline=build_timeline(run),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,
         notices=(*run_life.of_run(run.info), *moment.notices, *_notices(run)),
-        detail=None if focus is None else build.build_detail(run, focus),
+        detail=None if focus is None else build_detail(run, focus),
     )
 
 

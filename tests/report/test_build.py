@@ -7,8 +7,9 @@ import numpy as np
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
-from ddpmon.report.build import build_detail, build_job, build_ranks, build_run
+from ddpmon.report.build import build_job, build_ranks, build_run
 from ddpmon.report.hosts import build_nodes
+from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, rank_frame, run_info
@@ -50,13 +51,27 @@ def test_a_ranks_process_and_its_run_queue_arrive() -> None:
         run.add_rank(rank_frame(1, seq, job.columns(1, 0, 10 * seq + 10), process=process), float(seq))
     detail, ranks = build_detail(run, 1), build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
     assert detail is not None
-    np.testing.assert_array_equal(detail.runqueue_pct, [12.5, np.nan, 40.0])
-    np.testing.assert_array_equal(detail.cpu_pct, [90.0] * 3)
-    np.testing.assert_array_equal(detail.rss_bytes, [7.0] * 3)
-    assert detail.resource_step.tolist() == [9, 19, 29]
+    np.testing.assert_array_equal(detail.courses["runqueue_pct"].own, [12.5, np.nan, 40.0])
+    np.testing.assert_array_equal(detail.courses["cpu_pct"].own, [90.0] * 3)
+    np.testing.assert_array_equal(detail.courses["rss_bytes"].own, [7.0] * 3)
+    assert detail.courses["cpu_pct"].step.tolist() == [9, 19, 29]
     assert ranks.process[0] is None
     assert ranks.process[1] is not None
     assert (ranks.process[1].runqueue_pct, ranks.process[1].cpus) == (40.0, "0-3")
+
+
+def test_the_detail_begins_with_the_first_step_on_record_and_has_the_band_of_the_others() -> None:
+    run, job = Run(run_info(5)), MadeJob(healthy_phases(5, 140))
+    for rank in range(5):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 100, 140)), 0.0)
+    detail = build_detail(run, 1)
+    assert detail is not None
+    course = detail.courses["work"]
+    assert course.step.tolist() == [*range(100, 140)]
+    work = run.rings.take("work", course.step)
+    others = work[[0, 2, 3, 4]]
+    np.testing.assert_allclose(course.others, np.quantile(others, [0.05, 0.5, 0.95], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(detail.courses["lateness"].own, work[1] - np.median(others, axis=0), atol=1e-3)
 
 
 def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.run.medians import peers
+from ddpmon.run.resources import RESOURCES
 from ddpmon.snapshot import (
+    Course,
     Coverage,
     Finding,
     Heat,
@@ -190,7 +192,11 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         allreduce_ms=np.full(n, 31.0),
         lateness_ms=peers(work[:, None]).lateness(work[:, None])[:, 0],
         **{f"{name}_ms": values for name, values in phases.items()},
-        figures={"cpu_pct": 98 + rng.normal(0, 2, n), "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n)},
+        figures={
+            "cpu_pct": 98 + rng.normal(0, 2, n),
+            "rss_bytes": 1.21e9 + rng.normal(0, 1e7, n),
+            "runqueue_pct": np.full(n, 3.4),
+        },
     )
 
 
@@ -256,24 +262,30 @@ def make_detail(made: Made, rank: int, rng: np.random.Generator) -> RankDetail:
     steps = np.arange(max(made.step - 499, 0), made.step + 1)
     n = len(steps)
     late = (steps >= made.onset) & (rank == made.straggler)
-    phases: dict[str, NDArray[np.float32]] = {}
+    phases: dict[str, NDArray[np.float64]] = {}
     for name, typical in TYPICAL.items():
         values = typical * rng.normal(1.0, 0.04, n) + np.where(late & (name == made.phase), made.extra_ms, 0.0)
-        phases[name] = values.astype(np.float32)
-    work = np.sum(list(phases.values()), axis=0).astype(np.float32)
+        phases[name] = values
+    work = np.sum(list(phases.values()), axis=0)
     total = 131.0 + (made.extra_ms * (steps >= made.onset) if made.straggler is not None else 0.0)
+    own = {**phases, "work": work, "wait": np.maximum(total - work, 1.0), "loss": 2.3 + rng.normal(0, 0.02, n)}
+    usual = {**TYPICAL, "work": 117.0, "wait": 14.0, "loss": 2.3}
+    courses = {name: Course(steps, values, around(usual[name], n, made)) for name, values in own.items()}
+    courses["lateness"] = Course(steps, work - 117.0, around(117.0, n, made) - 117.0)
     at = steps[::6]
-    nothing = np.full(len(at), np.nan)
     clock = np.where((at >= made.onset) & (rank == made.straggler), 1110.0, 1755.0)
     gpu = (92 + rng.normal(0, 2, len(at)), 540 + rng.normal(0, 9, len(at)), clock)
-    detail = RankDetail(
-        rank, steps, phases, np.maximum(total - work, 1.0).astype(np.float32), work,
-        (117.0 * rng.normal(1.0, 0.01, n)).astype(np.float32), at, 98 + rng.normal(0, 3, len(at)),
-        3 + rng.random(len(at)), 1.2e9 + np.linspace(0, 2e7, len(at)),
-        *(gpu if made.gpu else (nothing, nothing, nothing)),
-    )  # fmt: skip
+    read = (98 + rng.normal(0, 3, len(at)), 3 + rng.random(len(at)), 1.2e9 + np.linspace(0, 2e7, len(at)))
+    figures = (*read, *(gpu if made.gpu else (np.full(len(at), np.nan),) * 3))
+    for name, values, middle in zip(RESOURCES[1:], figures, (98, 3, 1.2e9, 92, 540, 1755), strict=True):
+        courses[name] = Course(at, values, around(middle, len(at), made))
     stall, failure = STALL if rank == made.stuck else None, FAILURE if rank == made.failed else None
-    return replace(detail, stall=stall, failure=failure)
+    return RankDetail(rank, courses, (), stall, failure)
+
+
+def around(middle: float, n: int, made: Made) -> NDArray[np.float64]:
+    """[3, n] the band of the other ranks; no rows where there are none."""
+    return np.outer([0.95, 1.0, 1.05] if made.ranks > 1 else [], np.full(n, middle)).reshape(-1, n)
 
 
 class Playing:

@@ -8,8 +8,10 @@ import pytest
 
 from ddpmon.snapshot import Link
 from ddpmon.tui.draw.heat import TALLEST
+from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.texts import FindingsScreen, HelpScreen, RankScreen
+from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.theme import DARK, LIGHT
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot
@@ -84,7 +86,7 @@ def test_enter_opens_the_worst_rank_and_esc_goes_back() -> None:
         await watched.press("enter")
         assert isinstance(watched.app.screen, RankScreen)
         assert source.focus == 5
-        await watched.until_shown("phases over the last steps")
+        await watched.until_shown("last 20 steps")
         assert "pid 4305" in watched.text()
         await watched.press("escape")
         assert isinstance(watched.app.screen, Overview)
@@ -109,7 +111,7 @@ def test_the_detail_comes_even_while_the_display_is_frozen() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")
         await watched.press("space", "enter")
-        await watched.until_shown("phases over the last steps")
+        await watched.until_shown("last 20 steps")
         assert "FROZEN" in watched.text()
 
     watch(Fixed(STRAGGLER), act)
@@ -230,7 +232,7 @@ def test_ascii_only_draws_nothing_else() -> None:
         await watched.until_shown("+41 ms")
         assert watched.text().isascii()
         await watched.press("enter")
-        await watched.until_shown("phases over the last steps")
+        await watched.until_shown("last 20 steps")
         assert watched.text().isascii()
 
     watch(Fixed(STRAGGLER), act, ascii_only=True)

@@ -15,6 +15,7 @@ from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.figures import figures_line
+from ddpmon.tui.draw.finding_list import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
@@ -23,13 +24,17 @@ from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
+from ddpmon.tui.draw.peer_table import marked_lines
+from ddpmon.tui.draw.run_about import run_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.table import TableView, table_lines
+from ddpmon.tui.draw.timeline import bucket_lines, timeline_lines
 from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.test_views import made_timeline
 
 LOOKS = {
     "colour": make_look(),
@@ -66,7 +71,7 @@ def detail(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def hosts(picture: ViewState, width: int, height: int) -> list[Line]:
     view = TableView(ordered_hosts(picture.snapshot, "worst", False))
-    return host_table_lines(picture, view, width, height, 2 if height > 20 else 1)
+    return host_table_lines(picture, view, width, height, "late" if height > 40 else "power")
 
 
 def host(picture: ViewState, width: int, height: int) -> list[Line]:
@@ -76,6 +81,26 @@ def host(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
+def found(picture: ViewState, width: int, height: int) -> list[Line]:
+    lasting = sorted(picture.snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
+    return list_lines(picture, lasting, TableView(np.arange(len(lasting))), width, height)
+
+
+def evidence(picture: ViewState, width: int, height: int) -> list[Line]:
+    return evidence_lines(picture, next(iter(picture.snapshot.findings), None), width, height)
+
+
+def timed(picture: ViewState, width: int, height: int) -> list[Line]:
+    return timeline_lines(replace(picture, snapshot=replace(picture.snapshot, timeline=TIMELINE)), width, height)
+
+
+def compared(picture: ViewState, width: int, height: int) -> list[Line]:
+    ranks = picture.snapshot.ranks
+    return fit_all([] if ranks is None else marked_lines(ranks, [0, len(ranks) - 1], width, height, picture.look),
+                   width, height)  # fmt: skip
+
+
+TIMELINE = made_timeline(buckets=True)
 BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
@@ -88,6 +113,11 @@ BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "hosts": hosts,
     "host": host,
     "waiting": waiting_lines,
+    "list": found,
+    "evidence": evidence,
+    "timeline": timed,
+    "buckets": lambda picture, width, height: bucket_lines(TIMELINE.buckets, width, height, picture.look),
+    "compared": compared,
 }
 ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {
     "header": lambda picture, width: [header_line(picture, width)],
@@ -97,6 +127,7 @@ ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {
     "footer": lambda picture, width: [footer_line((("enter", "detail"), ("q", "quit")), width, picture.look)],
     "help": lambda picture, width: help_lines(picture.look, width),
     "findings": all_findings,
+    "run": run_lines,
 }
 
 

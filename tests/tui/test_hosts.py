@@ -13,7 +13,8 @@ from ddpmon.report.host_gpus import gpu_remarks, gpu_states, is_spinning, number
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.help import help_lines
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_cells import METRICS
+from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.host_table import host_sheet, host_table_lines
 from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.order import ordered_hosts
@@ -58,8 +59,9 @@ def remarks(made: Snapshot, index: int) -> list[str]:
 
 def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
     heading, *rows = section(said(TROUBLED), "GPUs")
-    assert heading.split() == ["gpu", "rank", "util", "%", "power", "W", "memory", "GB", "SM", "MHz", "C"]
+    assert heading.split() == ["gpu", "rank", "late", "util", "%", "power", "W", "memory", "GB", "SM", "MHz", "C"]
     words = [[word for word in row.split() if not set(word) <= set("#.!x")] for row in rows]
+    words = [[*row[:2], *row[3:]] for row in words]
     assert words[0] == ["0", "0", "91", "520/700", "71.0/150", "1755", "58"]
     assert words[1][2:4] == ["100", "180/700"]
     assert words[7][:5] == ["7", "7", "-", "-", "71.0/150"], "unknown is a dash, not zero"
@@ -177,7 +179,7 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
     assert "held by pid 777 (bob, python serve.py)" in places[-1]
-    assert said(CALM)[1] == " * nothing was found about this host"
+    assert said(CALM)[1] == " * no findings for this host"
     assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 
@@ -186,7 +188,8 @@ def test_a_host_of_which_nothing_is_known_is_dashes() -> None:
     lines = said(bare)
     assert lines[2].split() == ["cpu", "-", "load", "-", "memory", "-", "net", "-"]
     (row,) = section(lines, "GPUs")[1:]
-    assert row.split() == ["0", "0", "-", "-", "-", "-", "-"]
+    first, second, _late, *rest = row.split()
+    assert [first, second, *rest] == ["0", "0", "-", "-", "-", "-", "-"]
     assert "0 %" not in "\n".join(lines)
     assert "processes not read" in "\n".join(lines)
 
@@ -218,33 +221,68 @@ def test_eighty_columns_and_24_lines_show_all_gpus_and_the_stranger() -> None:
     assert any("foreign           8123 bob" in line for line in lines)
 
 
+def test_every_rank_of_a_host_has_a_line_that_leads_to_it() -> None:
+    for made in (CALM, snapshot(Made(ranks=8, per_node=8)), with_gpu(CALM, 3, uuid="GPU-elsewhere")):
+        lines, links = host_page(ViewState(made, ASCII), 0, 120)
+        assert sorted(links.values()) == [*range(8)]
+        texts = text_of(lines)
+        assert all(str(rank) in texts[line][:12].replace(",", " ").split() for line, rank in links.items())
+
+
 # the table
 
 
-def rows_of(made: Snapshot, width: int = 160, height: int = 40, lines_per_row: int = 1, **view: Any) -> list[str]:
+def rows_of(made: Snapshot, width: int = 160, height: int = 40, metric: str = "util", **view: Any) -> list[str]:
     shown = TableView(ordered_hosts(made, view.get("sort", "worst"), view.get("reverse", False)), **view)
-    return text_of(host_table_lines(ViewState(made, ASCII), shown, width, height, lines_per_row))
+    return text_of(host_table_lines(ViewState(made, ASCII), shown, width, height, metric))
 
 
-def test_every_host_has_a_row_with_a_cell_for_every_gpu() -> None:
+def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
     title, heading, *rows = [line.rstrip() for line in rows_of(MANY)][:18]
-    assert "the worst first" in title
-    assert heading.split()[:6] == ["host", "cpu%", "mem%", "net/s", "gpu", "0"]
+    assert "worst first; cells: GPU utilisation, % [v]" in title
+    assert heading.split()[:8] == ["host", "ranks", "late", "cpu%", "mem%", "load", "net/s", "0"]
     assert len(rows) == 16
-    assert rows[0].split()[:6] == [">", "node0", "41", "15", "2.40", "GB"]
-    assert rows[0].count("#") >= 24
+    assert rows[0].split()[:3] == [">", "node0", "0-7"]
+    assert rows[0].split()[-8:] == [f"{91 + rank * 7 % 8}" for rank in range(8)]
     assert rows[5].startswith(" ! node5")
-    assert rows[5].count("!") == 3
-    assert rows[5].count("x") == 1
-    assert rows[11].count("!") == 1
+    assert "foreign process pid 8123" in rows[5]
+    assert (rows[5].count("!"), rows[5].count("x")) == (3, 1)
 
 
-def test_two_lines_a_host_add_ranks_load_memory_and_temperature() -> None:
-    rows = rows_of(MANY, lines_per_row=2)[2:]
-    assert rows[0].split()[:2] == [">", "node0"]
-    assert rows[1].split()[:4] == ["ranks", "0-7", "load", "38.2"]
-    assert "58C" in rows[1]
-    assert len([row for row in rows if row.strip().startswith("ranks")]) == 16
+@pytest.mark.parametrize(
+    ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1755"] * 2)]
+)
+def test_the_metric_of_the_cells_can_be_chosen(metric: str, cells: list[str]) -> None:
+    assert rows_of(MANY, metric=metric)[2].split()[9:11] == cells
+
+
+def test_the_cells_can_be_the_lateness_of_the_ranks() -> None:
+    made = snapshot(Made(ranks=16, per_node=8, straggler=11))
+    title, _, first, second = rows_of(made, metric="util")[:4]
+    assert "lateness of the ranks" in title, "without GPUs there is nothing else to show"
+    assert first.split()[:2] == [">!", "node1"]
+    assert "rank 11: late" in first
+    assert len([word for word in first.split() if word.startswith(("+", "-")) or word == "0"]) >= 8
+    assert "!" not in second
+
+
+@pytest.mark.parametrize("look", ["ascii", "colour"])
+def test_80_columns_name_the_ranks_of_every_host(look: str) -> None:
+    view = TableView(ordered_hosts(MANY, "node", False))
+    rows = text_of(host_table_lines(ViewState(MANY, LOOKS[look]), view, 80, 24))[2:18]
+    assert [next(word for word in row.split() if "-" in word) for row in rows] == [
+        f"{8 * host}-{8 * host + 7}" for host in range(16)
+    ]
+
+
+def test_a_cell_is_bright_where_it_differs_from_the_median() -> None:
+    slow = with_gpu(MANY, 2, power_w=200.0)
+    shown = TableView(ordered_hosts(slow, "node", False), focused=False)
+    first = host_table_lines(ViewState(slow, COLOUR), shown, 160, 24, "power")[2]
+    tones = [segment.style for segment in first if segment.text.strip().isdigit() and segment.style is not None][-8:]
+    hottest = {tone.bgcolor.name for tone in tones if tone.bgcolor is not None and tone is tones[2]}
+    assert len(hottest) == 1
+    assert not any(tone.bgcolor is not None and tone.bgcolor.name in hottest for tone in (*tones[:2], *tones[3:]))
 
 
 def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
@@ -259,8 +297,7 @@ def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
 def test_a_host_that_has_fallen_silent_shows_no_old_figures_as_new() -> None:
     silent = replace(MANY, nodes=(replace(MANY.nodes[0], age_s=14.0), *MANY.nodes[1:]))
     row = rows_of(silent)[2]
-    assert "no word for 14 s" in row
-    assert "#" not in row
+    assert row.rstrip().endswith("no word for 14 s")
 
 
 def test_hosts_not_heard_from_are_counted() -> None:
@@ -273,26 +310,24 @@ def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
     made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
     rows = rows_of(made)[2:4]
     assert "memory 97 % used; swapping in" in rows[1]
-    assert "%" not in rows[0]
+    assert "used" not in rows[0]
 
 
 def test_gpus_that_do_not_fit_are_counted() -> None:
-    assert rows_of(MANY, 40)[2].rstrip().endswith("+4")
+    assert rows_of(MANY, 60)[2].rstrip().endswith("+4")
     for width in (40, 60, 80, 120, 160, 300):
-        sheet = host_sheet(MANY.nodes, width)
-        assert sheet.lead + sheet.gpus * sheet.cell <= width
+        sheet = host_sheet(MANY.nodes, METRICS[0], width)
+        assert sheet.lead + sheet.cells * sheet.cell <= width
 
 
 def test_the_plan_leaves_room_for_a_host_below_the_table() -> None:
-    assert host_plan(1, 22).table == 0
+    assert host_plan(1, 22) == (0, 0)
     for hosts in (2, 4, 16, 64, 512):
         for room in range(10, 70):
-            shares = host_plan(hosts, room)
-            assert shares.table + shares.chosen == room
-            assert shares.table >= 4
-            assert shares.chosen >= 3
-    assert host_plan(16, 48).lines_per_row == 2
-    assert host_plan(16, 22).lines_per_row == 1
+            table, below = host_plan(hosts, room)
+            assert table + below == room
+            assert table >= 4
+            assert below >= 3
 
 
 # foreign words and parts

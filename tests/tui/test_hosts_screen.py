@@ -25,7 +25,7 @@ def test_3_opens_the_hosts_arrows_choose_enter_opens_one_and_esc_goes_back() -> 
     async def act(watched: Watched) -> None:
         await watched.until_shown("3 hosts")
         await watched.press("3")
-        await watched.until_shown("ranks 0-7 ")
+        await watched.until_shown("ranks 0-7")
         assert chosen(watched) == 0
         await watched.press("down", "j", "j", "up", "end", "up")
         assert chosen(watched) == 14

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from ddpmon.format import time_of_day
-from ddpmon.machine import ProcessFigures
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary import summary_line
-from ddpmon.schema import PHASES
-from ddpmon.snapshot import Coverage, Finding, Link, Snapshot
-from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.snapshot import Coverage, Finding, Link
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
@@ -210,51 +207,6 @@ def test_a_finding_in_full_has_evidence_advice_onset_and_cost() -> None:
     text = "\n".join(text_of(all_findings(picture(Made(straggler=5)), 100)))
     for part in ("work ratio 1.35", "high in 20 of 20", "data loader", "since step 812", "costs 24 %", "phase input"):
         assert part in text
-
-
-def test_the_detail_says_who_what_and_with_what() -> None:
-    made = picture(Made(straggler=5, focus=5, gpu=True))
-    text = "\n".join(text_of(detail_lines(made, 5, 120, 40)))
-    parts = ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,110 MHz")
-    for part in (*parts, "CPUs 12-23 | 12 compute threads | 4 workers (180 % CPU)", "queue"):
-        assert part in text
-    other = "\n".join(text_of(detail_lines(made, 2, 120, 40)))
-    assert "nothing was found about this rank" in other
-    assert "reading rank 2" in other
-
-
-@pytest.mark.parametrize("phase", ["input", "optimizer"])
-def test_the_blamed_phase_is_named_where_not_all_have_room(phase: str) -> None:
-    made = picture(Made(straggler=5, focus=5, phase=phase))
-    for height, whole in ((18, False), (40, True)):
-        text = "\n".join(text_of(detail_lines(made, 5, 80, height)))
-        named = [name for name in ("wait", *PHASES) if f" {name:<9} " in text]
-        assert (len(named) == 6) == whole, named
-        assert phase in named
-
-
-def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:
-    made = snapshot(Made(straggler=5, focus=5))
-    assert made.ranks is not None
-    because = "because of CPU contention: pid 9001 (eve, ffmpeg) takes a core"
-    late = replace(made.findings[0], summary=f"rank 5 is late, {because}.")
-    process = ProcessFigures(quota_cpus=1.5, throttled_pct=12.0, oom_kills=2)
-    ranks = replace(made.ranks, process=(*made.ranks.process[:5], process, None, None))
-    lines = detail_of(replace(made, findings=(late,), ranks=ranks), 5)
-    assert any(because in line for line in lines)
-    assert " quota 1.5 CPUs | throttled 12.0 % of the time | 2 killed for memory" in lines
-    assert not any("quota" in line for line in detail_of(replace(made, findings=(late,), ranks=ranks), 6))
-
-
-def detail_of(made: Snapshot, rank: int) -> list[str]:
-    return [line.rstrip() for line in text_of(detail_lines(ViewState(made, ASCII), rank, 120, 40))]
-
-
-def test_unknown_resources_are_dashes() -> None:
-    lines = text_of(detail_lines(picture(Made(focus=1)), 1, 120, 40))
-    for name in ("gpu", "power", "clock"):
-        row = next(line for line in lines if line.strip().startswith(name))
-        assert row.split() == [name, "-"]
 
 
 def test_the_help_explains_the_straggler_in_three_lines() -> None:

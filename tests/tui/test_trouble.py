@@ -37,7 +37,7 @@ def test_a_hanging_rank_shows_its_stack_before_its_phases() -> None:
         assert "while not path.exists(): time.sle" in own[-1]
         assert text.index("no step for 14 s") < text.index("train.py:88") < text.index("shards.py:19")
         assert text.index("shards.py:19") < text.index("last entered gloo:all_reduce #41, last completed #40")
-        assert text.index("last completed #40") < text.index("phases over the last steps")
+        assert text.index("last completed #40") < text.index("work, ms")
 
 
 def test_other_threads_come_only_where_there_is_room_for_them() -> None:
@@ -72,7 +72,7 @@ def test_a_failed_rank_shows_what_ended_it() -> None:
         assert "RuntimeError: mat1 and mat2 shapes" in text
         assert "line 41, in forward" in text
         assert "return self.head(self.body(tokens))" in text
-        assert text.index("line 41") < text.index("phases over the last steps")
+        assert text.index("line 41") < text.index("work, ms")
 
 
 def test_a_failure_beats_a_stall_and_a_calm_rank_has_neither() -> None:
@@ -163,7 +163,7 @@ def test_a_frame_without_source_is_its_place() -> None:
 
 def test_the_picture_gives_way_whole_and_not_in_pieces() -> None:
     small = text_of(detail(HANGING, 80, 22))
-    assert "its machine" not in "\n".join(small)
+    assert "lateness, ms" not in "\n".join(small)
     assert small[-1].strip().startswith("step 705"), "the axis of steps is the last line"
-    assert "phases over the last steps" not in "\n".join(text_of(detail(HANGING, 80, 16)))
-    assert "its machine" in "\n".join(text_of(detail(HANGING, 120, 32)))
+    assert "work, ms" not in "\n".join(text_of(detail(HANGING, 80, 16)))
+    assert "lateness, ms" in "\n".join(text_of(detail(HANGING, 120, 32)))

@@ -104,7 +104,7 @@ def _in_full(finding: Finding, width: int, look: Look) -> list[Line]:
     words = look.clean(evidence_words(finding.evidence))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
-        lines += _block(look.clean(name), rows, width, look)
+        lines += block_lines(look.clean(name), rows, width, look)
     if finding.advice:
         lines += _paragraph(look.clean(finding.advice), width, text)
     return lines
@@ -125,7 +125,7 @@ def facts_of(finding: Finding, look: Look) -> str:
     return "; ".join(fact for fact in facts if fact)
 
 
-def _block(name: str, rows: list[str], width: int, look: Look) -> list[Line]:
+def block_lines(name: str, rows: list[str], width: int, look: Look) -> list[Line]:
     """A long text as it is, further in; of a very long one, its end."""
     lines: list[Line] = [[Segment(f"{INDENT}{name}:", look.dim)]]
     for row in rows[-BLOCK_ROWS:]:

@@ -9,10 +9,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
-from ddpmon.format import figure
+from ddpmon.format import figure, signed
 from ddpmon.machine import GpuFigures
 from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
-from ddpmon.snapshot import Finding
+from ddpmon.snapshot import Finding, Ranks
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit
@@ -20,6 +20,7 @@ from ddpmon.tui.theme import Look
 
 REMARK_LEAST, REMARK_MOST = 17, 30
 LEAD = 12  # glyph, index, ranks
+LATE, LATE_FROM = 7, 72  # cells of the lateness, and the width from which on it has a column
 HOTTEST_C = 100.0
 
 
@@ -83,13 +84,15 @@ GAUGES = (
 )  # fmt: skip
 
 
-def gpu_lines(states: Sequence[GpuState], marked: dict[int, Finding], width: int, look: Look) -> list[Line]:
-    """Title, headings, and a row a GPU."""
+def gpu_lines(
+    states: Sequence[GpuState], marked: dict[int, Finding], ranks: Ranks | None, width: int, look: Look
+) -> list[Line]:
+    """Title, headings, and a row a GPU, with the lateness of the latest rank on it."""
     names = list(dict.fromkeys(look.clean(state.gpu.name) for state in states if state.gpu.name))
     lines = [title("GPUs", ", ".join(names), width, look)]
-    gauges, bars = _sheet(width)
+    gauges, bars = _sheet(width - _late_room(width))
     lines.append(_headings(gauges, bars, width, look))
-    return [*lines, *(_row(state, marked, gauges, bars, width, look) for state in states)]
+    return [*lines, *(_row(state, marked, ranks, gauges, bars, width, look) for state in states)]
 
 
 def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
@@ -107,7 +110,7 @@ def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
 
 
 def _headings(gauges: list[Gauge], bars: list[int], width: int, look: Look) -> Line:
-    line = f"{'gpu':>5} {'rank':>5} "
+    line = f"{'gpu':>5} {'rank':>5} " + (f"{'late':>{LATE - 1}} " if _late_room(width) else "")
     for gauge, bar in zip(gauges, bars, strict=True):
         heading = gauge.heading if gauge.heading != "C" or look.ascii_only else "°C"
         line += f" {heading:>{bar + gauge.number}}"
@@ -115,11 +118,18 @@ def _headings(gauges: list[Gauge], bars: list[int], width: int, look: Look) -> L
 
 
 def _row(
-    state: GpuState, marked: dict[int, Finding], gauges: list[Gauge], bars: list[int], width: int, look: Look
+    state: GpuState,
+    marked: dict[int, Finding],
+    ranks: Ranks | None,
+    gauges: list[Gauge],
+    bars: list[int],
+    width: int,
+    look: Look,
 ) -> Line:
     remarks = gpu_remarks(state)
     glyph, style = gpu_glyph(state, remarks, marked, look)
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
+    line += [_late(state, ranks, look)] if _late_room(width) else []
     for gauge, bar in zip(gauges, bars, strict=True):
         text = gauge.text(state.gpu, look.unknown)
         line.append(Segment(" ", look.text))
@@ -137,6 +147,18 @@ def _ranks(state: GpuState, look: Look) -> Segment:
     text = ",".join(str(rank) for rank in state.ranks) or look.unknown
     style = look.dim if not state.ranks else look.accent if len(state.ranks) > 1 else look.strong
     return Segment(f"{clip(text, 5, look.glyphs.more):>5} ", style)
+
+
+def _late_room(width: int) -> int:
+    """The cells of the lateness."""
+    return LATE if width >= LATE_FROM else 0
+
+
+def _late(state: GpuState, ranks: Ranks | None, look: Look) -> Segment:
+    """By how much the latest of its ranks is late."""
+    late = [float(ranks.lateness_ms[rank]) for rank in state.ranks if ranks is not None and rank < len(ranks)]
+    text = look.clean(signed(max(late, default=None), look.unknown))
+    return Segment(f"{text:>{LATE - 1}} ", look.dim if text == look.unknown else look.text)
 
 
 def level_style(level: Level, look: Look) -> tuple[str, Style]:

@@ -18,6 +18,8 @@ from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_lines
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.host_ranks import rank_rows
+from ddpmon.tui.draw.layout import TABLE_HEAD
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
 from ddpmon.tui.theme import Look
@@ -192,19 +194,40 @@ def _words(name: str) -> str:
 
 def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
     """All of one host, as many lines as it takes."""
+    return host_page(picture, number, width)[0]
+
+
+def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], dict[int, int]]:
+    """All of one host, and the ranks that lines lead to, by the lines' places."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
-        return [fit([Segment(" this host has not been heard from", look.dim)], width)]
+        return [fit([Segment(" this host has not been heard from", look.dim)], width)], {}
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     lines = [_identity(node, width, look), *sentences(snapshot, node, width, look), *_figures(node, width, look)]
+    listed, links = _ranks(snapshot, node, states, len(lines), width, look)
+    lines += listed
     if states:
-        lines += gpu_lines(states, marked_ranks(snapshot.findings), width, look)
         lines += gpu_process_lines(states, ours, width, look)
     lines += cpu_user_lines(node.figures.processes, ours, width, look)
     lines += [*place_lines(node.figures, width, look), *unread_lines(node, width, look)]
     more = Segment(look.glyphs.more, look.dim)
-    return [cut(line, width, more) for line in lines]
+    return [cut(line, width, more) for line in lines], links
+
+
+def _ranks(
+    snapshot: Snapshot, node: NodeView, states: Sequence[GpuState], above: int, width: int, look: Look
+) -> tuple[list[Line], dict[int, int]]:
+    """Its GPUs with the ranks on them, and the other ranks; and the rank of each line, counted from the page's top."""
+    marked, ranks = marked_ranks(snapshot.findings), snapshot.ranks
+    lines = gpu_lines(states, marked, ranks, width, look) if states else []
+    by_rank = {state.ranks[0]: above + TABLE_HEAD + place for place, state in enumerate(states) if state.ranks}
+    links = {line: rank for rank, line in by_rank.items()}
+    if ranks is None:
+        return lines, links
+    rest = [rank for rank in node.ranks if rank < len(ranks) and rank not in links.values()]
+    first = above + len(lines) + TABLE_HEAD
+    return [*lines, *rank_rows(ranks, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
 def _identity(node: NodeView, width: int, look: Look) -> Line:
@@ -230,7 +253,7 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
-    return lines or paragraph("nothing was found about this host", look.glyphs.note, look.dim, width, look)
+    return lines or paragraph("no findings for this host", look.glyphs.note, look.dim, width, look)
 
 
 def _sentence(finding: Finding, width: int, look: Look) -> list[Line]:

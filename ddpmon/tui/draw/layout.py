@@ -8,7 +8,7 @@ LEAST = (40, 12)
 WIDE = 110  # from here on the plots stand beside the table
 TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
 CHOSEN_LINES, CHOSEN_MOST = 8, 15  # lines of the panel on the chosen rank
-CHOSEN_LEAST, CHOSEN_USUAL = 4, 14  # lines of the chosen host below the table of hosts
+CHOSEN_USUAL = 14  # lines of the chosen host below the table of hosts
 TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
 
 
@@ -149,20 +149,16 @@ def _filled(shares: Plan, spare: int, wanted: int) -> Plan:
     return replace(shares, body=shares.body + spare - grown, plots=plots, chosen=chosen + grown)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlan:
-    """Heights of the table of hosts, of the chosen one below it (0 hides it), and the lines a host has in the table."""
-
-    table: int
-    chosen: int
-    lines_per_row: int
-
-
-def host_plan(hosts: int, room: int) -> HostPlan:
-    """Two lines a host where all of them fit so, with the beginning of one below; the table never takes all."""
+def host_plan(hosts: int, room: int) -> tuple[int, int]:
+    """Heights of the table of hosts and of the chosen one below it, 0 where it is hidden; the table never takes all."""
     if hosts == 1:
-        return HostPlan(0, 0, 1)
-    tall = TABLE_HEAD + 2 * hosts + CHOSEN_LEAST <= room
-    lines = 2 if tall else 1
-    table = min(TABLE_HEAD + lines * max(hosts, 1), max(room - CHOSEN_USUAL, room * 2 // 3))
-    return HostPlan(table, room - table, lines)
+        return 0, 0
+    table = min(TABLE_HEAD + max(hosts, 1), max(room - CHOSEN_USUAL, room * 2 // 3))
+    return table, room - table
+
+
+def finding_plan(width: int, room: int, findings: int) -> tuple[bool, int]:
+    """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is."""
+    if width >= WIDE:
+        return True, max(52, width * 42 // 100)
+    return False, min(max(findings + 2, 4), max(room * 2 // 5, 4))

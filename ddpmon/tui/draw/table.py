@@ -23,6 +23,7 @@ from ddpmon.tui.view_state import ViewState
 
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
+MARKED = "+"  # before a rank that the reader has marked, to compare it
 SORT_NAMES = {"worst": "worst first"}
 
 
@@ -56,7 +57,7 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     room = max(height - HEAD, 0)
     lines = [title("ranks", _subtitle(view, room, len(snapshot.ranks), look), width, look)]
     rows = view.order[view.top : view.top + room]
-    page = _Page(snapshot, look, width, rows)
+    page = _Page(snapshot, look, width, rows, picture.marked)
     lines.append(page.headings(view, width))
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
@@ -79,10 +80,10 @@ def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
 class _Page:
     """What the rows in sight share, and the values that they show."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int, rows: Ints) -> None:
+    def __init__(self, snapshot: Snapshot, look: Look, width: int, rows: Ints, chosen: tuple[int, ...]) -> None:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
-        self.look = look
+        self.look, self.chosen = look, chosen
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot))
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.marked = marked_ranks(snapshot.findings)
@@ -148,7 +149,11 @@ class _Page:
         if finding and finding.severity == "critical":
             style += Style(reverse=True)
         sign, tone = self.states.get(state, (" ", look.text))
-        return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), Segment(" ", look.text)]
+        return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), self._mark(rank)]
+
+    def _mark(self, rank: int) -> Segment:
+        """Whether the reader has marked it."""
+        return Segment(MARKED if rank in self.chosen else " ", self.look.accent)
 
     def _cell(self, column: Column, rank: int, style: Style) -> Segment:
         value = float(self.values[column.key][self.place[rank]])

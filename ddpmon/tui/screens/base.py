@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from textual import events
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
+from ddpmon.tui.draw.layout import LEAST
 from ddpmon.tui.draw.panel import Keys, footer_line
 from ddpmon.tui.lines import Line
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, notice
 from ddpmon.tui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -39,6 +43,11 @@ class BaseScreen(Screen[None]):
         """Whether the whole picture is drawn dim."""
         return self.picture.faded
 
+    @property
+    def detailed_rank(self) -> int | None:
+        """The rank whose detail this screen draws."""
+        return None
+
     def show(self) -> None:
         """Draw the current picture."""
         for canvas in self.query(Canvas):
@@ -46,6 +55,7 @@ class BaseScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Hidden screens are not drawn; catch up."""
+        self.dashboard.read_detail_of(self.detailed_rank)
         if self.ready:
             self.show()
 
@@ -56,3 +66,65 @@ class BaseScreen(Screen[None]):
     def foot(self, width: int, _height: int) -> list[Line]:
         """The key line."""
         return [footer_line(self.keys(), width, self.picture.look)]
+
+
+class ViewScreen(BaseScreen):
+    """A screen besides the overview: a header, with a notice where there is one, and a plain sentence without room."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", show=False),
+        Binding("f", "maximise", "The next panel alone", show=False),
+    ]
+    view: ClassVar[str] = ""  # what it is called
+    panels: ClassVar[tuple[str, ...]] = ()  # what can be shown alone, by id
+    _alone: str | None = None
+
+    def show(self) -> None:
+        """Share out the room, then draw."""
+        head = self.query_one("#head")
+        head.styles.height = 1 + bool(notice(self.picture)) if self.fits else self.size.height
+        self.share_out(self.size.height - 2 - bool(notice(self.picture)))
+        self._enlarge()
+        super().show()
+
+    def share_out(self, room: int) -> None:
+        """Share out the lines between the header and the key line."""
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Another size is another plan."""
+        if self.ready:
+            self.show()
+
+    def action_maximise(self) -> None:
+        """Show the first panel alone, then the next one, and after the last one all of them."""
+        if self.panels:
+            names = (None, *self.panels)
+            self._alone = names[(names.index(self._alone) + 1) % len(names)]
+            for name in self.panels:
+                self.query_one(f"#{name}").display = True
+            self.show()
+
+    def _enlarge(self) -> None:
+        """Give all room to the panel that is shown alone."""
+        if self._alone is not None:
+            for name in self.panels:
+                self.query_one(f"#{name}").display = name == self._alone
+            self.query_one(f"#{self._alone}").styles.height = "1fr"
+            self.query_one(f"#{self._alone}").styles.width = "1fr"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the terminal has room for any picture."""
+        return self.size.width >= LEAST[0] and self.size.height >= LEAST[1]
+
+    def head(self, width: int, height: int) -> list[Line]:
+        """Which run this is, and what stands between it and us; where nothing else fits, that it is too small."""
+        if not self.fits:
+            return too_small_lines(width, height, LEAST, self.picture.look)
+        lines = [header_line(self.picture, width)]
+        return [*lines, notice_line(self.picture, width)] if height > 1 else lines
+
+    @property
+    def pause(self) -> tuple[str, str]:
+        """The key that freezes the display."""
+        return ("space", "resume" if self.picture.paused_s is not None else "freeze")

@@ -4,56 +4,47 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ddpmon.tui.draw.header import header_line, notice_line
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import BaseScreen
-from ddpmon.tui.view_state import notice
-from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
 from ddpmon.tui.widgets.virtual_table import HostTable
 
 
-class HostView(BaseScreen):
-    """What both screens of hosts share: the header with a notice where there is one."""
-
-    def show(self) -> None:
-        """Make room for a notice when there is one."""
-        self.query_one("#head").styles.height = 2 if notice(self.picture) else 1
-        super().show()
-
-    def head(self, width: int, height: int) -> list[Line]:
-        """Which run this is, and what stands between it and us."""
-        lines = [header_line(self.picture, width)]
-        return [*lines, notice_line(self.picture, width)] if height > 1 else lines
-
-    @property
-    def pause(self) -> tuple[str, str]:
-        """The key that freezes the display."""
-        return ("space", "go on" if self.picture.paused_s is not None else "freeze")
-
-
-class HostsScreen(HostView):
+class HostsScreen(ViewScreen):
     """All hosts; a run on one host has that one in full at once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.overview", "Back", show=False),
         Binding("s", "sort", "The other order", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
+        Binding("v", "metric", "The next metric of the GPUs", show=False),
     ]
     AUTO_FOCUS = ""
+    view: ClassVar[str] = "hosts"
+    panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
+
+    def __init__(self, first: int | None = None) -> None:
+        super().__init__()
+        self._first = first
+
+    def on_mount(self) -> None:
+        """Put the cursor on the host of the chosen rank, if there is one."""
+        if self._first is not None:
+            self.table.hold(self._first)
+        super().on_mount()
 
     def compose(self) -> ComposeResult:
         """Header, the table, the host under the cursor, the keys."""
         yield Canvas(self.head, id="head")
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
-        yield ScrollText(lambda w: host_lines(self.picture, self.only, w))
+        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.only, w)), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -67,37 +58,30 @@ class HostsScreen(HostView):
         nodes = self.picture.snapshot.nodes
         return nodes[0].node if nodes else -1
 
-    def show(self) -> None:
-        """Share out the room, then draw."""
-        self._arrange()
-        self.table.show(self.picture)
-        super().show()
-
-    def on_resize(self, _event: events.Resize) -> None:
-        """Another size is another plan."""
-        if self.ready:
-            self.show()
-
-    def _arrange(self) -> None:
+    def share_out(self, room: int) -> None:
+        """A table, and the host under its cursor below; the only host alone."""
         hosts = len(self.picture.snapshot.nodes)
-        room = self.size.height - 2 - bool(notice(self.picture))
-        shares = host_plan(hosts, room)
-        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(ScrollText)
-        self.table.lines_per_row = shares.lines_per_row
-        table.display, chosen.display, reading.display = hosts != 1, shares.chosen > 0, hosts == 1
-        table.styles.height, chosen.styles.height = max(shares.table, 1), max(shares.chosen, 1)
+        high, below = host_plan(hosts, room)
+        table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(LinkedText)
+        table.display, chosen.display, reading.display = hosts != 1, below > 0, hosts == 1
+        table.styles.height, chosen.styles.height = max(high, 1), max(below, 1)
         wanted = reading if hosts == 1 else table
         if self.focused is not wanted:
             wanted.focus()
+        table.show(self.picture)
 
     def _chosen(self, width: int, height: int) -> list[Line]:
         """The beginning of the host under the cursor."""
         number = self.table.chosen
         return fit_all([] if number is None else host_lines(self.picture, number, width), width, height)
 
-    def on_rows_moved(self) -> None:
+    def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""
         self.query_one("#chosen", Canvas).redraw(faded=self.faded)
+
+    def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
+        """Open a rank of the only host."""
+        self.dashboard.links.open_rank(message.rank)
 
     def on_host_table_opened(self, message: HostTable.Opened) -> None:
         """Open a host in full."""
@@ -105,36 +89,50 @@ class HostsScreen(HostView):
 
     def keys(self) -> Keys:
         """Back, the whole of a host, the order."""
-        help_keys = (("1", "overview"), ("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        rest = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
-            return (("esc", "back"), ("j k", "scroll"), *help_keys)
-        return (("esc", "back"), ("enter", "the whole host"), ("s", "order"), ("r", "reverse"), *help_keys)
+            return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
+        order = (("v", "metric"), ("s", "order"), ("r", "reverse"))
+        return (("esc", "back"), ("enter", "host detail"), *order, *rest)
 
     def action_sort(self) -> None:
         """The other order."""
         self.table.next_sort()
+
+    def action_metric(self) -> None:
+        """Show the next metric in the cells."""
+        self.table.next_metric()
 
     def action_reverse(self) -> None:
         """Turn the order round."""
         self.table.rearrange(reverse=not self.table.view.reverse)
 
 
-class HostScreen(HostView):
+class HostScreen(ViewScreen):
     """One host in full."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
+    view: ClassVar[str] = "host"
 
-    def __init__(self, node: int) -> None:
+    def __init__(self, node: int, rank: int | None = None) -> None:
         super().__init__()
-        self.node = node
+        self.node, self._first = node, rank
+
+    def on_mount(self) -> None:
+        """Put the cursor on the rank from which the reader came."""
+        self.query_one(LinkedText).hold(self._first)
+        super().on_mount()
+
+    def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
+        """Open one of its ranks."""
+        self.dashboard.links.open_rank(message.rank)
 
     def compose(self) -> ComposeResult:
         """Header, the host, the keys."""
         yield Canvas(self.head, id="head")
-        yield ScrollText(lambda w: host_lines(self.picture, self.node, w))
+        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.node, w)), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:
-        """Back and scrolling."""
-        return (("esc", "back"), ("j k", "scroll"), ("1", "overview"), ("5", "findings"), self.pause, ("?", "help"),
+        """Back, to a rank, scrolling."""
+        return (("esc", "back"), ("j k", "move"), ("enter", "rank"), ("5", "findings"), self.pause, ("?", "help"),
                 ("q", "quit"))  # fmt: skip

@@ -13,6 +13,7 @@ from textual.message import Message
 from ddpmon.report.places import is_hanging
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
+from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
 from ddpmon.tui.draw.host_table import ORDERS, host_table_lines
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.places import first_ranks, place_lines
@@ -46,7 +47,6 @@ class VirtualTable(Canvas, can_focus=True):
         super().__init__(self._lines, id="table")
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
-        self.lines_per_row = 1
         self._held: int | None = None
 
     def arranged(self, picture: ViewState) -> Ints:
@@ -65,6 +65,17 @@ class VirtualTable(Canvas, can_focus=True):
     def chosen(self) -> int | None:
         """The number in the row under the cursor."""
         return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
+
+    @property
+    def held(self) -> int | None:
+        """The number that the reader has put the cursor on; None until then."""
+        return self._held
+
+    def hold(self, number: int) -> None:
+        """Put the cursor on a number, wherever its row is or will be."""
+        self._held = number
+        if self.picture is not None:
+            self._settle(self.view.order)
 
     def show(self, picture: ViewState) -> None:
         """Take over a new picture; the screen draws it, with all its other panels."""
@@ -87,7 +98,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     @property
     def _room(self) -> int:
-        return max((self.size.height - HEAD) // self.lines_per_row, 1)
+        return max(self.size.height - HEAD, 1)
 
     def _top(self, row: int, total: int) -> int:
         top = min(max(self.view.top, row - self._room + 1), row)
@@ -151,11 +162,15 @@ class VirtualTable(Canvas, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, a second one opens what is there."""
-        row = (event.y - HEAD) // self.lines_per_row + self.view.top
-        if event.y >= HEAD and row < len(self.view.order):
+        row = self.row_at(event.y)
+        if row is not None and row < len(self.view.order):
             self.action_move(row - self.view.cursor)
             if event.chain == 2:
                 self.action_open()
+
+    def row_at(self, line: int) -> int | None:
+        """The row that is drawn in this line of the widget."""
+        return None if line < HEAD else line - HEAD + self.view.top
 
 
 class RankTable(VirtualTable):
@@ -209,7 +224,13 @@ class RankTable(VirtualTable):
 
 
 class HostTable(VirtualTable):
-    """One row a host, of one line or two."""
+    """One row a host.
+
+    Attributes:
+        metric: the key of what the cells of GPUs and ranks show.
+    """
+
+    metric = METRICS[0].key
 
     class Opened(Message):
         """A host was chosen."""
@@ -224,7 +245,7 @@ class HostTable(VirtualTable):
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
-        return host_table_lines(picture, view, width, height, self.lines_per_row)
+        return host_table_lines(picture, view, width, height, self.metric)
 
     def opened(self, number: int) -> None:
         """Say that a host was chosen."""
@@ -234,3 +255,11 @@ class HostTable(VirtualTable):
         """The other order."""
         names = list(ORDERS)
         self.rearrange(sort=names[(names.index(self.view.sort) + 1) % len(names)], reverse=False)
+
+    def next_metric(self) -> None:
+        """Show the next metric that this run can have."""
+        if self.picture is not None:
+            known = offered(self.picture.snapshot)
+            here = metric_of(self.picture.snapshot, self.metric)
+            self.metric = known[(known.index(here) + 1) % len(known)].key
+            self.redraw(faded=self._faded())

@@ -1,0 +1,147 @@
+"""A finding in short, as one row of a list, and in full, as named rows: all of it from what the alert measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpmon.diagnose.kinds import KINDS, KindName
+from ddpmon.format import age, count, known, pct, time_of_day
+from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.evidence import evidence_words
+from ddpmon.report.host_gpus import rank_span
+from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.snapshot import Finding, Snapshot
+
+NAMES: Mapping[KindName, str] = {
+    "straggler": "late",
+    "intermittent_straggler": "late now and then",
+    "slow_node": "slow host",
+    "uneven_work": "uneven work",
+    "job_slower": "slower than before",
+    "slow_network": "slow network",
+    "gc_pauses": "garbage collection",
+    "pause": "pause",
+    "hang": "stuck",
+    "rank_failed": "failed",
+    "rank_lost": "lost",
+    "nonfinite_loss": "loss not finite",
+    "loss_jump": "loss jumped",
+    "uneven_inputs": "data ended early",
+    "gpu_shared": "shared GPU",
+    "gpu_doubled": "two ranks on one GPU",
+    "gpu_leftover": "leftover on GPU",
+    "gpu_throttled": "throttled GPU",
+    "gpu_errors": "GPU errors",
+    "pcie_degraded": "slow PCIe link",
+    "cpu_contention": "CPU contention",
+    "cpu_oversubscribed": "too many threads",
+    "cpu_pinned": "ranks share CPUs",
+    "cpu_throttled": "CPU quota",
+    "numa_misaffinity": "wrong NUMA node",
+    "memory_pressure": "memory pressure",
+    "shm_low": "/dev/shm nearly full",
+    "disk_low": "disk nearly full",
+    "disk_slow": "slow disk",
+    "nic_errors": "network errors",
+    "port_clash": "port taken",
+    "monitor_degraded": "monitor sees not all",
+    "advice": "advice",
+}
+BADGES = {"critical": "CRIT", "warning": "WARN", "info": "info"}
+_FEW = 3  # ranks or hosts that are listed in one row
+
+
+def who(finding: Finding) -> str:
+    """`rank 42`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
+    if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
+        return rank_span(finding.ranks) if len(finding.ranks) <= _FEW else f"{len(finding.ranks):,} ranks"
+    if finding.nodes:
+        return ", ".join(finding.nodes) if len(finding.nodes) == 1 else f"{len(finding.nodes):,} hosts"
+    return "the run"
+
+
+def what(finding: Finding) -> str:
+    """`backward +159 ms`, `shared GPU`: the phase and the excess where they were measured, else the kind's name."""
+    excess = finding.evidence.get("excess_ms")
+    if not KINDS[finding.kind].late or isinstance(excess, str) or not known(excess):
+        return NAMES[finding.kind]
+    rare = " now and then" if finding.kind == "intermittent_straggler" else ""
+    return f"{finding.phase or 'work'} {excess:+.{0 if abs(excess or 0.0) >= 9.95 else 1}f} ms{rare}"
+
+
+def cost(finding: Finding) -> str:
+    """`22 %` of the run's time; empty where nothing is known of it."""
+    return f"{pct(finding.cost_pct or 0.0)} %" if known(finding.cost_pct) else ""
+
+
+def since(finding: Finding, snapshot: Snapshot) -> str:
+    """How long it has lasted, such as `2 min`; of what is over, from when to when by the clock, such as `14:01-14:02`.
+
+    Steps stand in for what no clock tells. Empty where steps do not apply.
+    """
+    began, over = finding.since_step, finding.cleared_at_step
+    if over is not None:
+        times = [_clock(snapshot, step)[:5] for step in (began, over)]
+        steps = "" if began is None else f"{began:,}-"
+        return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
+    ago = None if began is None else seconds_since(snapshot, began)
+    return age(ago) if ago is not None else "" if began is None else f"step {began:,}"
+
+
+def _clock(snapshot: Snapshot, step: int | None) -> str:
+    """The time of day of a step; empty where that is not known."""
+    return "" if step is None else time_of_day(wall_of(snapshot, step))
+
+
+def _when(snapshot: Snapshot, step: int, *, is_bound: bool = False) -> str:
+    """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
+    ago = seconds_since(snapshot, step)
+    words = [f"{'before ' if is_bound else ''}step {count(step)}", _clock(snapshot, step)]
+    return ", ".join(filter(None, [*words, "" if ago is None else f"{age(ago)} ago"]))
+
+
+def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(name, words) of all that is known of a finding, besides its sentence; not cleaned."""
+    found = [
+        ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
+        ("Since", _since_words(finding, snapshot)),
+        ("Over", "" if finding.cleared_at_step is None else _when(snapshot, finding.cleared_at_step)),
+        ("Costs", _cost_words(finding, snapshot)),
+        ("Cause", _cause_words(finding)),
+        ("Ranks", _listed(finding)),
+        ("Hosts", ", ".join(finding.nodes[:16]) + (" ..." if len(finding.nodes) > 16 else "")),
+        ("Do", finding.advice),
+    ]
+    return [(name, words) for name, words in found if words]
+
+
+def _of_cause(key: str) -> bool:
+    return key.startswith("cause_")
+
+
+def _cause_words(finding: Finding) -> str:
+    """The cause, and its figures that the sentence on it does not have."""
+    said = ("cause_pid", "cause_user", "cause_command", "cause_strength")
+    more = {key: value for key, value in finding.evidence.items() if _of_cause(key) and key not in said}
+    return "; ".join(filter(None, [finding.cause or "", evidence_words(more)]))
+
+
+def _since_words(finding: Finding, snapshot: Snapshot) -> str:
+    if finding.since_step is None:
+        return ""
+    return _when(snapshot, finding.since_step, is_bound=finding.since_is_bound)
+
+
+def _listed(finding: Finding) -> str:
+    span = rank_span(finding.ranks[:64]).removeprefix("ranks ").removeprefix("rank ")
+    return span + (f" and {len(finding.ranks) - 64:,} more" if len(finding.ranks) > 64 else "")
+
+
+def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
+    """`22 % of the run's time, 12.4 GPU-h lost so far`."""
+    if not known(finding.cost_pct):
+        return ""
+    hours = None if finding.cleared_at_step is not None else lost_hours(finding, snapshot)
+    least = "at least " if finding.since_is_bound else ""
+    lost = "" if hours is None else f", {least}{hours_words(hours)} {hour_unit(snapshot)} lost so far"
+    return f"{cost(finding)} of the run's time{lost}"

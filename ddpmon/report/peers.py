@@ -1,0 +1,110 @@
+"""One rank's figures of now beside those of the other ranks, and several ranks beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Floats, Ranks
+
+MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
+GONE = ("lost", "failed", "unknown")
+Worse = Literal["more", "less", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A figure of a rank.
+
+    Attributes:
+        name: as it is shown. unit: of it.
+        values: one value for each of some ranks, NaN where unknown.
+        worse: whether more of it than the others have, or less, is bad, or neither.
+    """
+
+    name: str
+    unit: str
+    values: Callable[[Ranks, Sequence[int]], Floats]
+    worse: Worse = "none"
+
+
+def _column(name: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Floats]:
+    return lambda ranks, who: np.asarray(ranks.column(name)[list(who)] * factor, np.float64)
+
+
+def _gpu(field: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Floats]:
+    def values(ranks: Ranks, who: Sequence[int]) -> Floats:
+        found = [None if (gpu := ranks.gpu[rank]) is None else getattr(gpu, field) for rank in who]
+        return np.array(found, np.float64) * factor  # None is NaN
+
+    return values
+
+
+QUANTITIES = (
+    *(Quantity(name, "ms", _column(f"{name}_ms"), "more") for name in PHASES),
+    Quantity("work", "ms", _column("work_ms"), "more"),
+    Quantity("wait", "ms", _column("wait_ms")),
+    Quantity("barrier", "ms", _column("barrier_ms")),
+    Quantity("step", "ms", _column("step_ms")),
+    Quantity("GPU", "%", _gpu("utilization_pct")),
+    Quantity("GPU power", "W", _gpu("power_w")),
+    Quantity("GPU clock", "MHz", _gpu("sm_clock_mhz"), "less"),
+    Quantity("GPU temp", "°C", _gpu("temperature_c")),
+    Quantity("GPU memory", "GiB", _gpu("memory_used", 1 / 2**30)),
+    Quantity("CPU", "%", _column("cpu_pct")),
+    Quantity("run-queue wait", "%", _column("runqueue_pct"), "more"),
+    Quantity("resident", "GiB", _column("rss_bytes", 1 / 2**30)),
+    Quantity("loss", "", _column("loss")),
+)
+NOTABLE = 0.1  # a difference of less than a tenth of what the others have is not marked
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A quantity of some ranks.
+
+    Attributes:
+        quantity: which.
+        own: each rank's, NaN where unknown. others: the median of the ranks that are compared with, NaN where unknown.
+    """
+
+    quantity: Quantity
+    own: tuple[float, ...]
+    others: float
+
+    def difference(self, place: int = 0) -> float:
+        """How much more a rank has than the others."""
+        return self.own[place] - self.others
+
+    def is_worse(self, place: int = 0) -> bool:
+        """Whether it differs by a tenth or more in the direction that is bad."""
+        more = self.difference(place)
+        if self.quantity.worse == "none" or not math.isfinite(more):
+            return False
+        signed = more if self.quantity.worse == "more" else -more
+        return signed >= NOTABLE * abs(self.others) and signed >= (0.5 if self.quantity.unit == "ms" else 0.0)
+
+
+def compare(ranks: Ranks, who: Sequence[int]) -> list[Row]:
+    """What is known of these ranks, beside the median of up to `MOST_PEERS` others, evenly spaced."""
+    others = _others(ranks, who)
+    rows = []
+    for quantity in QUANTITIES:
+        own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
+        rest = rest[np.isfinite(rest)]
+        if np.isfinite(own).any() or rest.size:
+            rows.append(Row(quantity, tuple(own.tolist()), float(np.median(rest)) if rest.size else math.nan))
+    return rows
+
+
+def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
+    """Other ranks that are there, evenly spaced."""
+    there = np.flatnonzero(np.isfinite(ranks.work_ms))
+    there = there[~np.isin(there, list(who))]
+    some = there if len(there) <= MOST_PEERS else there[np.arange(MOST_PEERS) * len(there) // MOST_PEERS]
+    return [rank for rank in some.tolist() if ranks.state[rank] not in GONE]

@@ -1,0 +1,98 @@
+"""One rank over its last steps beside the other ranks: what its screen draws."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.model import Run
+from ddpmon.run.recent import STEPS
+from ddpmon.run.resources import RESOURCES
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Course, Floats, Ints, RankDetail
+
+SHARES = (0.05, 0.5, 0.95)
+# So many other ranks, evenly spaced, stand for all of them: of 64 the 5 % and 95 % marks are the 4th and the 61st. It
+# bounds what a tick sorts at 4,096 ranks. Chosen, not measured.
+MOST_PEERS = 64
+_OF_STEPS = (*PHASES, "work", "wait", "loss")
+
+
+def build_detail(run: Run, rank: int) -> RankDetail | None:
+    """The newest steps of a rank and the readings of its machine; None before it was heard of."""
+    state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
+    if state is None:
+        return None
+    peers = peers_of(run, rank)
+    return RankDetail(
+        rank=rank,
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers)},
+        notes=tuple(state.frame.notes),
+        stall=state.frame.stall,
+        failure=state.frame.failure,
+    )
+
+
+def peers_of(run: Run, rank: int) -> Ints:
+    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced."""
+    others: Ints = np.flatnonzero(run.taking_part())
+    others = others[others != rank]
+    if len(others) > MOST_PEERS:
+        others = others[np.arange(MOST_PEERS) * len(others) // MOST_PEERS]
+    return others
+
+
+def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
+    """The courses by step, from the first step of the rank that is on record."""
+    newest = int(run.rings.last[rank])
+    steps = np.arange(max(0, newest + 1 - min(STEPS, run.rings.capacity)), newest + 1)
+    who = np.sort(np.append(peers, rank))
+    own = int(np.searchsorted(who, rank))
+    tables = run.rings.takes(_OF_STEPS, steps, who).astype(np.float64)
+    known = np.flatnonzero(np.isfinite(tables[_OF_STEPS.index("work"), own]))
+    steps, tables = (steps[known[0] :], tables[:, :, known[0] :]) if known.size else (steps[:0], tables[:, :, :0])
+    courses = {
+        name: Course(steps, table[own], quantiles(np.delete(table, own, axis=0)))
+        for name, table in zip(_OF_STEPS, tables, strict=True)
+    }
+    return {**courses, "lateness": _lateness(courses["work"])}
+
+
+def _lateness(work: Course) -> Course:
+    """Work minus the median work of the others at the same step."""
+    if not len(work.others):
+        return Course(work.step, np.full(len(work.step), np.nan), work.others)
+    return Course(work.step, work.own - work.others[1], work.others - work.others[1])
+
+
+def _of_readings(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
+    """The courses by reading; of each other rank its newest reading at that step."""
+    own = run.resources.of(rank)
+    step = own[:, 0].astype(np.int64)
+    tables = np.full((len(RESOURCES) - 1, len(peers), len(step)), np.nan)
+    for place, peer in enumerate(peers.tolist()):
+        points = run.resources.of(peer)
+        at = np.searchsorted(points[:, 0], step, side="right") - 1
+        seen = at >= 0
+        tables[:, place, seen] = points[at[seen], 1:].T
+    return {
+        name: Course(step, own[:, column + 1], quantiles(table))
+        for column, (name, table) in enumerate(zip(RESOURCES[1:], tables, strict=True))
+    }
+
+
+def quantiles(values: NDArray[np.float64]) -> Floats:
+    """[3, N] below which 5 %, 50 % and 95 % of the known values of each column [n, N] are; no rows for n = 0."""
+    if not len(values):
+        return np.empty((0, values.shape[1]))
+    ordered = np.sort(values, axis=0)  # NaN sorts last
+    count = np.isfinite(values).sum(axis=0)
+    columns = np.arange(values.shape[1])
+    found = []
+    for share in SHARES:
+        place = np.maximum(share * (count - 1), 0.0)
+        low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+        part = place - low
+        found.append(ordered[low, columns] * (1 - part) + ordered[high, columns] * part)
+    result: Floats = np.where(count > 0, np.stack(found), np.nan)
+    return result

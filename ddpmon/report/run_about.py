@@ -1,0 +1,125 @@
+"""What a run is and how it is set up, as named sections of names and values: the view of the run, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
+from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.finding_rows import what, who
+from ddpmon.report.verdicts import firing
+from ddpmon.schema import RunInfo
+from ddpmon.snapshot import Finding, Snapshot
+
+Pairs = Sequence[tuple[str, str]]
+VERSIONS = ("torch", "cuda", "nccl", "driver", "python", "ddpmon")
+_NAMES = {"cuda": "CUDA", "nccl": "NCCL", "python": "Python"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Names and values that belong together; not cleaned."""
+
+    name: str
+    pairs: Pairs
+
+
+def about(snapshot: Snapshot) -> list[Section]:
+    """All that is known of how a run was set up, and what it and its watching take; empty before one was read."""
+    run = snapshot.run
+    if run is None:
+        return []
+    info = run.info
+    sections = [
+        Section("run", list(_run(snapshot))),
+        Section("versions", [] if info is None else versions(info)),
+        Section("model", [] if info is None else model(info)),
+        Section("DDP", [] if info is None else list(settings(info, run.buckets))),
+        Section("store and watching", list(_watching(snapshot))),
+        Section(f"{hour_unit(snapshot)} used and lost", list(_hours(snapshot))),
+    ]
+    return [section for section in sections if section.pairs]
+
+
+def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    run = snapshot.run
+    assert run is not None
+    info = run.info
+    yield "name", run.name
+    yield "id", run.id
+    if info is not None:
+        yield "command", info.command or UNKNOWN
+        yield "started", f"{local_time(info.started_at)}, {clock(run.elapsed_s)} ago"
+        yield "rank 0", f"pid {info.pid} on {info.host}"
+    yield "ranks", f"{run.world_size:,} on {plural(len(run.nodes), 'host')}"
+    yield "backend", run.backend + (f", {info.device}" if info is not None else "")
+    yield "parallel", run.parallel
+    if run.launch:
+        most = "" if run.max_restarts is None else f" of {run.max_restarts}"
+        yield "launch", f"{run.launch}, restart {run.restart}{most}"
+    yield "loss from", run.loss_from or "monitor.log"
+
+
+def versions(info: RunInfo) -> Pairs:
+    """Of the software that rank 0 runs, in an order of interest."""
+    first = [(name, info.versions[name]) for name in VERSIONS if name in info.versions]
+    rest = [(name, version) for name, version in sorted(info.versions.items()) if name not in VERSIONS]
+    return [(_NAMES.get(name, name), version) for name, version in [*first, *rest]]
+
+
+def model(info: RunInfo) -> Pairs:
+    """Its size."""
+    pairs = [("parameters", count(info.parameters)), ("gradients of a reduction", size(info.gradient_bytes))]
+    return [*pairs, ("gradient dtype", info.settings.gradient_dtype or UNKNOWN)]
+
+
+def settings(info: RunInfo, buckets: int | None = None) -> Iterator[tuple[str, str]]:
+    """How DDP was set up; what is not known is left out."""
+    own = info.settings
+    if own.bucket_cap_bytes is not None:
+        yield "bucket cap", size(own.bucket_cap_bytes)
+    if buckets:
+        yield "buckets", f"{buckets:,}"
+    yield "bucket detail", "on" if info.bucket_detail else "off (DDPMON_BUCKETS=1 turns it on)"
+    flags = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
+    for name in flags:
+        value = getattr(own, name)
+        if value is not None:
+            yield name, "yes" if value else "no"
+    yield "communication hook", own.comm_hook or "none"
+
+
+def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    run, job, series = snapshot.run, snapshot.job, snapshot.series
+    assert run is not None
+    yield "store", run.source
+    yield "link", snapshot.link.state
+    if snapshot.replay is not None:
+        yield "recorded", clock(snapshot.replay.length)
+    if series is not None and len(series.step):
+        yield "history", f"steps {int(series.step[0]):,} to {int(series.step[-1]):,}"
+    yield "probe", f"{figure(job.monitor_us)} µs a step" + (f", {job.dropped:,} dropped" if job.dropped else "")
+    costs = [node.cost_pct for node in snapshot.nodes[:64] if known(node.cost_pct)]
+    if costs:
+        yield "sensors", f"{max(cost or 0.0 for cost in costs):.1f} % of a core a host at most"
+
+
+def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Used so far, lost to waiting now, and lost to each trouble."""
+    run, job = snapshot.run, snapshot.job
+    assert run is not None
+    if run.elapsed_s is not None:
+        yield "used", hours_words(run.elapsed_s / 3600 * run.world_size)
+    if known(job.lost_to_waiting_pct):
+        yield "lost to waiting", f"{pct(job.lost_to_waiting_pct or 0.0)} % of each step now"
+    for finding, hours in lost_by_cause(snapshot):
+        cause = f", {finding.cause}" if finding.cause else ""
+        yield f"lost: {who(finding)}", f"{hours_words(hours)}  {what(finding)}{cause}"
+
+
+def lost_by_cause(snapshot: Snapshot) -> list[tuple[Finding, float]]:
+    """The lasting troubles whose cost in hours is known, the dearest first."""
+    costs = [(finding, lost_hours(finding, snapshot)) for finding in firing(snapshot.findings)]
+    found = [(finding, hours) for finding, hours in costs if hours is not None and hours > 0]
+    return sorted(found, key=lambda each: -each[1])

@@ -1,0 +1,62 @@
+"""Bucket detail of all ranks: what each bucket of a reduction takes, where `attach(buckets=True)` asked for it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.schema import BucketColumns
+
+_STEPS, _LEAST_STEPS = 64, 8  # that are kept, and of a rank with very many buckets
+_VALUES = 4096  # of a rank: 64 steps of 64 buckets; of 1,024 buckets 64 steps would be 256 kB a rank
+_NEWEST = 20  # steps that are looked at together
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+
+
+class BucketTimes:
+    """The newest steps of every rank that has bucket detail.
+
+    Args:
+        world_size: of the run; nothing is known of a reduction until all ranks tell.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._ranks: dict[int, tuple[list[int], dict[int, F32]]] = {}
+
+    def add(self, rank: int, columns: BucketColumns) -> None:
+        """Take in what one frame has."""
+        steps = np.frombuffer(columns.step, "<i8")
+        table = np.frombuffer(columns.ms, "<f4").reshape(len(steps), len(columns.sizes))
+        sizes, kept = self._ranks.get(rank, (columns.sizes, {}))
+        if sizes != columns.sizes:
+            kept = {}
+        kept.update((step, row.copy()) for step, row in zip(steps.tolist(), table, strict=True))  # not the whole frame
+        most = min(_STEPS, max(_LEAST_STEPS, _VALUES // max(1, len(columns.sizes))))
+        self._ranks[rank] = (columns.sizes, dict(sorted(kept.items())[-most:]))
+
+    def forget(self, rank: int) -> None:
+        """Forget a rank that has restarted."""
+        self._ranks.pop(rank, None)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each bucket, as the first rank has them; empty without bucket detail."""
+        return tuple(next(iter(self._ranks.values()))[0]) if self._ranks else ()
+
+    def transfers(self) -> tuple[I64, F32]:
+        """(steps [S], ms [S, buckets]): the newest steps, and of each bucket the least that any rank took.
+
+        The rank that comes last waits for nobody, so its time is the transfer. Empty until all ranks tell of the same
+        buckets.
+        """
+        nothing = np.empty(0, np.int64), np.empty((0, len(self.sizes)), np.float32)
+        if len(self._ranks) < self._world_size or len({tuple(sizes) for sizes, _ in self._ranks.values()}) != 1:
+            return nothing
+        tables = [steps for _, steps in self._ranks.values()]
+        common = sorted(set.intersection(*(set(steps) for steps in tables)))[-_NEWEST:]
+        if not common:
+            return nothing
+        least = [np.min([steps[step] for steps in tables], axis=0) for step in common]
+        return np.array(common, np.int64), np.array(least, np.float32)

@@ -1,0 +1,161 @@
+"""What a rank did over its last steps, as plots: its own line over the band of the other ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+
+from ddpmon.format import figure
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Course, RankDetail
+from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.theme import Look
+
+LEAST_ROWS, LEAST_WIDTH = 6, 36  # of a plot with its title and its axis
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A quantity that can be plotted.
+
+    Attributes:
+        key: of `RankDetail.courses`. name, unit: as they are shown; factor: from what was measured to that unit.
+        from_zero: whether the axis begins at 0.
+    """
+
+    key: str
+    name: str
+    unit: str
+    factor: float = 1.0
+    from_zero: bool = False
+
+
+METRICS = (
+    Metric("work", "work", "ms"),
+    Metric("lateness", "lateness", "ms", from_zero=True),
+    Metric("gpu_power_w", "GPU power", "W"),
+    Metric("gpu_clock_mhz", "GPU clock", "MHz"),
+    Metric("gpu_utilization_pct", "GPU", "%", from_zero=True),
+    Metric("cpu_pct", "CPU", "%", from_zero=True),
+    Metric("runqueue_pct", "run-queue wait", "%", from_zero=True),
+    Metric("wait", "wait", "ms", from_zero=True),
+    Metric("rss_bytes", "resident memory", "GiB", 1 / 2**30),
+    Metric("loss", "loss", ""),
+    *(Metric(phase, phase, "ms") for phase in PHASES),
+)
+
+
+def offered(detail: RankDetail) -> list[Metric]:
+    """The metrics of which anything is known."""
+    return [metric for metric in METRICS if np.isfinite(detail.courses[metric.key].own).any()]
+
+
+def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
+    """The steps of the axis: to the rank's last step, from the first one on record at which this quantity is known.
+
+    Its machine is read only while somebody watches, which may have begun later than the steps on record.
+    """
+    steps = detail.courses["work"].step
+    known = course.step[np.isfinite(course.own)]
+    if not len(steps) or not len(known) or max(known[0], steps[0]) >= steps[-1]:
+        return None
+    return float(max(known[0], steps[0])), float(steps[-1])
+
+
+def course_plot(
+    detail: RankDetail,
+    metric: Metric,
+    width: int,
+    height: int,
+    look: Look,
+    since: int | None = None,
+    whose: str = "",
+) -> list[Line]:
+    """Title with the newest value, the line over the band of the others, and the axis of steps with the onset."""
+    course = detail.courses[metric.key]
+    span = span_of(detail, course)
+    lines = [title(whose + _named(metric), _remark(course, metric, look), width, look)]
+    rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
+    curve = _curve(course, metric, span)
+    scale = scale_of(curve, rows)
+    if rows < 1 or columns < 2 or span is None or scale is None:
+        return fit_all([*lines, [Segment("  nothing of this on record", look.dim)]], width, height)
+    lines += body(curve, columns, rows, scale, span, look)
+    if height >= LEAST_ROWS:
+        lines.append([Segment(" " * GUTTER), *axis(_marks(span, columns, since, look), columns, look)])
+    return fit_all(lines, width, height)
+
+
+def _curve(course: Course, metric: Metric, span: tuple[float, float] | None) -> Curve:
+    """The part of the course that the axis shows, in the metric's unit."""
+    seen = slice(0 if span is None else int(np.searchsorted(course.step, span[0])), None)
+    others = course.others[:, seen] * metric.factor
+    low, high = (others[0], others[2]) if len(others) else (None, None)
+    step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
+    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor)
+
+
+def _named(metric: Metric) -> str:
+    return f"{metric.name}, {metric.unit}" if metric.unit else metric.name
+
+
+def _remark(course: Course, metric: Metric, look: Look) -> str:
+    """`615 W, others 590 to 640`: the newest value on record, and the band of the others beside it."""
+    known = np.flatnonzero(np.isfinite(course.own))
+    if not known.size:
+        return ""
+    last = known[-1]
+    own = figure(float(course.own[last]) * metric.factor, look.unknown)
+    if not len(course.others) or not np.isfinite(course.others[:, last]).all():
+        return own
+    low, high = (figure(float(course.others[edge, last]) * metric.factor) for edge in (0, 2))
+    return f"{own}, others {low}" + (f" to {high}" if low != high else "")
+
+
+def _marks(span: tuple[float, float], columns: int, since: int | None, look: Look) -> list[tuple[int, str, bool]]:
+    """The onset where it is in sight, the last step, the first one."""
+    first, last = round(span[0]), round(span[1])
+    marks = [(columns - len(f"{last:,}"), f"{last:,}", False), (0, f"step {first:,}", False)]
+    if since is not None and first <= since <= last:
+        place = round((since - first) / max(last - first, 1) * (columns - 1))
+        marks.insert(0, (place, f"{look.glyphs.mark} {since:,}", True))
+    elif since is not None and since < first:
+        marks.insert(0, (0, f"{look.glyphs.mark} since {since:,}", True))
+    return marks
+
+
+def plots(
+    detail: RankDetail, first: Metric, width: int, height: int, look: Look, since: int | None = None
+) -> tuple[list[Line], list[Metric]]:
+    """The chosen metric large, below it as many others as there is room for; and the metrics that are left over."""
+    others = [metric for metric in offered(detail) if metric.key != first.key]
+    across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
+    high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
+    down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))
+    lines = course_plot(detail, first, width, height - down * high, look, since)
+    cell = (width - across + 1) // across
+    for row in range(down):
+        part = others[row * across : (row + 1) * across]
+        blocks = [course_plot(detail, metric, cell, high, look, since) for metric in part]
+        lines += [fit(_beside([block[line] for block in blocks]), width) for line in range(high)]
+    return lines, others[down * across :]
+
+
+def _beside(blocks: list[Line]) -> Line:
+    return [segment for block in blocks for segment in (*block, Segment(" "))]
+
+
+def stacked(
+    detail: RankDetail, metrics: list[Metric], width: int, room: int, look: Look, since: int | None = None
+) -> list[Line]:
+    """As many of these metrics as fit, one below the other."""
+    many = min(room // (LEAST_ROWS + 2), len(metrics))
+    lines: list[Line] = []
+    for place, metric in enumerate(metrics[:many]):
+        high = (room - len(lines)) // (many - place)
+        lines += course_plot(detail, metric, width, high, look, since)
+    return lines

@@ -1,0 +1,132 @@
+"""The view of findings: a list of them, what is over below, and the one under the cursor with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.report.evidence import evidence_blocks
+from ddpmon.report.finding_rows import BADGES, cost, rows, since, what, who
+from ddpmon.report.verdicts import calm_sentence, is_broken, is_judged
+from ddpmon.snapshot import Finding, RankDetail, Snapshot
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
+from ddpmon.tui.draw.findings import block_lines
+from ddpmon.tui.draw.header import calm_style, finding_style
+from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+BADGE, COST = 6, 6
+WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
+NAME = 10  # of a row of evidence
+PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
+
+
+def badge(finding: Finding, look: Look) -> Segment:
+    """` CRIT `: severity as a word; what is critical stands out by an inverse badge, too."""
+    if finding.cleared_at_step is not None:
+        return Segment(f" {look.glyphs.finished}    ", look.dim)
+    _, style = finding_style(finding, look)
+    style = look.dim if finding.severity == "info" else style
+    style = style + Style(reverse=True, bold=True) if finding.severity == "critical" else style
+    return Segment(f" {BADGES[finding.severity]} ", style)
+
+
+def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView, width: int, height: int) -> list[Line]:
+    """Titles and as many findings as fit; `findings` are in row order, those that last first."""
+    look, shown = picture.look, findings
+    lasting = sum(finding.cleared_at_step is None for finding in shown)
+    room = max(height - 2, 0)
+    lines = [title("now", f"{lasting:,}", width, look)]
+    if not lasting:
+        lines += _calm(picture, width)
+    times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
+    last = max(map(len, times), default=0)
+    for place, finding in enumerate(shown[view.top : view.top + room], view.top):
+        if place == max(lasting, view.top) and finding.cleared_at_step is not None:
+            lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
+        here = view.focused and place == view.cursor
+        lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
+    return fit_all(lines, width, height)
+
+
+def calm_rows(picture: ViewState, width: int) -> int:
+    """The lines that the calm sentence takes where no finding lasts."""
+    return len(_calm(picture, width))
+
+
+def _calm(picture: ViewState, width: int) -> list[Line]:
+    look, snapshot = picture.look, picture.snapshot
+    calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
+    glyph, style = calm_style(snapshot, look)
+    return paragraph(calm, glyph, style, width, look)
+
+
+def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: bool) -> Line:
+    """Severity, cost, who, what, since when."""
+    over = finding.cleared_at_step is not None
+    room = width - 1 - BADGE - COST - 2 - len(time) - 3
+    name = min(max(room // 3, WHO_LEAST), WHO_MOST)
+    whom = left(look.clean(who(finding)), name, look.glyphs.more)
+    words = left(look.clean(what(finding)), max(room - name - 1, 0), look.glyphs.more)
+    strong = not over and finding.severity != "info"
+    line = [
+        Segment(look.glyphs.cursor if under_cursor else " ", look.strong),
+        badge(finding, look),
+        Segment(f"{cost(finding):>{COST}}  ", look.dim if over else look.text),
+        Segment(f"{whom} ", look.strong if strong else look.dim if over else look.text),
+        Segment(words, look.dim if over else look.broken if is_broken(finding) else look.text),
+        Segment(f" {time} ", look.dim),
+    ]
+    fitted = fit(line, width)
+    return list(Segment.apply_style(fitted, look.selected)) if under_cursor else fitted
+
+
+def evidence_lines(picture: ViewState, finding: Finding | None, width: int, height: int) -> list[Line]:
+    """One finding in full: its sentence, then what was measured, since when, at what cost, why, and what to do."""
+    look, snapshot = picture.look, picture.snapshot
+    if finding is None:
+        return fit_all(_notices(snapshot, width, look), width, height)
+    glyph, style = finding_style(finding, look)
+    style = look.dim if finding.cleared_at_step is not None else style
+    lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
+    lines += [*paragraph(finding.summary, glyph, style + Style(bold=True), width, look), []]
+    for name, words in rows(finding, snapshot):
+        lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)
+    for name, texts in evidence_blocks(finding.evidence):
+        lines += [[], *block_lines(look.clean(name), texts, width, look)]
+    detail, room = snapshot.detail, height - len(lines) - 1
+    if detail is not None and finding.ranks and detail.rank == finding.ranks[0] and room >= PLOT_LEAST:
+        metric = _plotted(detail, finding)
+        name = f"rank {detail.rank}: "
+        lines += [[], *course_plot(detail, metric, width, min(room, PLOT_MOST), look, finding.since_step, name)]
+    notices = _notices(snapshot, width, look)
+    if notices and len(lines) + len(notices) + 1 <= height:
+        lines += [*([[]] * (height - len(lines) - len(notices))), *notices]
+    return fit_all(lines, width, height)
+
+
+def _plotted(detail: RankDetail, finding: Finding) -> Metric:
+    """The phase that the finding blames, if it is plotted, else work."""
+    return next((metric for metric in offered(detail) if metric.key == finding.phase), METRICS[0])
+
+
+def _notices(snapshot: Snapshot, width: int, look: Look) -> list[Line]:
+    """What was set aside and why."""
+    if not snapshot.notices:
+        return []
+    said = [line for text in snapshot.notices for line in paragraph(text, look.glyphs.note, look.dim, width, look)]
+    return [title("notices", "", width, look), *said]
+
+
+def _named(name: str, words: str, width: int, look: Look, style: Style) -> list[Line]:
+    """A row of evidence: its name at the left, its words beside it."""
+    parts = wrap(words, max(width - NAME - 2, 8))
+    names = [name, *[""] * (len(parts) - 1)]
+    return [
+        [Segment(f" {label:<{NAME}}", look.dim), Segment(part, style)] for label, part in zip(names, parts, strict=True)
+    ]

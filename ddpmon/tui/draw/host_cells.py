@@ -1,0 +1,125 @@
+"""One chosen metric of each GPU, or of each rank, as a small cell of a host's row: a number, and heat behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.machine import GpuFigures
+from ddpmon.snapshot import NodeView, Ranks, Snapshot
+from ddpmon.tui.theme import LEVELS, Look, ink
+
+# A value is quiet as long as it differs from the median by less than the first of these shares, and brighter from each
+# on. They are the stops of the heat-map, without the last ones.
+STOPS = (0.05, 0.1, 0.2, 0.5)
+SAMPLED = 256  # ranks, evenly spaced, whose GPUs stand for those of all
+
+
+@dataclass(frozen=True, slots=True)
+class CellMetric:
+    """What the cells show.
+
+    Attributes:
+        key: its name for keys and tests. name: what stands in the title.
+        width: cells of the number.
+        of_gpu: the figure of a GPU, None where the cells are those of ranks.
+        of_rank: the same of ranks.
+    """
+
+    key: str
+    name: str
+    width: int
+    of_gpu: Callable[[GpuFigures], float | None] | None = None
+    of_rank: Callable[[Ranks, Sequence[int]], Sequence[float]] | None = None
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole
+
+
+def _lateness(ranks: Ranks, who: Sequence[int]) -> Sequence[float]:
+    found: list[float] = ranks.lateness_ms[list(who)].tolist()
+    return found
+
+
+METRICS = (
+    CellMetric("util", "GPU utilisation, %", 3, lambda gpu: gpu.utilization_pct),
+    CellMetric("power", "GPU power, % of its limit", 3, lambda gpu: _share(gpu.power_w, gpu.power_limit_w)),
+    CellMetric("memory", "GPU memory, % used", 3, lambda gpu: _share(gpu.memory_used, gpu.memory_total)),
+    CellMetric("temp", "GPU temperature, °C", 3, lambda gpu: gpu.temperature_c),
+    CellMetric("clock", "SM clock, MHz", 4, lambda gpu: gpu.sm_clock_mhz),
+    CellMetric(
+        "late", "lateness of the ranks, ms", 4, of_rank=lambda ranks, who: ranks.lateness_ms[list(who)].tolist()
+    ),
+)
+BY_KEY = {metric.key: metric for metric in METRICS}
+
+
+def offered(snapshot: Snapshot) -> list[CellMetric]:
+    """The metrics that this run can have: without GPUs only those of ranks."""
+    with_gpus = any(node.gpus for node in snapshot.nodes)
+    return [metric for metric in METRICS if with_gpus or metric.of_rank is not None]
+
+
+def metric_of(snapshot: Snapshot, key: str) -> CellMetric:
+    """The metric of that name if the run can have it, else the first one that it can have."""
+    known = offered(snapshot)
+    return next((metric for metric in known if metric.key == key), known[0])
+
+
+def values_of(metric: CellMetric, node: NodeView, ranks: Ranks | None) -> list[float]:
+    """One value for each GPU or rank of a host, NaN where unknown."""
+    if metric.of_gpu is not None:
+        found = [metric.of_gpu(gpu) for gpu in node.gpus]
+        return [math.nan if value is None else float(value) for value in found]
+    if metric.of_rank is None or ranks is None:
+        return []
+    return [float(value) for value in metric.of_rank(ranks, [rank for rank in node.ranks if rank < len(ranks)])]
+
+
+def middle_of(metric: CellMetric, snapshot: Snapshot) -> float:
+    """The median over the GPUs of up to `SAMPLED` ranks, evenly spaced; NaN where nothing is known."""
+    ranks = snapshot.ranks
+    if ranks is None or metric.of_gpu is None:
+        return math.nan
+    some = np.unique(np.arange(min(SAMPLED, len(ranks))) * len(ranks) // max(min(SAMPLED, len(ranks)), 1)).tolist()
+    found = [metric.of_gpu(gpu) for rank in some if (gpu := ranks.gpu[rank]) is not None]
+    known = [value for value in found if value is not None]
+    return float(np.median(known)) if known else math.nan
+
+
+def level_of(metric: CellMetric, value: float, middle: float, step_ms: float | None) -> int:
+    """0 for what is quiet, up to `len(STOPS)`: by the share of a step that a rank is late, else of the median."""
+    whole = abs(middle) if metric.of_gpu is not None else step_ms or math.nan
+    more = abs(value - middle) if metric.of_gpu is not None else value
+    if not (math.isfinite(more) and math.isfinite(whole) and whole > 0):
+        return 0
+    return sum(more >= stop * whole for stop in STOPS)
+
+
+def cell(metric: CellMetric, value: float, level: int, glyph: tuple[str, Style], look: Look) -> list[Segment]:
+    """A sign, the number on its heat, and a gap."""
+    sign, style = glyph
+    if not math.isfinite(value):
+        return [Segment(sign, style), Segment(f"{look.unknown:>{metric.width}} ", look.dim)]
+    text = f"{value:+.0f}" if metric.of_rank is not None else f"{value:.0f}"
+    text = "0" if text in ("+0", "-0") else text
+    text = text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
+    tone = _heat(level, look)
+    return [Segment(sign, style), Segment(f"{text:>{metric.width}}", tone), Segment(" ", look.text)]
+
+
+def _heat(level: int, look: Look) -> Style:
+    """Quiet text, or text on the colour of its level; without colours what stands out is bold."""
+    if level == 0:
+        return look.text
+    colour = look.ramp[min(level * (LEVELS - 1) // len(STOPS), LEVELS - 1)] if look.smooth else None
+    if colour is None:
+        return look.strong
+    light = sum(int(colour[at : at + 2], 16) * weight for at, weight in ((1, 0.3), (3, 0.59), (5, 0.11))) > 128
+    return ink("#000000" if light else "#ffffff", colour)

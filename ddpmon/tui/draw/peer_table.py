@@ -1,0 +1,135 @@
+"""A rank beside the others as a table: this, others, difference; and marked ranks beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from ddpmon.report.peers import Row, compare
+from ddpmon.snapshot import Ranks
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.theme import Look
+
+NAME, NUMBER = 20, 9
+CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
+# What is left out first where room is short.
+WORTH = (
+    "GPU memory", "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU", "other",
+    "optimizer", "GPU clock", "GPU power",
+)  # fmt: skip
+
+
+def difference(row: Row, place: int = 0) -> str:
+    """`+158`, `-375`, `±0`; empty where one of both is unknown. As many digits as the figures beside it."""
+    more = row.difference(place)
+    if not math.isfinite(more):
+        return ""
+    return _difference(more, _decimals(row))
+
+
+def _difference(more: float, decimals: int) -> str:
+    text = f"{more:+,.{decimals}f}"
+    return text if any(digit in text for digit in "123456789") else "±0"
+
+
+def _decimals(row: Row) -> int:
+    """The digits behind the point that leave three digits of the largest figure."""
+    size = max((abs(value) for value in (*row.own, row.others) if math.isfinite(value)), default=0.0)
+    return 0 if size >= 99.5 or size == 0 else 1 if size >= 9.95 else 2
+
+
+def _number(value: float, row: Row, look: Look) -> str:
+    return look.unknown if not math.isfinite(value) else f"{value:,.{_decimals(row)}f}"
+
+
+def peer_lines(ranks: Ranks, rank: int, width: int, room: int, look: Look, blamed: str | None = None) -> list[Line]:
+    """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines."""
+    if room < 2:
+        return []
+    rows = _fitting(compare(ranks, [rank]), room - 1)
+    number = min(NUMBER, max((width - NAME) // 3, 6))
+    heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
+    lines = [_heading("last 20 steps", heading, width, look)]
+    for row in rows:
+        style, sign = _tone(row, 0, look, blamed)
+        cells = [
+            Segment(f"{_number(row.own[0], row, look):>{number}}", style if sign else look.text),
+            Segment(f"{_number(row.others, row, look):>{number}}", look.dim),
+            Segment(f"{look.clean(difference(row)) or look.unknown:>{number}}", style if sign else look.dim),
+            Segment(f" {sign}", style),
+        ]
+        lines.append(fit([*_name(row, look), *cells], width))
+    return lines
+
+
+def _heading(name: str, heading: str, width: int, look: Look) -> Line:
+    rule = title(name, "", NAME, look)
+    return fit([*rule, Segment(heading, look.dim)], width)
+
+
+def _name(row: Row, look: Look) -> Line:
+    unit = row.quantity.unit if not look.ascii_only else row.quantity.unit.replace("°", "")
+    return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), NAME - 1, look.glyphs.more)}", look.dim)]
+
+
+def _tone(row: Row, place: int, look: Look, blamed: str | None) -> tuple[Style, str]:
+    """The accent, and a sign, for the phase that a finding blames and for what is worse than on the others."""
+    bad = row.is_worse(place) or (blamed is not None and row.quantity.name == blamed)
+    return (look.accent, look.glyphs.mark) if bad else (look.text, "")
+
+
+def _fitting(rows: list[Row], room: int) -> list[Row]:
+    """As many rows as fit, in their order; those that matter least are left out."""
+    dropped = [name for name in WORTH if any(row.quantity.name == name for row in rows)][: max(len(rows) - room, 0)]
+    calm = [row for row in rows if row.quantity.name not in dropped or row.is_worse()]
+    return calm[:room]
+
+
+def marked_lines(
+    ranks: Ranks, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
+) -> list[Line]:
+    """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first."""
+    cell = max(min((width - NAME - NUMBER - 2) // len(who), CELL_MOST), CELL_LEAST)
+    room = _more_room(cell)
+    names = "".join(f"{f'rank {rank}':>{cell - room - 2}}{'':{room + 2}}" for rank in who)
+    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", width, look), _hosts(ranks, who, cell, look)]
+    for row in _fitting(compare(ranks, who), max(height - 2, 0)):
+        line = _name(row, look)
+        for place in range(len(who)):
+            line += _compared(row, place, cell, look, blamed if row.is_worse(place) else None)
+        line.append(Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim))
+        lines.append(fit(line, width))
+    return fit_all(lines, width, height)
+
+
+def _more_room(cell: int) -> int:
+    """Cells for the difference from the first rank."""
+    return MORE if cell >= MORE + 9 else 0
+
+
+def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
+    """One rank's figure, and where there is room by how much it exceeds the first one's."""
+    style, sign = _tone(row, place, look, blamed)
+    room = _more_room(cell)
+    more = row.own[place] - row.own[0] if place else math.nan
+    text = _difference(more, _decimals(row)) if room and math.isfinite(more) else ""
+    value = _number(row.own[place], row, look)
+    return [
+        Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
+        Segment(f"{look.clean(text):>{room}}", look.dim),
+        Segment(f" {sign or ' '}", style),
+    ]
+
+
+def _hosts(ranks: Ranks, who: Sequence[int], cell: int, look: Look) -> Line:
+    """The hosts below the ranks' names."""
+    line: Line = [Segment(" " * NAME)]
+    room = _more_room(cell)
+    for rank in who:
+        name = clip(look.clean(ranks.host[rank]) or look.unknown, cell - room - 3, look.glyphs.more)
+        line.append(Segment(f"{name:>{cell - room - 2}}{'':{room + 2}}", look.dim))
+    return [*line, Segment(f"{len(ranks) - len(who):,} ranks".rjust(NUMBER), look.dim)]

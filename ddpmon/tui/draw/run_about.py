@@ -1,0 +1,45 @@
+"""The view of the run: how it was set up, and what it takes."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from ddpmon.report.run_about import Section, about
+from ddpmon.tui.draw.layout import WIDE
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+NAME_MOST = 26  # cells of a name
+RIGHT = ("versions", "model", "DDP")
+
+
+def run_lines(picture: ViewState, width: int) -> list[Line]:
+    """All sections, in wide terminals in two columns; as many lines as it takes."""
+    look, sections = picture.look, about(picture.snapshot)
+    if not sections:
+        waiting = picture.snapshot.link.message or "no run has been read yet"
+        return [fit([Segment(f" {look.clean(waiting)}", look.dim)], width)]
+    if width < WIDE:
+        return [fit(line, width) for section in sections for line in _section(section, width, look)]
+    half = width // 2
+    left = [line for each in sections if each.name not in RIGHT for line in _section(each, half, look)]
+    right = [line for each in sections if each.name in RIGHT for line in _section(each, width - half - 1, look)]
+    missing = len(left) - len(right)
+    left, right = left + [[]] * max(-missing, 0), right + [[]] * max(missing, 0)
+    return [
+        [*fit(one, half), Segment(" "), *fit(other, width - half - 1)] for one, other in zip(left, right, strict=True)
+    ]
+
+
+def _section(section: Section, width: int, look: Look) -> list[Line]:
+    """A title and a row a pair."""
+    name = min(max((len(label) for label, _ in section.pairs), default=0) + 2, NAME_MOST)
+    lines = [title(section.name, "", width, look)]
+    for label, value in section.pairs:
+        rows = wrap(look.clean(value), max(width - name - 3, 8))
+        for place, row in enumerate(rows):
+            head = look.clean(label)[: name - 1] if place == 0 else ""
+            lines.append([Segment(f"  {head:<{name}}", look.dim), Segment(row, look.text)])
+    return [*lines, []]

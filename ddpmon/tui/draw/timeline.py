@@ -1,0 +1,191 @@
+"""The view of time: rows over the same steps, with a cursor at the moment that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+
+from ddpmon.format import age, count, figure, time_of_day
+from ddpmon.report.finding_rows import what, who
+from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
+from ddpmon.tui.draw.layout import TABLE_HEAD
+from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.lines import Line, fit, fit_all, left
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+
+NAME = 15  # cells of a row's name and value
+FRAME, TRACK_MOST = 4, 9  # lines of title, events and axis; the most lines of a row
+LOW = 18  # lines from which on a row has two at least
+HIDDEN, EXPOSED = "█", "▒"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row: its name, its values over the steps, the value under the cursor, and a word on it."""
+
+    name: str
+    values: Floats
+    unit: str
+    remark: str = ""
+
+
+def timeline_height(room: int, ranks: int) -> int:
+    """Lines of all rows with the title, the events and the axis: the table below keeps half of the room at most."""
+    table = min(ranks + TABLE_HEAD, room // 2)
+    track = max(2 if room >= LOW else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
+    return min(4 * track + FRAME, room - TABLE_HEAD - 1)
+
+
+def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
+    """Title, four rows, the events, and the axis of steps."""
+    look = picture.look
+    shown, whole = picture.snapshot, picture.over
+    timeline, moment = whole.timeline, None if shown.run is None else shown.run.step
+    if timeline is None or len(timeline.step) < 2 or moment is None:
+        return fit_all(
+            [title("timeline", "", width, look), [Segment("  no step on record yet", look.dim)]], width, height
+        )
+    lines = [title("timeline", look.clean(_moment(shown, moment)), width, look)]
+    columns = width - NAME - GUTTER - 1
+    span = float(timeline.step[0]), float(timeline.step[-1])
+    at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
+    column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
+    cursor = column if shown.replay is not None else None
+    events = [some for some in _events(whole, timeline, span, columns, look) if some]
+    rows = max((height - 2 - len(events)) // 4, 1)
+    for track in _tracks(timeline, at):
+        lines += _row(track, timeline, at, span, columns, rows, cursor, look)
+    marks = [Segment(" " * (NAME + GUTTER))]
+    lines += [[*marks, *axis(some, columns, look)] for some in events]
+    lines.append([Segment(" " * (NAME + GUTTER)), *axis(_steps(whole, span, columns), columns, look)])
+    return fit_all(lines, width, height)
+
+
+def _moment(snapshot: Snapshot, step: int) -> str:
+    """`14:00:52, step 702`, and whether that is now."""
+    ago = seconds_since(snapshot, step)
+    clock = time_of_day(wall_of(snapshot, step))
+    left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
+    behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
+    live = ", live" if snapshot.replay is None and ago is not None else ""
+    return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
+
+
+def _tracks(timeline: Timeline, at: int) -> list[Track]:
+    rank = int(timeline.late_rank[at])
+    bandwidth = timeline.busbw_gb_s[np.isfinite(timeline.busbw_gb_s)]
+    bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
+    return [
+        Track("worst late", timeline.late_pct, "%", f"rank {rank}" if rank >= 0 else ""),
+        Track("step", timeline.step_ms, "ms"),
+        Track("all-reduce", timeline.allreduce_ms, "ms", bus),
+        Track("loss", timeline.loss, ""),
+    ]
+
+
+def _row(
+    track: Track,
+    timeline: Timeline,
+    at: int,
+    span: tuple[float, float],
+    columns: int,
+    rows: int,
+    cursor: int | None,
+    look: Look,
+) -> list[Line]:
+    """A name with the value at the moment, and the line."""
+    value = _near(track.values, at)
+    words = [(track.name, look.dim), (f"{figure(value, look.unknown)} {track.unit}".rstrip(), look.strong)]
+    words.append((track.remark, look.dim))
+    floor = 0.0 if track.unit else None
+    curve = Curve(track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor)
+    scale = scale_of(curve, rows)
+    plot: list[Line] = [[Segment(" " * (GUTTER + columns))]] * rows
+    if scale is not None and columns >= 2:
+        plot = body(curve, columns, rows, scale, span, look)
+    if cursor is not None:
+        plot = [_with_cursor(line, GUTTER + cursor, look) for line in plot]
+    lines = []
+    for place in range(rows):
+        text, style = words[place] if place < len(words) else ("", look.dim)
+        lines.append([Segment(f" {left(text, NAME - 1, look.glyphs.more)}", style), *plot[place]])
+    return lines
+
+
+def _near(values: Floats, at: int) -> float:
+    """The newest known value up to a place."""
+    known = np.flatnonzero(np.isfinite(values[: at + 1]))
+    return float(values[known[-1]]) if known.size else float("nan")
+
+
+def _with_cursor(line: Line, column: int, look: Look) -> Line:
+    """A line with the cursor's bar at a column."""
+    before, _, after = Segment.divide(line, [column, column + 1, sum(part.cell_length for part in line)])
+    return [*before, Segment(look.glyphs.bar, look.accent), *after]
+
+
+Marks = list[tuple[int, str, bool]]
+
+
+def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, look: Look) -> list[Marks]:
+    """Findings that begin and end, and below them the phases that the user named: (column, words, accented)."""
+
+    def column(step: float) -> int:
+        return round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
+
+    found: Marks = []
+    for finding in whole.findings:
+        if finding.since_step is not None and span[0] <= finding.since_step <= span[1]:
+            over = finding.cleared_at_step is not None
+            found.append((column(finding.since_step), _begins(finding, look), not over and finding.severity != "info"))
+    for finding in whole.findings:
+        if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
+            end = f"{look.glyphs.finished} {look.clean(who(finding))} over"
+            found.append((column(finding.cleared_at_step), end, False))
+    named = [(column(mark.step), f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks]
+    return [found, named[::-1]]
+
+
+def _begins(finding: Finding, look: Look) -> str:
+    return f"{look.glyphs.mark} {look.clean(f'{who(finding)} {what(finding)}')}"
+
+
+def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:
+    """The first step, the last one, and times of day between them."""
+    first, last = round(span[0]), round(span[1])
+    marks: Marks = [(columns, f"{last:,}", False), (0, f"step {first:,}", False)]
+    for share in (0.5, 0.25, 0.75):
+        step = round(first + share * (last - first))
+        clock = time_of_day(wall_of(whole, step))
+        if clock:
+            marks.append((round(share * columns), clock, False))
+    return marks
+
+
+def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look) -> list[Line]:
+    """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched."""
+    if buckets is None:
+        off = " bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
+        return fit_all([title("buckets", "", width, look), [Segment(left(off, width), look.dim)]], width, height)
+    hatched = "#" if look.ascii_only else EXPOSED
+    lines = [title("buckets", f"ms, {hatched} exposed", width, look)]
+    most = max(float(np.nanmax(buckets.ms)), 1e-9)
+    room = max(width - 26, 4)
+    for number in range(min(len(buckets.ms), height - 1)):
+        ms, exposed = float(buckets.ms[number]), float(np.nan_to_num(buckets.exposed_ms[number]))
+        whole, bare = round(ms / most * room), round(exposed / most * room)
+        full = "=" if look.ascii_only else HIDDEN
+        lines.append(
+            [
+                Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
+                Segment(full * max(whole - bare, 0), look.line),
+                Segment(hatched * bare, look.accent),
+                Segment(f" {figure(ms)}", look.text),
+            ]
+        )
+    return [fit(line, width) for line in fit_all(lines, width, height)]

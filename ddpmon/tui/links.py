@@ -1,0 +1,90 @@
+"""What all views share: the chosen rank, the marked ranks, and the ways from one view to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ddpmon.tui.screens.compare import CompareScreen
+from ddpmon.tui.screens.hosts import HostScreen
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.widgets.virtual_table import RankTable
+
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
+
+MOST_MARKED = 4  # ranks, side by side
+
+
+class Links:
+    """Opens ranks and hosts from wherever the reader is, over what is open.
+
+    Args:
+        app: the dashboard.
+
+    Attributes:
+        marked: the ranks that are marked, in the order in which they were.
+    """
+
+    def __init__(self, app: WatchApp) -> None:
+        self._app = app
+        self.marked: tuple[int, ...] = ()
+
+    @property
+    def chosen_rank(self) -> int | None:
+        """The rank that the reader has chosen in any view: the overview's cursor is on it; None before that."""
+        return self._overview.table.held
+
+    @property
+    def _overview(self) -> Overview:
+        return cast("Overview", self._app.screen_stack[0])
+
+    def open_rank(self, rank: int) -> None:
+        """Open a rank in detail; it is the chosen one in all views."""
+        self._overview.table.hold(rank)
+        self._app.push_screen(RankScreen(rank))
+
+    def open_host(self, rank: int) -> None:
+        """Open the host of a rank, which is the chosen one then."""
+        number = self.host_of(rank)
+        if number is None:
+            self._app.bell()
+        else:
+            self._overview.table.hold(rank)
+            self._app.push_screen(HostScreen(number, rank))
+
+    def host_of(self, rank: int | None) -> int | None:
+        """The number of the host that a rank runs on, None where that is not known."""
+        nodes = self._app.picture.snapshot.nodes
+        return None if rank is None else next((node.node for node in nodes if rank in node.ranks), None)
+
+    def step_rank(self, rows: int) -> int | None:
+        """Go along the rows of the overview's table; the rank there."""
+        self._overview.table.action_move(rows)
+        return self._overview.table.rank
+
+    def mark(self) -> bool:
+        """Mark the rank of the screen, or take its mark away; whether there was a rank, and room for its mark."""
+        rank = self._rank_here()
+        others = tuple(other for other in self.marked if other != rank)
+        if rank is None or (others == self.marked and len(others) >= MOST_MARKED):
+            return False
+        self.marked = (*others, rank) if others == self.marked else others
+        return True
+
+    def compare(self) -> None:
+        """Open the marked ranks side by side; a single one beside the rank of the screen."""
+        rank, ranks = self._rank_here(), self.marked
+        if len(ranks) == 1 and rank is not None and rank not in ranks:
+            ranks = (*ranks, rank)
+        if len(ranks) < 2 or isinstance(self._app.screen, CompareScreen):
+            self._app.bell()
+        else:
+            self._app.push_screen(CompareScreen(ranks))
+
+    def _rank_here(self) -> int | None:
+        """The rank that the screen is about, or the one under the cursor of its table."""
+        if isinstance(self._app.screen, RankScreen):
+            return self._app.screen.rank
+        table = next(iter(self._app.screen.query(RankTable)), None)
+        return None if table is None else table.rank

@@ -1,0 +1,97 @@
+"""The findings: a list with a cursor, the one under it with its evidence, and the way to its rank and its host."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from ddpmon.snapshot import Finding
+from ddpmon.tui.draw.finding_list import calm_rows, evidence_lines
+from ddpmon.tui.draw.layout import finding_plan
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.lines import Line
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.finding_list import FindingList
+
+
+class FindingsScreen(ViewScreen):
+    """Every finding; `enter` goes to its first rank, `h` to its host."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("h", "host", "Its host", show=False)]
+    AUTO_FOCUS = "FindingList"
+    view: ClassVar[str] = "findings"
+    panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
+
+    def compose(self) -> ComposeResult:
+        """Header, the list beside the evidence or above it, the keys."""
+        yield Canvas(self.head, id="head")
+        with Container(id="pair"):
+            yield FindingList()
+            yield Canvas(self._evidence, id="evidence")
+        yield Canvas(self.foot, id="foot")
+
+    @property
+    def listing(self) -> FindingList:
+        """The list."""
+        return self.query_one(FindingList)
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding under the cursor."""
+        return self.listing.finding
+
+    @property
+    def detailed_rank(self) -> int | None:
+        """The first rank that the finding under the cursor names: it is plotted."""
+        finding = self.listing.finding if self.ready else None
+        return finding.ranks[0] if finding is not None and finding.ranks else None
+
+    def share_out(self, room: int) -> None:
+        """The list beside the evidence in wide terminals, above it in others and where there is nothing to choose."""
+        found = len(self.picture.snapshot.findings)
+        calm = calm_rows(self.picture, self.size.width)
+        wide, share = finding_plan(self.size.width, room, found) if found else (False, calm + 2)
+        pair, table = self.query_one("#pair"), self.listing
+        pair.styles.layout = "horizontal" if wide else "vertical"
+        table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)
+        table.show(self.picture)
+
+    def _evidence(self, width: int, height: int) -> list[Line]:
+        return evidence_lines(self.picture, self.listing.finding, width, height)
+
+    def on_virtual_table_moved(self) -> None:
+        """Another finding is under the cursor."""
+        self.dashboard.read_detail_of(self.detailed_rank)
+        self.query_one("#evidence", Canvas).redraw(faded=self.faded)
+
+    def on_finding_list_opened(self) -> None:
+        """Open the rank that the finding names first, else its host."""
+        finding = self.listing.finding
+        if finding is not None and finding.ranks:
+            self.dashboard.links.open_rank(finding.ranks[0])
+        else:
+            self.action_host()
+
+    def action_host(self) -> None:
+        """Open the host of the finding."""
+        rank = self._rank_of(self.listing.finding)
+        if rank is None:
+            self.app.bell()
+        else:
+            self.dashboard.links.open_host(rank)
+
+    def _rank_of(self, finding: Finding | None) -> int | None:
+        """The first rank that it names, or one on the first host that it names."""
+        if finding is None or finding.ranks:
+            return None if finding is None else finding.ranks[0]
+        here = [node for node in self.picture.snapshot.nodes if node.host in finding.nodes and node.ranks]
+        return here[0].ranks[0] if here else None
+
+    def keys(self) -> Keys:
+        """Along the list, to the rank, to the host."""
+        links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.snapshot.findings else ()
+        return (("esc", "back"), *links, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

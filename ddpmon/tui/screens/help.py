@@ -1,0 +1,30 @@
+"""The help screen: how to read the picture, the keys, the words."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from ddpmon.tui.draw.help import help_lines
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+
+
+class HelpScreen(ViewScreen):
+    """The help, over whatever is open."""
+
+    view: ClassVar[str] = "help"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.back", "Back", show=False)]
+
+    def compose(self) -> ComposeResult:
+        """Header, the help, the keys."""
+        yield Canvas(self.head, id="head")
+        yield ScrollText(lambda w: help_lines(self.picture.look, w))
+        yield Canvas(self.foot, id="foot")
+
+    def keys(self) -> Keys:
+        """Back and scrolling."""
+        return (("esc", "back"), ("j k", "scroll"), ("q", "quit"))

@@ -1,0 +1,73 @@
+"""One rank in detail."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from ddpmon.tui.draw.courses import METRICS, offered
+from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.lines import Line
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas
+
+
+class RankScreen(ViewScreen):
+    """Who a rank is, what it did in its last steps, and what its machine did meanwhile."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "app.step_rank(-1)", "The rank above", show=False),
+        Binding("down,j", "app.step_rank(1)", "The rank below", show=False),
+        Binding("h", "host", "Its host", show=False),
+        Binding("v", "metric", "Plot the next metric", show=False),
+    ]
+
+    view: ClassVar[str] = "rank"
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank, self._plot_alone = rank, False
+        self.metric = METRICS[0].key
+
+    def compose(self) -> ComposeResult:
+        """Header, the rank, the keys."""
+        yield Canvas(self.head, id="head")
+        yield Canvas(
+            lambda w, h: detail_lines(self.picture, self.rank, w, h, self.metric, plot_alone=self._plot_alone),
+            id="detail",
+        )
+        yield Canvas(self.foot, id="foot")
+
+    def _detail(self, width: int, height: int) -> list[Line]:
+        return detail_lines(self.picture, self.rank, width, height, self.metric, plot_alone=self._plot_alone)
+
+    @property
+    def detailed_rank(self) -> int | None:
+        """This rank."""
+        return self.rank
+
+    def action_metric(self) -> None:
+        """Plot the next metric of which anything is known."""
+        detail = self.picture.snapshot.detail
+        if detail is not None:
+            known = [metric.key for metric in offered(detail)]
+            place = known.index(self.metric) if self.metric in known else -1
+            self.metric = known[(place + 1) % len(known)] if known else self.metric
+            self.show()
+
+    def action_maximise(self) -> None:
+        """Show the plot alone, or all again."""
+        self._plot_alone = not self._plot_alone
+        self.show()
+
+    def action_host(self) -> None:
+        """Open the rank's host."""
+        self.dashboard.links.open_host(self.rank)
+
+    def keys(self) -> Keys:
+        """Back, along the table's order, its host, freeze."""
+        more = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        return (("esc", "back"), ("j k", "next, previous rank"), ("v", "plot"), ("h", "host"), ("m", "mark"), *more)

@@ -1,0 +1,28 @@
+"""The run: configuration, versions, model, store, what the monitor takes, and hours used and lost."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.run_about import run_lines
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+
+
+class RunScreen(ViewScreen):
+    """What the run is and how it was set up."""
+
+    view: ClassVar[str] = "run"
+
+    def compose(self) -> ComposeResult:
+        """Header, the sections, the keys."""
+        yield Canvas(self.head, id="head")
+        yield ScrollText(lambda w: run_lines(self.picture, w))
+        yield Canvas(self.foot, id="foot")
+
+    def keys(self) -> Keys:
+        """Back and scrolling."""
+        return (("esc", "back"), ("j k", "scroll"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

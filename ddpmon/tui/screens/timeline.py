@@ -1,0 +1,80 @@
+"""The timeline: what every step took, a cursor on the moment that is shown, and all ranks or the buckets of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from ddpmon.tui.draw.layout import WIDE
+from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.timeline import bucket_lines, timeline_height, timeline_lines
+from ddpmon.tui.lines import Line
+from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.virtual_table import RankTable
+
+
+class TimelineScreen(ViewScreen):
+    """The keys that travel in time move its cursor: they work in every view."""
+
+    view: ClassVar[str] = "timeline"
+    panels: ClassVar[tuple[str, ...]] = ("timeline", "pair")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "buckets", "Ranks or buckets", show=False)]
+    AUTO_FOCUS = "RankTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shows_buckets = False
+
+    def compose(self) -> ComposeResult:
+        """Header, the rows, below them the ranks and the buckets, the keys."""
+        yield Canvas(self.head, id="head")
+        yield Canvas(lambda w, h: timeline_lines(self.picture, w, h), id="timeline")
+        with Container(id="pair"):
+            yield RankTable()
+            yield Canvas(self._buckets, id="buckets")
+        yield Canvas(self.foot, id="foot")
+
+    @property
+    def table(self) -> RankTable:
+        """The ranks at that moment."""
+        return self.query_one(RankTable)
+
+    def on_mount(self) -> None:
+        """The cursor of the table is on the chosen rank."""
+        rank = self.dashboard.links.chosen_rank
+        if rank is not None:
+            self.table.hold(rank)
+        super().on_mount()
+
+    def share_out(self, room: int) -> None:
+        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both."""
+        ranks = self.picture.snapshot.ranks
+        self.query_one("#timeline").styles.height = timeline_height(room, 0 if ranks is None else len(ranks))
+        wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
+        self.query_one("#pair").styles.layout = "horizontal"
+        timeline = self.picture.snapshot.timeline
+        detail = timeline is not None and timeline.buckets is not None
+        buckets.display = (wide and detail) or self._shows_buckets
+        self.table.display = wide or not self._shows_buckets
+        buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
+        self.table.show(self.picture)
+
+    def _buckets(self, width: int, height: int) -> list[Line]:
+        timeline = self.picture.snapshot.timeline
+        return bucket_lines(None if timeline is None else timeline.buckets, width, height, self.picture.look)
+
+    def action_buckets(self) -> None:
+        """Show the buckets, or hide them again."""
+        self._shows_buckets = not self._shows_buckets
+        self.show()
+
+    def keys(self) -> Keys:
+        """Along time, to a rank."""
+        replay = self.picture.snapshot.replay
+        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
+        past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
+        return (("esc", "back"), *past, ("enter", "rank"), ("v", "buckets"), ("?", "help"), ("q", "quit"))

@@ -1,0 +1,76 @@
+"""The list of findings: the cursor stays on its finding while others come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+from textual.message import Message
+
+from ddpmon.report.verdicts import firing
+from ddpmon.snapshot import Finding, Ints
+from ddpmon.tui.draw.finding_list import calm_rows, list_lines
+from ddpmon.tui.draw.table import HEAD, TableView
+from ddpmon.tui.lines import Line
+from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.widgets.virtual_table import VirtualTable
+
+
+def _name(finding: Finding) -> Hashable:
+    """What a finding has in common with itself a second later: its life, else its kind and whom it names."""
+    return (finding.kind, finding.id) if finding.id else (finding.kind, frozenset(finding.ranks), finding.nodes)
+
+
+class FindingList(VirtualTable):
+    """One row a finding: those that last, the worst first, then those that are over, the last one first."""
+
+    class Opened(Message):
+        """A finding was chosen: the reader wants its rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: list[Finding] = []
+        self._numbers: dict[Hashable, int] = {}  # what a finding is called -> the number that the cursor follows
+        self._at: dict[int, int] = {}  # that number -> its place among the findings
+        self._next = 0
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding under the cursor."""
+        return None if self.chosen is None else self.findings[self._at[self.chosen]]
+
+    def arranged(self, picture: ViewState) -> Ints:
+        """The findings' numbers in row order."""
+        lasting = firing(picture.snapshot.findings)
+        over = [finding for finding in picture.snapshot.findings if finding.cleared_at_step is not None]
+        over.sort(key=lambda finding: -(finding.cleared_at_step or 0))
+        self.findings = [*lasting, *over]
+        known, self._numbers, self._at = self._numbers, {}, {}
+        for place, finding in enumerate(self.findings):
+            self._at[self._number(_name(finding), known)] = place
+        return np.array([*self._at], np.int64)
+
+    def _number(self, name: Hashable, known: dict[Hashable, int]) -> int:
+        """The number of a finding: the one that it had, or a new one."""
+        number = known.get(name, -1)
+        if number < 0 or name in self._numbers:
+            number, self._next = self._next, self._next + 1
+        self._numbers.setdefault(name, number)
+        return number
+
+    def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
+        """The list's lines."""
+        return list_lines(picture, self.findings, view, width, height)
+
+    def opened(self, number: int) -> None:  # noqa: ARG002  # the cursor is on it
+        """Say that a finding was chosen."""
+        self.post_message(self.Opened())
+
+    def row_at(self, line: int) -> int | None:
+        """The row that is drawn in this line; the title of what is over is none."""
+        lasting = len(firing(self.findings))
+        above = 1 if lasting or self.picture is None else 1 + calm_rows(self.picture, self.size.width)
+        row = line - above + self.view.top
+        if row >= lasting:
+            row -= 1
+        return row if row >= self.view.top and line >= HEAD - 1 else None

@@ -1,0 +1,94 @@
+"""Text to scroll some lines of which lead to a rank: a cursor goes along these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from ddpmon.tui.lines import Line
+from ddpmon.tui.theme import Look
+from ddpmon.tui.widgets.canvas import ScrollText
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedLines:
+    """Lines, and the rank that a line leads to, by its place."""
+
+    lines: list[Line]
+    ranks: dict[int, int]
+
+
+class LinkedText(ScrollText):
+    """Up and down go from link to link, and scroll where there is none ahead; Enter opens the one under the cursor.
+
+    Args:
+        page: the lines at a width.
+        look: how to draw the cursor.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "The rank", show=False)]
+
+    class Opened(Message):
+        """A rank was chosen."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    def __init__(self, page: Callable[[int], LinkedLines], look: Callable[[], Look]) -> None:
+        super().__init__(self._marked)
+        self._page, self._look = page, look
+        self._rank: int | None = None
+        self._links: dict[int, int] = {}
+
+    @property
+    def rank(self) -> int | None:
+        """The rank under the cursor."""
+        return None if self._line is None else self._links[self._line]
+
+    @property
+    def _line(self) -> int | None:
+        """The line that the cursor is on: that of the rank that it follows, else the first link."""
+        here = [line for line, rank in self._links.items() if rank == self._rank]
+        return here[0] if here else min(self._links, default=None)
+
+    def hold(self, rank: int | None) -> None:
+        """Put the cursor on a rank."""
+        self._rank = rank
+
+    def _marked(self, width: int) -> list[Line]:
+        page = self._page(width)
+        self._links = page.ranks
+        lines, at, look = page.lines, self._line, self._look()
+        if at is not None:
+            text = [Segment(look.glyphs.cursor, look.strong), *_without_first(lines[at])]
+            lines[at] = list(Segment.apply_style(text, look.selected))
+        return lines
+
+    def action_scroll_by(self, lines: int) -> None:
+        """Go to the next link, or scroll by some lines."""
+        line, height = self._line, self.size.height
+        ahead = [other for other in self._links if line is not None and (other - line) * lines > 0]
+        is_seen = line is not None and self.top <= line < self.top + height
+        if abs(lines) > 1 or not ahead or not is_seen:
+            super().action_scroll_by(lines)
+            return
+        goal = min(ahead) if lines > 0 else max(ahead)
+        self._rank = self._links[goal]
+        self.top = max(min(self.top, goal), goal - height + 2)
+        self.redraw(faded=self._faded())
+
+    def action_open(self) -> None:
+        """Open the rank under the cursor."""
+        if self.rank is not None:
+            self.post_message(self.Opened(self.rank))
+
+
+def _without_first(line: Line) -> Line:
+    """A line without its first cell, which is blank."""
+    return [Segment(line[0].text[1:], line[0].style), *line[1:]]

@@ -1,0 +1,60 @@
+"""What the view of the run says of its configuration, and the same as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ddpmon.commands.status_json import status_object
+from ddpmon.parts import Settings
+from ddpmon.probe.about import driver
+from ddpmon.report.build import build_run
+from ddpmon.report.run_about import about
+from ddpmon.run.model import Run
+from ddpmon.snapshot import Link, Snapshot
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+
+
+def shown() -> Snapshot:
+    settings = Settings(True, False, None, "bfloat16", None, 25 << 20)
+    versions = {"torch": "2.9.0", "cuda": "12.8", "nccl": "2.27.5", "driver": "570.86.15", "python": "3.11.7"}
+    info = run_info(2, settings=settings, versions=versions, command="python train.py --lr 3e-4", device="cuda")
+    run = Run(info)
+    run.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(2, 10)).columns(0, 0, 10), bucket_count=12), 0.0)
+    view = build_run(run, run.ages(0.0), np.empty(0, np.int64), "tcp://node0:29480", ended=None)
+    return Snapshot(Link("live"), 0.0, 0.0, run=view)
+
+
+def test_settings_versions_and_command_are_told_as_far_as_they_are_known() -> None:
+    sections = {section.name: dict(section.pairs) for section in about(shown())}
+    assert sections["run"]["command"] == "python train.py --lr 3e-4"
+    assert sections["model"]["gradient dtype"] == "bfloat16"
+    assert sections["DDP"]["bucket cap"] == "25 MiB"
+    assert sections["DDP"]["buckets"] == "12"
+    assert (sections["DDP"]["find_unused_parameters"], sections["DDP"]["gradient_as_bucket_view"]) == ("no", "yes")
+    assert "static_graph" not in sections["DDP"], "unknown"
+    assert [*sections["versions"]] == ["torch", "CUDA", "NCCL", "driver", "Python"]
+    assert sections["store and watching"]["store"] == "tcp://node0:29480"
+    assert about(replace(shown(), run=None)) == []
+
+
+def test_the_json_has_the_same() -> None:
+    found = status_object(shown())["run"]["configuration"]
+    assert found["command"] == "python train.py --lr 3e-4"
+    assert found["settings"]["bucket_cap_bytes"] == 25 << 20
+    assert found["settings"]["static_graph"] is None
+    assert found["bucket_count"] == 12
+    assert found["versions"]["driver"] == "570.86.15"
+
+
+def test_the_driver_is_read_where_there_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "version"
+    assert driver(file) == ""
+    file.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)\n"
+    )
+    assert driver(file) == "570.86.15"
+    file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n")
+    assert driver(file) == "535.104.05"

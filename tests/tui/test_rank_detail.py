@@ -1,0 +1,156 @@
+"""One rank in detail: the table beside the others, and the plots over their band."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.machine import ProcessFigures
+from ddpmon.report.peers import compare
+from ddpmon.snapshot import Course, Snapshot
+from ddpmon.tui.draw.courses import METRICS, course_plot, plots
+from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.peer_table import marked_lines
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+ASCII = LOOKS["ascii"]
+BY_KEY = {metric.key: metric for metric in METRICS}
+
+
+def picture(made: Made) -> ViewState:
+    return ViewState(snapshot(made), ASCII)
+
+
+def test_the_detail_says_who_what_and_with_what() -> None:
+    made = picture(Made(straggler=5, focus=5, gpu=True))
+    text = "\n".join(text_of(detail_lines(made, 5, 120, 40)))
+    parts = ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,110")
+    for part in (*parts, "CPUs 12-23 | 12 compute threads | 4 workers (180 % CPU)", "GPU power, W"):
+        assert part in text
+    other = "\n".join(text_of(detail_lines(made, 2, 120, 40)))
+    assert "no findings for this rank" in other
+    assert "reading rank 2" in other
+
+
+def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:
+    made = snapshot(Made(straggler=5, focus=5))
+    assert made.ranks is not None
+    because = "because of CPU contention: pid 9001 (eve, ffmpeg) takes a core"
+    late = replace(made.findings[0], summary=f"rank 5 is late, {because}.")
+    process = ProcessFigures(quota_cpus=1.5, throttled_pct=12.0, oom_kills=2)
+    ranks = replace(made.ranks, process=(*made.ranks.process[:5], process, None, None))
+    lines = detail_of(replace(made, findings=(late,), ranks=ranks), 5)
+    assert any(because in line for line in lines)
+    assert " quota 1.5 CPUs | throttled 12.0 % of the time | 2 killed for memory" in lines
+    assert not any("quota" in line for line in detail_of(replace(made, findings=(late,), ranks=ranks), 6))
+
+
+def detail_of(made: Snapshot, rank: int) -> list[str]:
+    return [line.rstrip() for line in text_of(detail_lines(ViewState(made, ASCII), rank, 120, 40))]
+
+
+def row_of(lines: list[str], name: str) -> list[str]:
+    return next(line for line in lines if line.startswith(f" {name} "))[:54].removeprefix(f" {name}").split()
+
+
+def test_the_table_has_this_rank_the_others_and_the_difference() -> None:
+    lines = detail_of(snapshot(Made(straggler=5, focus=5, gpu=True, extra_ms=50.0)), 5)
+    for name, sign in (("input ms", "!"), ("work ms", "!"), ("forward ms", "")):
+        own, others, more, *mark = row_of(lines, name)
+        assert float(own) - float(others) == pytest.approx(float(more), abs=1.1)
+        assert mark == ([sign] if sign else [])
+    assert float(row_of(lines, "input ms")[2]) == pytest.approx(50, abs=1)
+    assert row_of(lines, "GPU clock MHz")[2] == "+0"
+
+
+def test_in_80_columns_there_are_the_table_and_one_plot() -> None:
+    made = picture(Made(straggler=5, focus=5, gpu=True))
+    for metric in ("work", "gpu_power_w"):
+        lines = text_of(detail_lines(made, 5, 80, 22, metric))
+        assert any(line.startswith(" input ms ") for line in lines)
+        titles = [line for line in lines if line.startswith("- ") and "others" in line and "last 20" not in line]
+        assert len(titles) == 1
+        assert titles[0].startswith(f"- {BY_KEY[metric].name}, {BY_KEY[metric].unit} -")
+
+
+def test_what_is_unknown_is_a_dash_and_has_no_plot() -> None:
+    lines = detail_of(snapshot(Made(focus=1)), 1)
+    assert not any("GPU" in line for line in lines[1:]), "this run has no GPUs"
+    made = snapshot(Made(ranks=1, focus=0))
+    assert row_of(detail_of(made, 0), "input ms")[1:] == ["-", "-"], "nobody to compare with"
+
+
+def test_a_lost_rank_does_not_speak_of_now() -> None:
+    lines = detail_of(snapshot(Made(lost=(3,), focus=3)), 3)
+    assert not any("now" in line.split() for line in lines)
+    assert any("lost" in line for line in lines[:3])
+
+
+def plotted(course: Course, key: str = "gpu_power_w", width: int = 80) -> list[str]:
+    """The cells of a plot, without title, labels and axis."""
+    detail = snapshot(Made(focus=5, gpu=True)).detail
+    assert detail is not None
+    shown = replace(detail, courses={**detail.courses, key: course})
+    return [line[7:] for line in text_of(course_plot(shown, BY_KEY[key], width, 12, ASCII))[1:-1]]
+
+
+def test_sparse_readings_are_a_line_and_no_stripes() -> None:
+    step = np.linspace(705, 1204, 21).astype(np.int64)
+    power = 500.0 + 50.0 * np.sin(step / 90)
+    rows = plotted(Course(step, power, np.empty((0, len(step)))))
+    columns = [[row[at] for row in rows].count("*") for at in range(72)]
+    assert max(columns) <= 3, "no column is filled from the bottom up"
+    assert min(columns) >= 1, "and the line has no gaps"
+
+
+def test_the_plot_begins_where_the_first_reading_is() -> None:
+    step = np.arange(1004, 1205, 4)
+    own = np.where(step >= 1100, 500.0, np.nan)
+    course = Course(step, own, np.empty((0, len(step))))
+    detail = snapshot(Made(focus=5, gpu=True)).detail
+    assert detail is not None
+    shown = replace(detail, courses={**detail.courses, "gpu_power_w": course})
+    lines = text_of(course_plot(shown, BY_KEY["gpu_power_w"], 80, 12, ASCII))
+    assert "step 1,100" in lines[-1]
+    assert any(line[8] == "*" for line in lines[1:-1]), "nothing is empty at the left"
+
+
+def test_the_band_of_the_others_lies_below_the_line() -> None:
+    steps = np.arange(705, 1205)
+    course = Course(steps, np.full(500, 160.0), np.outer([100.0, 110.0, 120.0], np.ones(500)))
+    rows = plotted(course, "work")
+    line = next(place for place, row in enumerate(rows) if "*" in row)
+    band = next(place for place, row in enumerate(rows) if ":" in row)
+    assert line < band
+    assert "*" not in rows[band]
+
+
+def test_more_metrics_come_with_more_room() -> None:
+    detail = snapshot(Made(focus=5, gpu=True)).detail
+    assert detail is not None
+    few, many = (plots(detail, METRICS[0], 100, height, ASCII) for height in (12, 40))
+    assert (len(few[0]), len(many[0])) == (12, 40)
+    assert len(few[1]) > len(many[1])
+
+
+def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
+    ranks = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)).ranks
+    assert ranks is not None
+    lines = text_of(marked_lines(ranks, [2, 5], 100, 24, ASCII))
+    assert lines[0].split()[-5:] == ["rank", "2", "rank", "5", "others"]
+    work = next(line for line in lines if line.startswith(" work ms ")).split()
+    two, five, more = float(work[2]), float(work[3]), float(work[4])
+    assert five - two == pytest.approx(more, abs=1.1)
+    assert more == pytest.approx(50, abs=3)
+
+
+def test_4096_ranks_are_compared_with_some_of_them() -> None:
+    ranks = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True)).ranks
+    assert ranks is not None
+    rows = {row.quantity.name: row for row in compare(ranks, [7])}
+    assert rows["input"].is_worse()
+    assert rows["input"].difference() == pytest.approx(41, abs=2)

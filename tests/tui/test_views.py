@@ -1,0 +1,243 @@
+"""The views as a reader goes through them: keys in, what is open and what it says out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.snapshot import BucketView, Finding, MarkView, ReplayView, Snapshot, Timeline
+from ddpmon.tui.screens.compare import CompareScreen
+from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.run import RunScreen
+from ddpmon.tui.screens.timeline import TimelineScreen
+from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.watched import Fixed, Watched, watch
+
+MADE = Made(ranks=16, per_node=8, straggler=11, gpu=True, findings=NOTES)
+MADE_RUN = snapshot(MADE)
+assert MADE_RUN.run is not None
+SHOWN = replace(MADE_RUN, run=replace(MADE_RUN.run, step_age_s=0.3))
+LATE = Finding(
+    "straggler", "critical", "rank 3 (node0) is late by 80 ms a step in backward. Costs 30 % of the run's time.",
+    (3,), ("node0",), "backward", "a shared GPU: pid 4242 (bob)", 1_000, cost_pct=30.0, advice="ask bob",
+    evidence={"work_ms": 200.0, "others_work_ms": 120.0, "excess_ms": 80.0, "cause_pid": 4242,
+              "cause_strength": "likely"}, id=7,
+)  # fmt: skip
+FULL = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True))
+
+
+def made_timeline(newest: int = 1204, buckets: bool = False) -> Timeline:
+    step = np.arange(705, newest + 1)
+    late = np.where(step >= 812, 30.0, 1.0)
+    return Timeline(
+        step, late, np.full(len(step), 11), np.where(step >= 812, 170.0, 130.0), np.full(len(step), 24.0),
+        np.full(len(step), np.nan), np.linspace(3, 2, len(step)), (MarkView(900, "eval", 900.0),),
+        BucketView((25 << 20, 9 << 20), np.array([3.0, 1.5]), np.array([0.0, 1.2])) if buckets else None,
+    )  # fmt: skip
+
+
+def timed(made: Snapshot, *, buckets: bool = False) -> Snapshot:
+    return replace(made, timeline=made_timeline(buckets=buckets))
+
+
+def screens(watched: Watched) -> list[type]:
+    return [type(screen) for screen in watched.app.screen_stack]
+
+
+VIEWS = [("2",), ("3",), ("3", "enter"), ("4",), ("5",), ("enter",), ("m", "j", "c"), ("question_mark",)]
+
+
+@pytest.mark.parametrize("keys", VIEWS, ids="".join)
+def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press(*keys)
+        await watched.pilot.resize_terminal(20, 5)
+        assert len(watched.app.screen_stack) == 2 + (keys == ("3", "enter"))
+        await watched.until_shown("needs 40x12")
+        said = [line.strip() for line in watched.text().split("\n") if line.strip()]
+        assert said == ["too small", "20x5, needs 40x12", "q quits"]
+        await watched.pilot.resize_terminal(80, 24)
+        await watched.until_shown("q quit")
+        assert "too small" not in watched.text()
+
+    watch(Fixed(timed(SHOWN)), act, (80, 24))
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [((40, 12), SHOWN), ((80, 24), SHOWN), ((240, 70), SHOWN), ((160, 50), FULL)]
+)
+def test_every_view_fills_every_size(size: tuple[int, int], shown: Snapshot) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        for keys in VIEWS:
+            await watched.press(*keys)
+            await watched.until(lambda: "q quit" in watched.text().split("\n")[-1])
+            lines = watched.text().split("\n")
+            assert len(lines) == size[1]
+            assert {len(line) for line in lines} == {size[0]}, keys
+            await watched.press("1")
+
+    watch(Fixed(timed(shown)), act, size)
+
+
+def test_a_finding_leads_to_its_rank_and_its_host_and_esc_one_level_back() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("5")
+        await watched.until_shown("CRIT")
+        assert "rank 11: late" in watched.text(), "the evidence of the one under the cursor"
+        await watched.press("enter")
+        await watched.until_shown("last 20 steps")
+        assert screens(watched)[1:] == [FindingsScreen, RankScreen]
+        await watched.press("h")
+        await watched.until_shown("─ node1 · ranks 8-15")
+        await watched.press("j", "j", "enter")
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 13, "the cursor was on the rank it came from"
+        for left in (3, 2, 1):
+            await watched.press("escape")
+            assert len(watched.app.screen_stack) == left + 1
+        assert isinstance(watched.app.screen, FindingsScreen)
+        await watched.press("h")
+        assert isinstance(watched.app.screen, HostScreen)
+        await watched.press("escape", "escape")
+        assert isinstance(watched.app.screen, Overview)
+        assert watched.app.screen.table.rank == 11, "the rank that was chosen last is under the cursor here, too"
+
+    watch(Fixed(SHOWN), act, (160, 50))
+
+
+def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> None:
+    source = Fixed(SHOWN)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("5")
+        await watched.until_shown("rank 11: late")
+        source.shown = replace(SHOWN, findings=(LATE, *SHOWN.findings))
+        await watched.until_shown("backward +80 ms")
+        await watched.press("down", "up")
+        await watched.until_shown("rank 3: backward +80 ms")
+        source.shown = replace(SHOWN, findings=(SHOWN.findings[0], replace(LATE, cost_pct=31.0), *SHOWN.findings[1:]))
+        await watched.until_shown("31 % of the run's time")
+        text = watched.text()
+        for part in ("Measured  work 200 ms, others 120 ms, +80.0 ms", "Since     step 1,000", "Costs     31 %",
+                     "Cause     a shared GPU: pid 4242 (bob)", "Do        ask bob", "GPU-h lost so far"):  # fmt: skip
+            assert part in text
+        assert "4,242" not in text
+
+    watch(source, act, (160, 50))
+
+
+def test_what_is_over_comes_below_with_the_times_of_day() -> None:
+    over = replace(LATE, cleared_at_step=1_100, summary="over since step 1,100: rank 3 was late.")
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("5")
+        await watched.until_shown("─ over ")
+        lines = watched.text().split("\n")
+        title = next(place for place, line in enumerate(lines) if line.startswith("─ over "))
+        row = next(line for line in lines[title:] if "rank 3 " in line)
+        assert "✓" in row
+        assert row[:60].count(":") == 2, "from when to when"
+        await watched.press("end")
+        await watched.until_shown("Over      step 1,100")
+
+    watch(Fixed(replace(SHOWN, findings=(SHOWN.findings[0], over))), act, (120, 34))
+
+
+def test_3_goes_to_the_host_of_the_chosen_rank() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("end", "enter")
+        assert isinstance(watched.app.screen, RankScreen)
+        host = watched.app.screen.rank // 8
+        await watched.press("3")
+        assert isinstance(watched.app.screen, HostsScreen)
+        assert watched.app.screen.table.chosen == host
+        await watched.press("v")
+        await watched.until_shown("GPU power, % of its limit")
+
+    watch(Fixed(snapshot(Made(ranks=64, per_node=8, straggler=11, gpu=True))), act, (160, 50))
+
+
+def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("enter")
+        await watched.until_shown("─ work, ms")
+        await watched.press("v")
+        await watched.until_shown("─ lateness, ms")
+        assert "─ work, ms" not in watched.text(), "80 columns have one plot"
+        await watched.press("f")
+        await watched.until(lambda: "last 20 steps" not in watched.text())
+        await watched.press("f")
+        await watched.until_shown("last 20 steps")
+
+    watch(Fixed(SHOWN), act, (80, 24))
+
+
+def test_marked_ranks_are_compared() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("c")
+        assert isinstance(watched.app.screen, Overview), "nothing is marked"
+        await watched.press("m", "j", "m", "c")
+        assert isinstance(watched.app.screen, CompareScreen)
+        assert watched.app.screen.ranks[0] == 11
+        assert len(watched.app.screen.ranks) == 2
+        await watched.until_shown("rank 11")
+        await watched.press("escape")
+        assert watched.text().count("+ ") >= 2, "marks stand before the ranks"
+        await watched.press("enter", "m", "escape", "c")
+        assert isinstance(watched.app.screen, CompareScreen), "one marked rank and the one under the cursor"
+
+    watch(Fixed(SHOWN), act, (120, 34))
+
+
+def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
+    live = timed(SHOWN, buckets=True)
+    source = Fixed(live)
+    run = SHOWN.run
+    assert run is not None
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("2")
+        await watched.until_shown("worst late")
+        assert isinstance(watched.app.screen, TimelineScreen)
+        text = watched.text()
+        for part in ("rank 11", "▲ rank 11 late", "• eval", "170 ms", "24.0 ms", "25.0 MiB", "step 705", "1,204"):
+            assert part in text
+        assert "▒" in text, "the exposed part of the last bucket"
+        past = replace(run, step=800)
+        replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
+        source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
+        await watched.until_shown("step 800, 90 s before the end")
+        assert "130 ms" in watched.text()
+        row = next(line for line in watched.text().split("\n") if " worst late" in line)
+        assert row.rstrip()[-1] != "│"
+        assert "│" in row[25:], "the cursor stands in the middle of what is known"
+        await watched.press("v", "f")
+        await watched.until(lambda: "─ ranks" not in watched.text())
+
+    watch(source, act, (160, 50))
+
+
+def test_the_run_says_how_it_was_set_up() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("4")
+        assert isinstance(watched.app.screen, RunScreen)
+        await watched.until_shown("tcp://127.0.0.1:29480")
+        assert "GPU-h used and lost" in watched.text()
+        assert "lost: rank 11" in watched.text()
+
+    watch(Fixed(SHOWN), act, (160, 50))

@@ -59,7 +59,7 @@ class HistoryPolicy(Struct, frozen=True):
             was before the lateness. It must not be below `GrowthPolicy.quick_rounds`.
         stride_rounds: of so many rounds one is kept for minutes. Chosen, not measured: a smaller value keeps a shorter
             time at the same memory.
-        long_rows: rounds that are kept for minutes. With `stride_rounds` they hold 8 min and take 1.9 kB a rank.
+        long_rows: rounds that are kept for minutes. With `stride_rounds` they hold 8 min and take 1.2 kB a rank.
             Chosen, not measured: more rows remember a longer past, for slow growth and for what is usual, and take more
             memory.
         fastest_share: share of the kept rounds, those with the fastest steps, whose median is what is usual. A trouble

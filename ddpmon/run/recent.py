@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +12,7 @@ from ddpmon.schema import PHASES
 RECENT = 20  # steps behind every median on the screen
 MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
 LATEST = ("loss", "allreduce")
+_COLUMNS = (*MEDIANS, *LATEST)
 F64 = NDArray[np.float64]
 STEPS = 512
 _TOGETHER = 8  # last steps of which ranks are handled together: ranks of one reading have finished the same or the next
@@ -25,7 +23,7 @@ class Recent:
 
     def __init__(self, rings: Rings) -> None:
         self._rings = rings
-        self._figures = {name: np.full(len(rings.last), np.nan) for name in (*MEDIANS, *LATEST)}
+        self._figures = {name: np.full(len(rings.last), np.nan) for name in _COLUMNS}
 
     def figures(self) -> dict[str, F64]:
         """Column -> [world], NaN where unknown; the caller's own."""
@@ -40,25 +38,24 @@ class Recent:
         for end in np.unique(ends)[::-1][:_TOGETHER].tolist():
             alike = rows[ends == end]
             steps = np.arange(end - RECENT + 1, end + 1)
-            if end >= RECENT and self._rings.present(steps, alike).all():
-                self._take(alike, partial(self._rings.take, steps=steps, who=alike))
-                rows, ends = rows[ends != end], ends[ends != end]
+            whole = alike[self._rings.present(steps, alike).all(axis=1)] if end >= RECENT else alike[:0]
+            if whole.size:
+                self._take(whole, self._rings.takes(_COLUMNS, steps, whole))
+                left = np.isin(rows, whole, invert=True)
+                rows, ends = rows[left], ends[left]
         if rows.size:
-            cells, known = self._newest(rows)
-            self._take(rows, lambda name: self._values(name, cells, known))
+            self._take(rows, self._newest(rows))
 
-    def _take(self, rows: I64, values: Callable[[str], F32]) -> None:
-        """Work out the figures of these ranks from each column's [rows, 20] newest values."""
-        for name in MEDIANS:
-            self._figures[name][rows] = row_medians(values(name))
-        for name in LATEST:
-            self._figures[name][rows] = _last_known(values(name))
+    def _take(self, rows: I64, tables: F32) -> None:
+        """Work out the figures of these ranks from [columns, rows, 20] newest values."""
+        for name, values in zip(_COLUMNS, tables, strict=True):
+            self._figures[name][rows] = row_medians(values) if name in MEDIANS else _last_known(values)
         unseen = rows[np.isnan(self._figures["allreduce"][rows])]  # on a GPU it is sampled once in a hundred steps
         if unseen.size:
             self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)
 
-    def _newest(self, rows: I64) -> tuple[I64, NDArray[np.bool_]]:
-        """[rows, 20] the cells of each rank's newest steps on record, oldest first, and which of them hold one."""
+    def _newest(self, rows: I64) -> F32:
+        """[columns, rows, 20] the values of each rank's newest steps on record, oldest first; NaN before its first."""
         rings = self._rings
         steps = rings.last[rows][:, None] - np.arange(RECENT - 1, -1, -1)
         slots: I64 = steps % rings.capacity
@@ -69,11 +66,9 @@ class Recent:
             newest = np.argsort(own, axis=1)[:, -RECENT:]
             slots[holes] = newest
             known[holes] = own[np.arange(holes.size)[:, None], newest] >= 0
-        return rows[:, None] * rings.capacity + slots, known
-
-    def _values(self, name: str, cells: I64, known: NDArray[np.bool_]) -> NDArray[np.float32]:
-        values = self._rings.column[name].reshape(-1)[cells]
-        return values if known.all() else np.where(known, values, np.float32(np.nan))
+        tables = rings.values(_COLUMNS, lambda column: column[rows[:, None], slots])
+        np.copyto(tables, np.float32(np.nan), where=~known)
+        return tables
 
     def _newest_known(self, name: str, rows: I64) -> NDArray[np.float32]:
         values = self._rings.column[name][rows]

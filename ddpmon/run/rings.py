@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,8 +38,10 @@ class Rings:
     Attributes:
         step: [world, capacity] the step in each slot, -1 where there is none. It is int32 until a run has more than
             2^31 steps, 24 days of steps of 1 ms, and int64 from then on: at 4,096 ranks that is 4 MB.
-        column: name -> [world, capacity] float32, NaN where unknown. Those of the host are there once a rank has sent
-            them: its clock is then a device's.
+        column: name -> [world, capacity] float32, NaN where unknown, of the columns that ranks send; `take` works out
+            the others. Those of the host are there once a rank has sent them: its clock is then a device's. A column
+            with one value in all records is that value broadcast: at 4,096 ranks each of the others takes 4 MB. Where
+            `step` is -1 a column may have any value.
         last: [world] the newest step on record, -1 where there is none.
         set_aside: records that could not be true (a duration that is 0, negative or infinite, waits far longer than
             the step) and were left out.
@@ -52,9 +55,8 @@ class Rings:
         self.capacity = capacity_for(world_size)
         shape = (world_size, self.capacity)
         self.step: NDArray[np.int32] | I64 = np.full(shape, -1, np.int32)
-        self.column: dict[str, F32] = {
-            name: np.full(shape, np.nan, np.float32) for name in (*MEASURED, *LOGGED, *DERIVED)
-        }
+        self._unknown: F32 = np.broadcast_to(np.float32(np.nan), shape)
+        self.column: dict[str, F32] = dict.fromkeys((*MEASURED, *LOGGED), self._unknown)
         self.last: I64 = np.full(world_size, -1, np.int64)
         self.set_aside = 0
         self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
@@ -130,29 +132,26 @@ class Rings:
             self.changed_from = min(self.changed_from, int(steps.min()))
 
     def _write(self, cells: I64, values: dict[str, F32]) -> None:
-        """Fill the columns; `wait = exposed + barrier`, `work` and `other` are the rest (docs/design.md "Formulas")."""
-        for name in (*MEASURED, *LOGGED):
-            self.column[name].reshape(-1)[cells] = values.get(name, np.nan)
-        if self.of_device or "lead" in values:
-            self._write_host(cells, values)
+        """Fill the columns; of those of the host, what no duration can be is unknown."""
         unknown = np.full_like(values["duration"], np.nan)
-        get = {name: values.get(name, unknown) for name in MEASURED}
-        wait = get["exposed"] + np.where(np.isnan(get["barrier"]), np.float32(0), get["barrier"])
-        work = get["duration"] - wait
-        named = get["input"] + get["forward"] + get["backward"] + get["optimizer"]  # unknown if one of them is
-        self.column["wait"].reshape(-1)[cells] = wait
-        self.column["work"].reshape(-1)[cells] = np.maximum(work, 0)
-        self.column["other"].reshape(-1)[cells] = np.maximum(work - named, 0)
+        for name in (*MEASURED, *LOGGED):
+            self._fill(name, cells, values.get(name, unknown))
+        if self.of_device or "lead" in values:
+            for name in HOST_COLUMNS:
+                found = values.get(name, unknown)
+                self._fill(name, cells, np.where((found >= 0) & (found <= _LARGEST_MS), found, np.float32(np.nan)))
 
-    def _write_host(self, cells: I64, values: dict[str, F32]) -> None:
-        """Fill the columns of the host; what no duration can be is unknown."""
-        for name in HOST_COLUMNS:
-            if name not in self.column:
-                self.column[name] = np.full(self.step.shape, np.nan, np.float32)
-            found = values.get(name)
-            if found is not None:
-                found = np.where((found >= 0) & (found <= _LARGEST_MS), found, np.float32(np.nan))
-            self.column[name].reshape(-1)[cells] = np.nan if found is None else found
+    def _fill(self, name: str, cells: I64, found: F32) -> None:
+        """Write one column; it is broadcast until a record has another value than those before."""
+        column = self.column.setdefault(name, self._unknown)
+        if not column.flags.writeable:
+            is_first = bool((self.last < 0).all())
+            value = found[0] if is_first else column[0, 0]
+            if (np.isnan(found) if np.isnan(value) else found == value).all():
+                self.column[name] = np.broadcast_to(value, column.shape)
+                return
+            column = self.column[name] = np.full(column.shape, value, np.float32)
+        column.reshape(-1)[cells] = found
 
     def take(self, name: str, steps: I64, who: I64 | None = None) -> F32:
         """[ranks, len(steps)] of a column at these steps, NaN where a rank has no record of the step.
@@ -164,13 +163,16 @@ class Rings:
 
     def takes(self, names: Sequence[str], steps: I64, who: I64 | None = None) -> F32:
         """[len(names), ranks, len(steps)] of several columns."""
-        cut, (present, are_all) = self._cut(steps, who), self._held(steps, who)
-        if are_all:
-            return np.array([cut(self.column[name]) for name in names], np.float32)
-        found = np.full((len(names), *present.shape), np.nan, np.float32)
-        for name, table in zip(names, found, strict=True):
-            np.copyto(table, cut(self.column[name]), where=present)
+        found = self.values(names, self._cut(steps, who))
+        present, are_all = self._held(steps, who)
+        if not are_all:
+            np.copyto(found, np.float32(np.nan), where=~present)
         return found
+
+    def values(self, names: Sequence[str], cut: Callable[[F32], F32]) -> F32:
+        """[len(names), ...] what `cut` takes out of these columns, whether the cells hold a record or not."""
+        stored = cache(lambda name: cut(self.column[name]))
+        return np.array([_derived(name, stored) if name in DERIVED else stored(name) for name in names], np.float32)
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
         """[ranks, len(steps)] whether the rank has a record of the step; not to be written."""
@@ -212,6 +214,18 @@ def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
         many = max(1, _ROWS_AT_ONCE // max(1, longest))
         for start in range(0, len(group), many):
             yield names, group[start : start + many]
+
+
+def _derived(name: str, stored: Callable[[str], F32]) -> F32:
+    """`wait = exposed + barrier`; `work` and `other` are the rest of the step (docs/design.md "Formulas")."""
+    barrier = stored("barrier")
+    wait: F32 = stored("exposed") + np.where(np.isnan(barrier), np.float32(0), barrier)
+    if name == "wait":
+        return wait
+    rest: F32 = stored("duration") - wait
+    if name == "other":  # unknown if one of the named phases is
+        rest = rest - (stored("input") + stored("forward") + stored("backward") + stored("optimizer"))
+    return np.maximum(rest, 0)
 
 
 def _as_f32(values: NDArray[Any]) -> F32:

@@ -17,11 +17,13 @@ from ddpmon.store.base import StoreSilent, StoreUnavailable
 from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.feed import Feed
 from ddpmon.watcher.link import StoreLink
+from ddpmon.watcher.memory import return_free_memory
 from ddpmon.watcher.picture import Moment, take_picture
 from ddpmon.watcher.tap import Tap, Tick
 from ddpmon.watcher.way import Way
 
 _NAMED = 16  # findings, and ranks of each, that are read at every tick
+_TRIMS_EVERY = 10  # ticks, so that the 3 ms of a call at 4,096 ranks are 0.03 % of a core. Chosen, not measured.
 
 
 class Observer:
@@ -49,6 +51,7 @@ class Observer:
         self._judged: Feed | None = None  # the one that the judge knows
         self._alerts: tuple[Alert, ...] = ()
         self._findings: tuple[Finding, ...] = ()
+        self._ticks = 0
         self._answered_at = 0.0  # when the store last answered, on the monotonic clock
 
     @property
@@ -73,6 +76,9 @@ class Observer:
             link.refuse(str(error))
         if self._tap is not None and link.feed is not None:
             self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
+        self._ticks += 1
+        if self._ticks % _TRIMS_EVERY == 0:
+            return_free_memory()
         return self.rebuild()
 
     def rebuild(self) -> Snapshot:

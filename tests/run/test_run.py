@@ -55,6 +55,22 @@ def test_steps_are_aligned_whatever_order_the_frames_come_in() -> None:
     np.testing.assert_allclose(run.rings.take("work", np.arange(60)), job.work, rtol=1e-5)
 
 
+@pytest.mark.parametrize("before", [math.nan, 0.0, 8.0])
+def test_a_value_that_all_steps_had_stays_theirs_after_another_came(before: float) -> None:
+    run, spent = Run(run_info(2)), {"duration": [100.0] * 4, "exposed": [10.0] * 4}
+    for rank in range(2):
+        known = {} if math.isnan(before) else {"gc": [before] * 4, "samples": [before] * 4, "barrier": [before] * 4}
+        run.add_rank(rank_frame(rank, 1, columns(range(4), spent | known)), 0.0)
+    last = {"duration": [100.0], "exposed": [10.0], "gc": [3.0], "samples": [5.0], "barrier": [20.0]}
+    run.add_rank(rank_frame(1, 2, columns([4], last)), 1.0)
+    gc, samples, barrier, wait, work = run.rings.takes(("gc", "samples", "barrier", "wait", "work"), np.arange(6))
+    for table, value in ((gc, 3.0), (samples, 5.0), (barrier, 20.0)):
+        np.testing.assert_array_equal(table, [[before] * 4 + [math.nan] * 2, [before] * 4 + [value, math.nan]])
+    waited = 10.0 + (0.0 if math.isnan(before) else before)
+    np.testing.assert_array_equal(wait, [[waited] * 4 + [math.nan] * 2, [waited] * 4 + [30.0, math.nan]])
+    np.testing.assert_array_equal(work, 100.0 - wait)
+
+
 def test_an_overtaken_frame_changes_nothing() -> None:
     run = one_rank_run(range(10))
     run.add_rank(rank_frame(0, 1, columns([5], {"duration": [999.0]})), 1.0)

@@ -19,6 +19,8 @@ COLUMNS = ("at", "step", "queue", "queue_all", "throttled", "rss", "room", "kill
 _FIGURES = ("step", "runqueue_pct", "runqueue_all_pct", "throttled_pct", "rss_bytes", "memory_limit", "oom_kills",
             "memory_used", "cpu_mhz")  # fmt: skip
 _PLACES = [PLACE[name] for name in _FIGURES]  # as they come, what is made of them is in `COLUMNS` from "step" on
+_LONG = ("at", "step", "queue", "throttled", "rss", "room")  # the columns that are kept for minutes
+_LONG_PLACES = [COLUMNS.index(name) for name in _LONG]
 _ASKED = 64  # ranks whose median pace stands for that of all; it bounds the time, and is chosen, not measured
 _ALL = slice(None)
 Floats = NDArray[np.float64]
@@ -39,7 +41,7 @@ class ProcessHistory:
         shape = (world, len(COLUMNS))
         self._rows = np.full(shape, np.nan)
         self._recent = np.full((HISTORY.recent_rounds, *shape), np.nan)
-        self._long = np.full((HISTORY.long_rows, *shape), np.nan, np.float32)
+        self._long = np.full((HISTORY.long_rows, world, len(_LONG)), np.nan, np.float32)
         self._began = float("nan")
         self._last = -np.inf
         self.rounds = 0
@@ -78,7 +80,7 @@ class ProcessHistory:
     def _take(self, table: Floats) -> None:
         self._recent[self.rounds % HISTORY.recent_rounds] = table
         if self.rounds % HISTORY.stride_rounds == 0:
-            self._long[self.rounds // HISTORY.stride_rounds % HISTORY.long_rows] = table
+            self._long[self.rounds // HISTORY.stride_rounds % HISTORY.long_rows] = table[:, _LONG_PLACES]
         self.rounds += 1
         self.now = {name: table[:, place] for place, name in enumerate(COLUMNS)}
 
@@ -92,10 +94,10 @@ class ProcessHistory:
         return (self.rounds + np.arange(-min(count, self.rounds, kept), 0)) % kept
 
     def long(self, name: str) -> NDArray[np.float32]:
-        """[n, world] the rounds of the last minutes that are kept, oldest first."""
+        """[n, world] the rounds of the last minutes that are kept, oldest first; `name` is one of `_LONG`."""
         taken, kept = -(-self.rounds // HISTORY.stride_rounds), HISTORY.long_rows
         order = (taken + np.arange(-min(taken, kept), 0)) % kept
-        return self._long[order, :, COLUMNS.index(name)]
+        return self._long[order, :, _LONG.index(name)]
 
     def mean(self, name: str, who: NDArray[np.int64], since: float) -> Floats:
         """[len(who)] means of the last rounds, of those after step `since` where there are any."""

@@ -51,6 +51,7 @@ class Listed(Struct, frozen=True, kw_only=True):
         elapsed_s: how long it has been running.
         worst: its worst finding; None where there is none, or its frames were not read.
         trouble: why its frames were not read, "" where they were or nobody tried.
+        slurm_job: the number of the Slurm job that its rank 0 belongs to; None where that is none, or not known.
     """
 
     id: Text
@@ -65,6 +66,7 @@ class Listed(Struct, frozen=True, kw_only=True):
     elapsed_s: Number | None = None
     worst: WorstFinding | None = None
     trouble: Annotated[str, Meta(max_length=1024)] = ""
+    slurm_job: Text | None = None
 
     @property
     def target(self) -> str:
@@ -200,6 +202,7 @@ def _announced(run: Announcement) -> Listed:
         state=None if has_rank_0(run) else "restarting" if is_restarting(run) else "lost",
         world_size=run.world_size,
         elapsed_s=_rounded(max(0.0, time.time() - run.started_at)),
+        slurm_job=run.slurm_job or None,
     )
 
 

@@ -131,6 +131,7 @@ class Announcer:
             launcher_pid=job.pid,
             restart=job.restart,
             max_restarts=job.most,
+            slurm_job=os.environ.get("SLURM_JOB_ID", "")[:64],
         )
         self._file = announce(self._announcement)
         is_found = self._file is not None and anybody_finds(self._file)

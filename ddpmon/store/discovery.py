@@ -1,6 +1,6 @@
 """The runs on this host: one small private file a run, so that `ddpmon watch` needs no address.
 
-A run in a container, whose processes or whose loopback address mean nothing here, is told of and not listed. A file
+A run in a container, whose processes or whose loopback address mean nothing here, is mentioned and not listed. A file
 lies in `$XDG_RUNTIME_DIR/ddpmon/` where that variable names a folder of this user's, or else in `ddpmon-<uid>/`
 in the temporary folder. A clean end withdraws it. The file of a run that was killed is set aside for a day, which is
 how a watcher learns that the end was not clean.
@@ -45,6 +45,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
         launcher_pid: its process, which starts the ranks again if they fail; 0 without one.
         launcher_started: when that process started; `announce` fills it in.
         restart, max_restarts: how often it has started them again, and how often it may; None without one.
+        slurm_job: the number of the Slurm job that rank 0 belongs to, that of the task alone in an array; "" without.
     """
 
     run_id: Text
@@ -64,6 +65,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
     launcher_started: float = 0.0
     restart: Count = 0
     max_restarts: Count | None = None
+    slurm_job: Text = ""
 
 
 class PastRun(Struct, frozen=True, kw_only=True):

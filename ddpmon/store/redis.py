@@ -88,7 +88,7 @@ class RedisStore:
 
     def put(self, key: str, value: bytes) -> None:
         """Set `key` to `value`; fire and forget: that the server refuses is told by a later call."""
-        with self._in_words(f"the store at {self.address} has gone"):
+        with self._in_words(f"the store at {self.address} does not answer"):
             if key == RUNS_KEY:
                 self._add_run(value.decode())
             else:

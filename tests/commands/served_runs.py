@@ -78,6 +78,7 @@ class Served:
                 host="node0",
                 world_size=2,
                 started_at=time.time() - 3600,
+                slurm_job=os.environ.get("SLURM_JOB_ID", ""),
             )
         )
 

@@ -106,8 +106,8 @@ def _job(number: str, row: list[str]) -> Job:
 def runs_of_job(job: Job, *arguments: str) -> Listing:
     """The job's runs on its first host, or else, since any host may hold rank 0, on all of them.
 
-    A host may be shared by several jobs, so that runs which name another job are left out. One that names none, such as
-    a run that was started in an ssh session on the host, is not.
+    Several jobs may share a host, so runs that name another job are left out. Runs that name no job, because they were
+    started in an ssh session on the host, are listed only if the job has no run of its own.
 
     Raises:
         StoreUnavailable: the hosts cannot be asked.
@@ -121,8 +121,9 @@ def runs_of_job(job: Job, *arguments: str) -> Listing:
 
 def _own(job: Job, listing: Listing) -> Listing:
     """Without the runs of other jobs; the parts of a heterogeneous job all have the number of the first."""
-    mine = (None, job.plain_number, job.number.partition("+")[0])
-    return msgspec.structs.replace(listing, runs=[run for run in listing.runs if run.slurm_job in mine])
+    mine = [run for run in listing.runs if run.slurm_job in (job.plain_number, job.number.partition("+")[0])]
+    nobodys = [run for run in listing.runs if run.slurm_job is None]
+    return msgspec.structs.replace(listing, runs=mine or nobodys)
 
 
 def _seconds(time: str) -> float:

@@ -253,16 +253,17 @@ def test_the_connection_ends_with_a_watcher_that_is_killed(other: Other) -> None
     assert left == []
 
 
-def test_a_command_that_is_terminated_leaves_nothing_behind(other: Other, tmp_path: Path) -> None:
+def test_a_command_that_is_terminated_leaves_nothing_behind(other: Other) -> None:
     command = [sys.executable, "-m", "ddpmon", "status", "--watch", "--ssh", other.login, "gpt"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as watcher:
-        assert watcher.stdout is not None
-        assert b"link: live" in watcher.stdout.readline()
-        assert list(tmp_path.iterdir()), "its connection has a folder"
-        watcher.terminate()
-        assert watcher.wait() == -signal.SIGTERM
-    assert not list(tmp_path.iterdir())
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a long path has no room for a socket's name
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as watcher:
+            assert watcher.stdout is not None
+            assert b"link: live" in watcher.stdout.readline()
+            assert list(Path(folder).iterdir()), "its connection has a folder"
+            watcher.terminate()
+            assert watcher.wait() == -signal.SIGTERM
+        assert not list(Path(folder).iterdir())
 
 
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "a\nb", "\x1b[2J"])

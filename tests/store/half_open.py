@@ -27,7 +27,7 @@ class Gate:
     def __init__(self, port: int, path: str | None = None) -> None:
         self._to = port
         family = socket.AF_INET if path is None else socket.AF_UNIX
-        self._door = socket.create_server((HOME, 0) if path is None else path, family=family)  # type: ignore[arg-type]
+        self._door = socket.create_server((HOME, 0) if path is None else path, family=family)
         self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
         self.answers = self.questions = 0
         self._is_answered = True

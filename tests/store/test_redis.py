@@ -256,7 +256,10 @@ def test_tls_with_a_certificate_that_is_checked(tmp_path: Path) -> None:
                 ranks.put(rank_key("tls", number), b"x" * 20_000)
             assert ranks.get_many([rank_key("tls", 99)]) == [b"x" * 20_000]
             assert watcher.get_many([rank_key("tls", number) for number in range(100)]) == [b"x" * 20_000] * 100
-        assert "CERTIFICATE_VERIFY_FAILED" in refused(guarded.url(scheme="rediss"))
+        said = refused(guarded.url(scheme="rediss"))
+        assert "CERTIFICATE_VERIFY_FAILED" in said
+        assert said.endswith("; name the authority that signed it: ?ca=FILE")
+        assert refused(guarded.url()).endswith("; a port with TLS needs rediss://")
         with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             opened(f"rediss://localhost:{guarded.port}?ca={certificate}")  # a name that it is not made out for
         assert refused(guarded.url())

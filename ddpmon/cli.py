@@ -31,7 +31,16 @@ from ddpmon.cli_options import (
     switch,
     target_argument,
 )
-from ddpmon.commands.console import BROKEN, GC_THRESHOLDS, INTERRUPTED, OK, USAGE, leave, open_streams
+from ddpmon.commands.console import (
+    BROKEN,
+    GC_THRESHOLDS,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    close_on_signals,
+    leave,
+    open_streams,
+)
 from ddpmon.commands.diagnose_help import DIAGNOSE_HELP
 from ddpmon.version import __version__
 
@@ -366,6 +375,7 @@ def simulate(store: str | None, history_hours: float, **how: Any) -> None:
 def main() -> None:
     """Run the command line. Exit code 1 means a finding, so nothing else ends with it."""
     open_streams()
+    close_on_signals()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         leave(app(args=sys.argv[1:] or ["--help"], prog_name="ddpmon", standalone_mode=False) or OK)

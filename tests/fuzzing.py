@@ -81,7 +81,7 @@ class Fuzz:
         """Nothing is held."""
 
     def turn(self) -> None:
-        """A second later: every frame anew, most of them mutated."""
+        """A second later: every frame again, most of them mutated."""
         self.second += 1
         everybody = np.arange(RANKS)
         self.frames.reach(float(self.second))

@@ -53,7 +53,7 @@ def test_a_run_in_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
                 watch_until(observer, lambda _: len(store._ask("KEYS", "*")) >= 7, log=run.log)
                 keys = store._ask("KEYS", "*")
                 left_s = store._ask_each([("TTL", key) for key in keys])
-            assert all(seconds > 0 for seconds in left_s), "no key stays for ever"
+            assert all(seconds > 0 for seconds in left_s), "every key expires"
 
         last = watch_until(observer, lambda s: s.link.state == "gone")
         with closing(Observer(server.url())) as observer:

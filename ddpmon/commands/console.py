@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Any, NoReturn
 
 # Exit codes: done; found what --fail-on asks for; wrong usage; no run can be read; the output cannot be written; a
@@ -69,8 +71,29 @@ def complain(message: str) -> None:
         print(f"ddpmon: {printable(line)}", file=sys.stderr)
 
 
+def close_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end the main thread as an exception does, so that tunnels and their folders are closed.
+
+    A command that handles these signals itself replaces this. A signal that is ignored, as by nohup, stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _unwind)
+
+
+def _unwind(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)  # the second one ends the process at once
+    raise SystemExit(-number)
+
+
 def leave(code: int) -> NoReturn:
-    """End the process at once: a thread may still hang in the store, and waiting for it would hang us too."""
+    """End the process at once: a thread may still hang in the store, and waiting for it would hang us too.
+
+    Args:
+        code: the exit code, or the negative number of the signal of which the process dies, as its parent expects.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)

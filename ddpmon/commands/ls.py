@@ -23,6 +23,7 @@ from ddpmon.commands.places import SshHost
 from ddpmon.commands.slurm import find_job, runs_of_job
 from ddpmon.format import age, json_line
 from ddpmon.store.base import StoreUnavailable, TargetError
+from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.discovery import PastRun, past_runs, told_of_containers
 from ddpmon.store.private import squatted
 from ddpmon.store.redis_url import redacted
@@ -99,6 +100,8 @@ def _elsewhere(known: Sequence[Listed]) -> list[Listed]:
     runs, trouble = runs_of_environment(known)
     if trouble:
         complain(trouble)
+    elif not runs and not known and external_store_of_environment() is not None:
+        complain("no run in the store of DDPMON_STORE")
     return runs
 
 

@@ -9,6 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from ddpmon.commands.listing import Listing
 from ddpmon.commands.remote import ask, last_line, remote_command
 from ddpmon.format import age
@@ -102,16 +104,26 @@ def _job(number: str, row: list[str]) -> Job:
 
 
 def runs_of_job(job: Job, *arguments: str) -> Listing:
-    """The runs on the job's first host, or else, since any host may hold rank 0, on all of them.
+    """The job's runs on its first host, or else, since any host may hold rank 0, on all of them.
+
+    Several jobs may share a host, so runs that name another job are left out. Runs that name no job, because they were
+    started in an ssh session on the host, are listed only if the job has no run of its own.
 
     Raises:
         StoreUnavailable: the hosts cannot be asked.
     """
     command = remote_command(*arguments)
-    found = ask(job.step(1, command), job.nodes[0])
+    found = _own(job, ask(job.step(1, command), job.nodes[0]))
     if found.runs or len(job.nodes) == 1:
         return found
-    return ask(job.step(len(job.nodes), command), f"the hosts of job {job.number}")
+    return _own(job, ask(job.step(len(job.nodes), command), f"the hosts of job {job.number}"))
+
+
+def _own(job: Job, listing: Listing) -> Listing:
+    """Without the runs of other jobs; the parts of a heterogeneous job all have the number of the first."""
+    mine = [run for run in listing.runs if run.jobs.get("slurm") in (job.plain_number, job.number.partition("+")[0])]
+    nobodys = [run for run in listing.runs if "slurm" not in run.jobs]
+    return msgspec.structs.replace(listing, runs=mine or nobodys)
 
 
 def _seconds(time: str) -> float:

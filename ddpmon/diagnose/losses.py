@@ -210,7 +210,7 @@ def _jump_alert(run: Run, jump: _Jump) -> Alert:
 def find_nonfinite(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     """One alert for all ranks with such losses; it names a minority that was first, else nobody in particular.
 
-    Nothing is said while a rank that goes on has not told of the first such step: frames come in any order, and the
+    Nothing is said while a rank that goes on has not reported the first such step: frames come in any order, and the
     ranks that the trouble has spread to would be named for the one where it began.
 
     A trouble that has passed (finite losses since, as after the steps that AMP skips) is a warning, and after 200
@@ -232,7 +232,7 @@ def find_nonfinite(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
 
 
 def _is_awaited(run: Run, ages: NDArray[np.float64], step: int) -> bool:
-    """Whether a rank that goes on has not yet told of `step`."""
+    """Whether a rank that goes on has not yet reported `step`."""
     behind = np.flatnonzero((run.rings.last < step) & (ages <= SILENT_S))
     states = [run.ranks[rank] for rank in behind.tolist()]
     return any(state is not None and state.frame.state == "running" for state in states)

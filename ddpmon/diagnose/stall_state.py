@@ -31,7 +31,7 @@ class StallState(Struct):
         held: the last step that the stopped ranks have finished.
         seconds: how long the job has stood still.
         patience_s: after how long a rank says that it stands still.
-        untold: steps that a rank may have finished before it fell silent, and not told of.
+        untold: steps that a rank may have finished before it fell silent, and not reported.
         waits: who of `going` waits for others.
     """
 

@@ -22,8 +22,8 @@ class StallPolicy(Struct, frozen=True):
         untold_s: what a rank did in so many seconds before it fell silent it may not have told: a rank publishes once a
             second. That it is two seconds is chosen, not measured: a larger value blames a silent rank that stopped for
             the same reason as the others.
-        just_came_s: a rank that has been in its phase for less is not stuck there. What it last told of its stack, of
-            its collectives and of its GPU is up to 5 s old, because the watchdog looks every 5 s (docs/detection.md
+        just_came_s: a rank that has been in its phase for less is not stuck there. What it last reported of its stack,
+            of its collectives and of its GPU is up to 5 s old, because the watchdog looks every 5 s (docs/detection.md
             "Who stopped the job").
         queued_steps: steps that a host may have queued for its GPU, and ranks that differ by as much have stopped for
             the same reason (docs/gpu.md "Hangs by the phase of the device"). The launches of a few steps fill the

@@ -94,7 +94,7 @@ class Follower(threading.Thread):
 
 
 class Fleet:
-    """The runs that are followed; all its methods are called in one thread, but for that which looks for runs.
+    """The runs that are followed; all its methods are called in one thread, except by the thread that looks for runs.
 
     Args:
         find: names the addresses of all runs there are, newest first; may block for seconds.

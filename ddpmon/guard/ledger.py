@@ -63,7 +63,7 @@ class _Absence:
 
 
 class Ledger:
-    """What has been told of one run.
+    """What the channels have been told of one run.
 
     Args:
         memory: what is known of it; the ledger changes it.

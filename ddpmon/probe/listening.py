@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ddpmon.probe.identity import is_loopback, side_towards, spans_hosts, store_address
 from ddpmon.store.base import TargetError
+from ddpmon.store.connect import HOST_AND_PORT
 from ddpmon.store.lookup import addresses
 
-_HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _FORM = "HOST[:PORT], with an address of this host or 0.0.0.0 for all of them, such as 0.0.0.0:29480"
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses of this host -> the one by which it reaches itself
 
@@ -69,7 +68,7 @@ def parse_listen(text: str) -> tuple[str, int | None]:
     """
     with suppress(ValueError):
         return str(ipaddress.ip_address(text)), None  # IPv6 without brackets
-    parts = _HOST_AND_PORT.fullmatch(text)
+    parts = HOST_AND_PORT.fullmatch(text)
     host = parts["host"].strip("[]") if parts else ""
     port = int(parts["port"]) if parts and parts["port"] else None
     if not host or (port is not None and not 0 < port < 65536) or (":" in host and not _is_address(host)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from ddpmon.store.signed import CheckedStore
 _RANKS_READ = 1024  # of an attempt; their frames take a tenth of a second of the publisher's thread to read
 _AT_ONCE = 256
 _TIMEOUT_S = 2.0
+_LAUNCH = "TORCHELASTIC_RUN_ID"
+_MOST_BETWEEN = 8  # processes between a rank and its launcher; chosen
 _LATEST = 2.0**32  # Unix seconds, in the year 2106: what is later is no time of a frame
 
 
@@ -70,14 +72,25 @@ class RunLife:
 
 def launch() -> Launch:
     """What the launcher says of this process."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    name = os.environ.get(_LAUNCH, "")
     most = _number("TORCHELASTIC_MAX_RESTARTS")
+    pid = _launcher() if name else 0
     return Launch(
-        name=f"none/{os.getppid()}" if name == "none" else wire_text(name, 200),
-        pid=0 if most is None else os.getppid(),
+        name=f"none/{pid}" if name == "none" else wire_text(name, 200),
+        pid=0 if most is None else pid,
         restart=_number("TORCHELASTIC_RESTART_COUNT") or 0,
         most=most,
     )
+
+
+def _launcher() -> int:
+    """The nearest ancestor that has none of torchrun's variables: a shell or a tool may stand between it and a rank."""
+    with suppress(Exception):  # another user's process, or no /proc
+        import psutil
+
+        ancestors = psutil.Process().parents()[:_MOST_BETWEEN]
+        return next(int(each.pid) for each in ancestors if _LAUNCH not in each.environ())
+    return os.getppid()
 
 
 def read_life(name: str) -> RunLife:

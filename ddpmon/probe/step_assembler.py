@@ -323,7 +323,7 @@ class StepAssembler:
         self.phase, self._since = within, mark
 
     def _on_reduce(self, event: Event) -> None:
-        """A reduction of a sharded model begins. If another has gone before it, that was not the step's last one."""
+        """A reduction of a sharded model begins. If there was one before it in this step, that was not the last one."""
         if self._reduction is not None:
             start, end, inside = self._reduction
             self._reduction = None

@@ -1,7 +1,7 @@
 """Plays a recording: the frames that a watcher took in go into a new `Run` and a new `Judge`, with the same clock.
 
-What is played from the first look on is judged anew, and comes to the same verdicts at the same steps. After a jump the
-findings are those that were said at that moment: a judge that came late would have to confirm everything again.
+What is played from the first look on is judged again, and comes to the same verdicts at the same steps. After a jump
+the findings are those that were said at that moment: a judge that came late would have to confirm everything again.
 """
 
 from __future__ import annotations

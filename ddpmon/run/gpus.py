@@ -13,7 +13,7 @@ from ddpmon.run.process_roles import Instances
 from ddpmon.schema import NodeFrame
 
 NUMBERS = ("utilization_pct", "power_w", "sm_clock_mhz")
-_MOST = 128  # a host, before those that are no longer told of are forgotten
+_MOST = 128  # a host, before those that no rank names any more are forgotten
 _numbers_of, _uuid_of, _board_of = attrgetter(*NUMBERS), attrgetter("uuid"), attrgetter("board")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,7 +104,7 @@ class Gpus:
             self._has_mig, self._rows = True, None
 
     def _make_room(self, names: list[str], now: float) -> None:
-        """Have a row for each of these UUIDs; of far too many, those that are no longer told of are forgotten."""
+        """Have a row for each of these UUIDs; of far too many, those that no rank names any more are forgotten."""
         unknown = [name for name in dict.fromkeys(names) if name not in self._place]
         if not unknown:
             return

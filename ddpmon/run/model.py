@@ -248,7 +248,7 @@ class Run:
         return self._members
 
     def gpu_of(self, rank: int) -> GpuFigures | None:
-        """The rank's GPU as its host last told of it; None without one, or once the host has fallen silent."""
+        """The rank's GPU as its host last reported it; None without one, or once the host has fallen silent."""
         return self._gpus.of(rank, self.latest)
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:

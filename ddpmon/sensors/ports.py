@@ -37,7 +37,7 @@ class PortSensor:
     def read(self) -> list[TakenPort]:
         """The wanted ports that somebody listens on, with its process where that can be seen.
 
-        One that was let go before the first look is told of for half a minute; who takes one later did not hinder us.
+        One that was let go before the first look is reported for half a minute; who takes one later did not hinder us.
 
         Raises:
             OSError: the kernel lists no sockets.

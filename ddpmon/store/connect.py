@@ -15,7 +15,7 @@ from ddpmon.store.signed import CheckedStore, Checks, token_of_environment
 from ddpmon.store.tcp_client import TcpClient
 
 _SILENCE_S = 600.0  # a store that is stopped may come back: only our patience is short
-_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
+HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _FORM = "TARGET is tcp://host:port, redis://host, or nothing for the run on this host"
 _EXTERNAL = "it is redis://HOST, rediss://HOST or rendezvous"
 
@@ -165,4 +165,5 @@ def _not_a_url(text: str) -> str:
 
 def lacks_scheme(text: str) -> bool:
     """Whether it is a host and a port without `tcp://` before them."""
-    return _HOST_AND_PORT.fullmatch(text) is not None
+    parts = HOST_AND_PORT.fullmatch(text.partition("/")[0])
+    return parts is not None and parts["port"] is not None

@@ -1,6 +1,6 @@
 """The runs on this host: one small private file a run, so that `ddpmon watch` needs no address.
 
-A run in a container, whose processes or whose loopback address mean nothing here, is told of and not listed. A file
+A run in a container, whose processes or whose loopback address mean nothing here, is mentioned and not listed. A file
 lies in `$XDG_RUNTIME_DIR/ddpmon/` where that variable names a folder of this user's, or else in `ddpmon-<uid>/`
 in the temporary folder. A clean end withdraws it. The file of a run that was killed is set aside for a day, which is
 how a watcher learns that the end was not clean.

@@ -38,6 +38,7 @@ _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
+_Advices = tuple[tuple[str, str], ...]
 _NO_LOGIN = "; set DDPMON_STORE to this address with your user and password: {}://USER:PASSWORD@HOST"
 _CLUSTER = "is a Redis Cluster, and ddpmon needs a single server"
 # redis-py's class of an error -> the code that the server gave, which redis-py strips, what it means, what to do.
@@ -83,12 +84,12 @@ class RedisStore:
         self._redis: Any = load_redis()
         self._connection: Any = _connection(self._redis, address, timeout_s)
         tls = " (rediss:// is for a port with TLS, redis:// for one without)" if address.tls else ""
-        with self._in_words(f"no store at {self.address}", tls):
+        with self._in_words(f"no store at {self.address}", tls, _advices(address)):
             self._connection.connect()
 
     def put(self, key: str, value: bytes) -> None:
         """Set `key` to `value`; fire and forget: that the server refuses is told by a later call."""
-        with self._in_words(f"the store at {self.address} has gone"):
+        with self._in_words(f"the store at {self.address} does not answer"):
             if key == RUNS_KEY:
                 self._add_run(value.decode())
             else:
@@ -229,7 +230,7 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer")
 
     @contextmanager
-    def _in_words(self, trouble: str, hint: str = "") -> Iterator[None]:
+    def _in_words(self, trouble: str, hint: str = "", advices: _Advices = ()) -> Iterator[None]:
         """Whatever goes wrong is one sentence, and this connection is not used again; `hint` is for silence."""
         errors = self._redis.exceptions
         try:
@@ -250,7 +251,8 @@ class RedisStore:
             raise StoreRefuses(said) from None
         except Exception as error:
             self._broken = self._gone = True
-            raise StoreUnavailable(f"{trouble}: {self._line(error)}") from None
+            advice = next((told for sign, told in advices if sign in str(error)), "")
+            raise StoreUnavailable(f"{trouble}: {self._line(error).rstrip('.')}{advice}") from None
 
     def _line(self, error: Exception) -> str:
         """The first line of a message that may come from the server: printable, short, and without the password."""
@@ -259,6 +261,14 @@ class RedisStore:
         if self._secret:
             text = text.replace(self._secret, "***")
         return "".join(letter if letter.isprintable() else " " for letter in text[:160])
+
+
+def _advices(address: RedisAddress) -> _Advices:
+    """What to do where a connection cannot be opened, by a part of redis-py's message."""
+    if address.tls:
+        return () if address.ca else (("CERTIFICATE_VERIFY_FAILED", "; name the authority that signed it: ?ca=FILE"),)
+    needs_tls = "; a port with TLS needs rediss://"
+    return ("reset by peer", needs_tls), ("closed by server", needs_tls)
 
 
 def _score(now: float, newest: float) -> float:

@@ -33,7 +33,7 @@ from ddpmon.watcher.tap import Tap
 
 RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
-# After which a rank that a host frame told of is read itself: they come once a second. Chosen, not measured.
+# After which a rank that a host frame reported is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB

@@ -25,6 +25,7 @@ _NEWS_S = 60.0  # so long it is said that another run has taken the place of the
 _SUCCESSOR_S = 2.0  # between looks for a run that has started since
 _HOW = "start one; elsewhere: an address tcp://HOST:PORT, --ssh HOST, --slurm JOBID or --k8s JOB"
 _OPEN = (None, "restarting", "lost")  # what is known of a run's end, where a later look may tell more
+_DEAD = ("killed", "cancelled", "failed")  # known ends of a run whose own store can still be read for a minute
 
 
 class StoreLink:
@@ -104,7 +105,7 @@ class StoreLink:
         over = run_end.is_over(run, ages)
         fate = self._fate(run) if over else None
         self._over_since = self._over_since if over else None
-        if fate is not None and fate.state == "restarting":
+        if fate is not None and (fate.state == "restarting" or (fate.state in _DEAD and not self.outlives_runs)):
             self.ended, message = run_end.store_gone(run, "", fate)
             self.state = Link("gone", message)
         elif over and self.outlives_runs:
@@ -119,7 +120,7 @@ class StoreLink:
 
     def fall_silent(self, reason: StoreSilent) -> None:
         """The store does not answer in time: keep the last picture, and go on asking."""
-        if self._is_cut_off():
+        if self._is_cut_off() or self._leads_elsewhere():
             self.close()
         elif self.store is not None:
             self.state = Link("silent", f"{reason}: its host may be stopped or disconnected; ddpmon keeps trying")
@@ -150,6 +151,10 @@ class StoreLink:
         if trouble:
             self.state = Link("waiting" if self.feed is None else "silent", trouble)
         return bool(trouble)
+
+    def _leads_elsewhere(self) -> bool:
+        """Whether the way leads to another run by now, so that the tunnel of this one is closed."""
+        return self._way is not None and self.store is not None and self._way.target() != self._followed
 
     def _judge_the_end(self, run: Run, why: str) -> None:
         """Say what has become of a run whose store has ended, as soon as somebody who can look has looked."""

@@ -12,7 +12,7 @@ from ddpmon.report.run_life import attempt_of, ended_by, listed, may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState
-from ddpmon.store.discovery import PastRun, discover, past_runs
+from ddpmon.store.discovery import PastRun, discover, has_rank_0, past_runs
 from ddpmon.watcher.way import Fate
 
 _LAST = "this is its last state"
@@ -23,8 +23,9 @@ def fate_here(run: Run) -> Fate | None:
     past = next((each for each in past_runs() if each.id == run.info.run_id), None)
     if past is not None:
         return fate_of(past)
-    if any(announcement.run_id == run.info.run_id for announcement in discover()):
-        return Fate("running")
+    announced = next((each for each in discover() if each.run_id == run.info.run_id), None)
+    if announced is not None:
+        return Fate("running" if has_rank_0(announced) else "killed")
     return Fate("finished") if run.info.host == socket.gethostname() else None
 
 

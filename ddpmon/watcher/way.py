@@ -10,10 +10,10 @@ from ddpmon.store.connect import Target
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What has become of a run whose store cannot be read, as somebody knows it who can look.
+    """What has become of a run from which nothing comes, as somebody knows it who can look.
 
     Attributes:
-        state: "running" where its rank 0 or its store lives, "restarting" where only its launcher does and has attempts
+        state: "running" where its rank 0 lives, "restarting" where only its launcher does and has attempts
             left, "unknown" where the place was asked and cannot tell.
         why: the fact that it rests on, as a part of a sentence, such as "job 2 is CANCELLED"; may be empty.
     """

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ddpmon.codec import encode
+from ddpmon.probe.job_ids import job_ids
 from ddpmon.schema import HistoryFrame, RunInfo, StepColumns
 from ddpmon.store.base import RUNS_KEY, Store, history_key, rank_key, run_key
 from ddpmon.store.discovery import Announcement, announce, withdraw
@@ -78,6 +79,7 @@ class Served:
                 host="node0",
                 world_size=2,
                 started_at=time.time() - 3600,
+                jobs=job_ids(),
             )
         )
 

@@ -125,6 +125,16 @@ def test_a_run_on_any_host_of_a_job_is_found(site: Site, capsys: Printed) -> Non
     assert "there is no run on its hosts yet" in told(number, capsys)
 
 
+def test_a_run_of_another_job_on_the_same_host_is_not_shown(site: Site, capsys: Printed) -> None:
+    other = site.serve("gpt", "--nodelist=node7")
+    while "tcp://" not in site.output(other):
+        time.sleep(0.1)
+    number = site.cluster.submit("sleep 600", "--nodelist=node8")
+    site.cluster.until_state(number, "RUNNING")
+    assert "there is no run on its hosts yet" in told(number, capsys), "node7 and node8 are one machine"
+    is_found(other, capsys)
+
+
 def test_a_job_of_several_names_them(site: Site, capsys: Printed) -> None:
     number = site.cluster.submit("sleep 600", "--array=1-2")
     site.cluster.until_state(f"{number}_1", "RUNNING")

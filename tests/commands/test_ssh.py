@@ -253,6 +253,19 @@ def test_the_connection_ends_with_a_watcher_that_is_killed(other: Other) -> None
     assert left == []
 
 
+def test_a_command_that_is_terminated_leaves_nothing_behind(other: Other) -> None:
+    command = [sys.executable, "-m", "ddpmon", "status", "--watch", "--ssh", other.login, "gpt"]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a long path has no room for a socket's name
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as watcher:
+            assert watcher.stdout is not None
+            assert b"link: live" in watcher.stdout.readline()
+            assert list(Path(folder).iterdir()), "its connection has a folder"
+            watcher.terminate()
+            assert watcher.wait() == -signal.SIGTERM
+        assert not list(Path(folder).iterdir())
+
+
 @pytest.mark.parametrize("host", ["", "-oProxyCommand=true", "two words", "a\nb", "\x1b[2J"])
 def test_what_is_no_host_is_usage_and_never_reaches_ssh(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status(None, True, None, ssh=host) == 2

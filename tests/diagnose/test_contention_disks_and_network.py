@@ -121,7 +121,7 @@ def test_an_interface_whose_name_a_shell_would_read_is_in_no_command(name: str) 
         lambda tick, _node: nic(drops=tick),  # a few
         lambda tick, _node: nic("lo", errors=50 * tick),
         lambda tick, _node: nic(errors=None if tick % 2 else 900, drops=None),
-        lambda tick, _node: nic(errors=5000 - 100 * tick),  # another rank counts anew
+        lambda tick, _node: nic(errors=5000 - 100 * tick),  # another rank counts from zero
     ],
 )
 def test_counters_that_do_not_grow_are_silent(figures: Of) -> None:

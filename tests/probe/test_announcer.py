@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 from ddpmon.probe.registration import Announcer
 from ddpmon.store.discovery import discover, past_runs
+from tests.ranks import ROOT
 
 URL, WIDE = "tcp://127.0.0.1:29480", "tcp://10.0.0.7:29480"
 BEHIND_SSH = "10.0.0.9 51234 10.0.0.7 22"
@@ -60,3 +63,10 @@ def test_it_announces_who_starts_the_ranks_again(monkeypatch: pytest.MonkeyPatch
     (run,) = discover()
     assert (run.launch, run.launcher_pid, run.restart, run.max_restarts) == ("job", os.getppid(), 1, 2)
     assert past_runs() == [], "its rank 0 has not ended yet"
+
+
+def test_a_shell_between_torchrun_and_a_rank_is_not_the_launcher() -> None:
+    environment = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_MAX_RESTARTS": "2"}
+    asks = f"{sys.executable} -c 'from ddpmon.probe.run_life import launch; print(launch().name, launch().pid)'; true"
+    said = subprocess.check_output(["sh", "-c", asks], cwd=ROOT, env=environment, text=True)
+    assert said.split() == [f"none/{os.getpid()}", str(os.getpid())]

@@ -1,4 +1,4 @@
-"""Whether a thread gets on that finishes no step, told from real threads that compute, poll, hang and write."""
+"""Whether a thread that finishes no step makes progress, told from real threads that compute, poll, hang and write."""
 
 from __future__ import annotations
 

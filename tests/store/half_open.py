@@ -14,19 +14,24 @@ KNOCK = b"dmon"  # in the greeting of a watcher that looks whether anybody answe
 class Gate:
     """A way to a store, in which connections can be lost without either end being told.
 
+    Args:
+        port: where the store listens.
+        path: of a Unix socket where the way is entered, as a tunnel is; None for a port.
+
     Attributes:
-        port: where it is entered.
+        port: where it is entered; 0 with a path.
         answers: how many pieces the store has sent, one at least for every question.
         questions: how often the visitor has spoken, where there is one who waits for each answer.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, path: str | None = None) -> None:
         self._to = port
-        self._door = socket.create_server((HOME, 0))
+        family = socket.AF_INET if path is None else socket.AF_UNIX
+        self._door = socket.create_server((HOME, 0) if path is None else path, family=family)
         self._pairs: list[tuple[socket.socket, socket.socket, threading.Event]] = []
         self.answers = self.questions = 0
         self._is_answered = True
-        self.port = self._door.getsockname()[1]
+        self.port = 0 if path else self._door.getsockname()[1]
         threading.Thread(target=self._admit, daemon=True).start()
 
     def lose(self) -> None:

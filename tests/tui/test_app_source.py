@@ -57,8 +57,8 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")
-        source.shown = replace(STRAGGLER, link=Link("gone", "the store has gone; this is its last word"))
-        await watched.until_shown("the store has gone; this is its last word")
+        source.shown = replace(STRAGGLER, link=Link("gone", "the store has ended; this is its last state"))
+        await watched.until_shown("the store has ended; this is its last state")
         assert "GONE" in watched.text()
         assert "input +41 ms" in watched.text()
         styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
+from ddpmon.store.base import Through
+from ddpmon.store.connect import Target
 from ddpmon.store.tcp_client import TcpClient
 from ddpmon.watcher.observer import Observer
 from tests.external_runs import RANKS, MadeRun
+from tests.live import watch_until
 from tests.store.half_open import Gate
 from tests.store.served import HOME, begin, end, serve
 
@@ -32,6 +36,52 @@ def test_the_first_picture_takes_few_round_trips(port: int, path: str, questions
         assert picture.coverage.reporting == RANKS
         assert gate.questions <= questions, "the greeting, the run, the histories, the ranks, the hosts"
         assert observer.tick().link.state == "live"
+
+
+class Way:
+    """Leads to one store after the other; nobody knows more of their runs."""
+
+    def __init__(self, target: Target) -> None:
+        self.leads_to = target
+
+    def target(self) -> Target:
+        return self.leads_to
+
+    def waits_for(self) -> str:
+        return ""
+
+    def trouble(self) -> str:
+        return ""
+
+    def refusal(self) -> str:
+        return ""
+
+    def fate(self, run_id: str, since: float) -> None:  # noqa: ARG002
+        return None
+
+
+def test_a_run_whose_tunnel_was_closed_for_that_of_the_next_is_left(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        targets, gates = list[Target](), list[Gate]()
+        for name in ("first", "second"):
+            store, port = serve()
+            stack.callback(store.close)
+            MadeRun(store, name).speak()
+            path = str(tmp_path / name)
+            targets.append(Target(HOME, port, name, through=Through(path, "there")))
+            gates.append(stack.enter_context(closing(Gate(port, path))))
+        way = Way(targets[0])
+        observer = stack.enter_context(closing(Observer(None, way)))
+        assert observer.tick().link.state == "live"
+        (tmp_path / "first").unlink()
+        gates[0].close()
+        seen = observer.tick()
+        assert seen.link.state == "silent"
+        assert "does not answer" in seen.link.message
+        way.leads_to = targets[1]
+        seen = watch_until(observer, lambda seen: seen.link.state == "live")
+        assert seen.run is not None
+        assert seen.run.id == "second"
 
 
 def test_keys_that_are_not_there_after_all_are_asked_for(port: int) -> None:

@@ -6,6 +6,7 @@ import platform
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ import ddpmon
 from ddpmon.parts import wire_text
 
 _DRIVER = Path("/proc/driver/nvidia/version")
+_SECRET = re.compile("key|token|secret|passw|credential|auth", re.IGNORECASE)
+_USER = re.compile(r"://[^/@\s]+@")
 _NUMBER = re.compile(r"\s(\d{3,}\.\d[\d.]*)\s")
 
 
@@ -45,6 +48,21 @@ def driver(path: Path) -> str:
     return found.group(1) if found else ""
 
 
-def command() -> str:
-    """The words that started this process, as a shell would take them, at most 256 characters."""
-    return wire_text(shlex.join(getattr(sys, "orig_argv", sys.argv)))
+def command(words: Sequence[str] | None = None) -> str:
+    """The words that started this process, as a shell would take them, at most 256 characters, without secrets.
+
+    Whoever can read the store can read them. So the value of an option whose name tells of a secret, such as
+    `--api-key`, and what stands before the @ of an address are left out.
+    """
+    found = [*(getattr(sys, "orig_argv", sys.argv) if words is None else words)]
+    shown = [_without_secret(word, before) for word, before in zip(found, ["", *found], strict=False)]
+    return wire_text(shlex.join(shown))
+
+
+def _without_secret(word: str, before: str) -> str:
+    name, is_given, _ = word.partition("=")
+    if is_given and _SECRET.search(name):
+        return f"{name}=..."
+    if before.startswith("-") and "=" not in before and _SECRET.search(before) and not word.startswith("-"):
+        return "..."
+    return _USER.sub("://...@", word)

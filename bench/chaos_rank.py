@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer import loop
+from trainer import loop, parallel
 from trainer.__main__ import main
 from trainer.progress import Progress
 
@@ -43,6 +43,6 @@ class Lasting(DistributedDataParallel):
 
 
 if __name__ == "__main__":
-    loop.DistributedDataParallel = Lasting  # type: ignore[attr-defined]
+    parallel.DistributedDataParallel = Lasting  # type: ignore[misc]
     loop.Progress = Exact  # type: ignore[attr-defined]
     sys.exit(main())

@@ -6,23 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
+
 from ddpmon.autoattach.models import built
 
 
-class _Optimizer(torch.optim.SGD):  # type: ignore[misc]
+class _Optimizer(torch.optim.SGD):
     def synchronize(self) -> None:
         """What shows that it is Horovod's."""
 
 
-class _Secretive(torch.nn.Linear):  # type: ignore[misc]
+class _Secretive(torch.nn.Linear):
     is_asked = False
 
     def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]:
         """They are kept back once it is asked to."""
         if self.is_asked:
             raise RuntimeError("not now")
-        return super().parameters(recurse)  # type: ignore[no-any-return]
+        return super().parameters(recurse)
 
 
 def test_a_model_that_does_not_show_its_parameters_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,6 @@ class Lasting(DistributedDataParallel):
 
 
 if __name__ == "__main__":
-    parallel.DistributedDataParallel = Lasting  # type: ignore[attr-defined, misc]
+    parallel.DistributedDataParallel = Lasting  # type: ignore[attr-defined]
     loop.Progress = Exact  # type: ignore[attr-defined]
     sys.exit(main())

@@ -23,6 +23,7 @@ ARGUMENTS = {
     "[TARGET]...": "The runs: names or ids, or the beginning of either, addresses of stores, or of a Redis server with "
     "all its runs. Default: all runs on this host and in the store of DDPMON_STORE.",
     "-- COMMAND": "What starts the training, such as torchrun --nproc-per-node 4 train.py.",
+    "[PID]...": "The numbers of all ranks of the training on this host.",
     "TABLE": "A file, a recording, or - for standard input.",
 }
 SSH_HELP = "Find the run on this host and reach it through an ssh tunnel."

@@ -3,7 +3,8 @@
 Steps have no numbers that a rank could look up, and the ranks get the request one after another. They must begin with
 the same step. What all of them count alike are the collectives that they have begun: the last rank that is asked names
 such a number some seconds ahead, in the training's own store, and each rank begins with its first forward behind it. A
-thread asks the store, and the training thread reads the numbers in its forwards.
+thread asks the store, and the training thread reads the numbers in its forwards. A training may be asked again: each
+time as many requests as there are ranks belong together.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -22,6 +24,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from ddpmon.autoattach.models import built
 from ddpmon.probe import monitor
+from ddpmon.probe.hooks import Pickled, without_effect
 from ddpmon.probe.registration import say
 from ddpmon.probe.run_life import launch
 
@@ -91,17 +94,27 @@ class _Gate:
 
     def __init__(self, models: list[torch.nn.Module]) -> None:
         self.start: int | None = None
-        self._models = models
+        self._models = [ref(model) for model in models]  # the script may drop them before all ranks were asked
         self._seen: list[tuple[float, int]] = []  # the first and the last forward: when, and how many collectives
         self._forwards = 0
         self._hooks = [model.register_forward_pre_hook(self._before_forward, prepend=True) for model in models]
 
     def _before_forward(self, _model: torch.nn.Module, _given: Any) -> None:
         """The forward of a model begins; never raises."""
+        if not self._hooks:  # a copy of a model has kept its hook
+            return
         try:
             self._look()
         except Exception as error:
             self._end(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
+
+    _before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]  # as in `probe/hooks.py`
+
+    def __deepcopy__(self, _: object) -> _Gate:
+        return self
+
+    def __reduce__(self) -> Pickled:
+        return without_effect("_before_forward")
 
     def _look(self) -> None:
         now, start = collectives(), self.start
@@ -111,9 +124,9 @@ class _Gate:
         if start is None or now < start:
             return
         if before >= start:
-            self._end("cannot watch this run: this rank learned too late when to begin; use ddpmon inject again")
+            self._end("this rank is not watched: it learned too late when to begin")
             return
-        models = self._models
+        models = [model for each in self._models if (model := each()) is not None]
         self._end()
         built(models)  # at the next forward
 
@@ -129,11 +142,13 @@ class _Gate:
         """Agree with the other ranks on the start, on a thread of its own; until all have been asked."""
         try:
             store, key = dist.distributed_c10d._get_default_store(), f"ddpmon/inject/{launch().restart}"
-            if store.add(f"{key}/ranks", 1) % dist.get_world_size() == 0:
-                store.set(f"{key}/start", str(self._ahead()))
-            while not store.check([f"{key}/start"]):
+            before, own = divmod(store.add(f"{key}/ranks", 1) - 1, dist.get_world_size())
+            start = f"{key}/start/{before}"
+            if own == dist.get_world_size() - 1:
+                store.set(start, str(self._ahead()))
+            while not store.check([start]):
                 time.sleep(_EVERY_S)
-            self.start = int(store.get(f"{key}/start"))
+            self.start = int(store.get(start))
         except Exception as error:
             self._end(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
 

@@ -35,6 +35,7 @@ class Job:
     Attributes:
         number: as the user knows it.
         plain_number: that of this job alone, where `number` is a task of an array.
+        listed_number: as squeue lists it, such as 4711_3 of an array, whichever number the user has given.
         state: Slurm's word, such as "PENDING".
         reason: why it is in that state, in Slurm's word; empty where it has none.
         runs_for_s: how long it has been running.
@@ -43,6 +44,7 @@ class Job:
 
     number: str
     plain_number: str
+    listed_number: str
     state: str
     reason: str = ""
     runs_for_s: float = 0.0
@@ -96,11 +98,12 @@ def find_job(number: str) -> Job:
 
 
 def _job(number: str, row: list[str]) -> Job:
-    state, plain_number, _, uid, user, time, nodes, reason = row
+    state, plain_number, listed_number, uid, user, time, nodes, reason = row
     if uid != str(os.geteuid()):
         raise TargetError(f"job {number} is {user}'s: Slurm lets nobody else look at its hosts")
     names = tuple(_slurm("scontrol", "show", "hostnames", nodes).split()) if nodes and state == "RUNNING" else ()
-    return Job(number, plain_number, state, "" if reason == "None" else reason, _seconds(time), names)
+    why = "" if reason == "None" else reason
+    return Job(number, plain_number, listed_number, state, why, _seconds(time), names)
 
 
 def runs_of_job(job: Job, *arguments: str) -> Listing:
@@ -121,7 +124,8 @@ def runs_of_job(job: Job, *arguments: str) -> Listing:
 
 def _own(job: Job, listing: Listing) -> Listing:
     """Without the runs of other jobs; the parts of a heterogeneous job all have the number of the first."""
-    mine = [run for run in listing.runs if run.jobs.get("slurm") in (job.plain_number, job.number.partition("+")[0])]
+    numbers = job.plain_number, job.listed_number.partition("+")[0]
+    mine = [run for run in listing.runs if run.jobs.get("slurm") in numbers]
     nobodys = [run for run in listing.runs if "slurm" not in run.jobs]
     return msgspec.structs.replace(listing, runs=mine or nobodys)
 

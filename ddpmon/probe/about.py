@@ -16,7 +16,8 @@ from ddpmon.parts import wire_text
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _SECRET = re.compile("key|token|secret|passw|credential|auth", re.IGNORECASE)
-_USER = re.compile(r"://[^/@\s]+@")
+_NAMED_SECRET = re.compile(rf"({_SECRET.pattern})[^=:]*[=:]", re.IGNORECASE)  # as in k=v, JSON and a URL's query
+_USER = re.compile(r"://[^/\s]+@")
 _NUMBER = re.compile(r"\s(\d{3,}\.\d[\d.]*)\s")
 
 
@@ -51,8 +52,8 @@ def driver(path: Path) -> str:
 def command(words: Sequence[str] | None = None) -> str:
     """The words that started this process, as a shell would take them, at most 256 characters, without secrets.
 
-    Whoever can read the store can read them. So the value of an option whose name tells of a secret, such as
-    `--api-key`, and what stands before the @ of an address are left out.
+    Whoever can read the store can read them. So the value of an option whose name says that it is a secret, such as
+    `--api-key`, the rest of a word behind such a name, and what stands before the @ of an address are left out.
     """
     found = [*(getattr(sys, "orig_argv", sys.argv) if words is None else words)]
     shown = [_without_secret(word, before) for word, before in zip(found, ["", *found], strict=False)]
@@ -60,9 +61,8 @@ def command(words: Sequence[str] | None = None) -> str:
 
 
 def _without_secret(word: str, before: str) -> str:
-    name, is_given, _ = word.partition("=")
-    if is_given and _SECRET.search(name):
-        return f"{name}=..."
+    if found := _NAMED_SECRET.search(word):
+        return f"{_USER.sub('://...@', word[: found.end()])}..."
     if before.startswith("-") and "=" not in before and _SECRET.search(before) and not word.startswith("-"):
         return "..."
     return _USER.sub("://...@", word)

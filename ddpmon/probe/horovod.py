@@ -59,7 +59,7 @@ def _replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Undo:
 
 def _synchronized(recorder: EventLog, watched: Any, original: Callable[..., Any], optimizer: Any, *args: Any) -> Any:
     """Wait for the reductions; the optimizer's time is interrupted, where this is within its step."""
-    is_step = optimizer is watched and bool(optimizer._handles)
+    is_step = optimizer is watched and bool(getattr(optimizer, "_handles", ()))
     if is_step:
         recorder.charge(_arrive, recorder)
     result = original(optimizer, *args)

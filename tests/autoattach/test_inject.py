@@ -48,7 +48,7 @@ def assert_together(seen: Seen) -> None:
         assert rank.steps[1]["backward"] > 0
 
 
-def test_ranks_that_are_asked_at_different_steps_begin_with_the_same_one(tmp_path: Path) -> None:
+def test_ranks_that_are_asked_at_different_steps_and_again_begin_with_the_same_one(tmp_path: Path) -> None:
     assert_together(asked(tmp_path, "by-itself"))
 
 

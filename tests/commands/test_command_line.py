@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from ddpmon import __version__
+from ddpmon.cli import app
 from ddpmon.store.discovery import Announcement, announce
 from tests import ranks
 
@@ -65,6 +67,11 @@ def test_version_and_help(ddpmon: Ddpmon) -> None:
         assert f"\n  {command} " in shown.stdout
         assert ddpmon(command, "--help").returncode == 0
     assert "3 no run was found" in " ".join(ddpmon("status", "--help").stdout.split())
+
+
+@pytest.mark.parametrize("command", app.commands.values(), ids=app.commands.keys())
+def test_every_command_has_a_help(command: click.Command) -> None:
+    assert "--help" in command.get_help(click.Context(command, help_option_names=["--help"]))
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,13 @@ def test_a_run_of_another_job_on_the_same_host_is_not_shown(site: Site, capsys: 
     is_found(other, capsys)
 
 
+def test_the_only_task_of_an_array_is_found_by_the_number_of_the_array(site: Site, capsys: Printed) -> None:
+    number = site.serve("gpt", "--array=3", f"--output={site.cluster.folder}/%A.out")
+    while "tcp://" not in site.output(number):
+        time.sleep(0.1)
+    is_found(number, capsys)
+
+
 def test_a_job_of_several_names_them(site: Site, capsys: Printed) -> None:
     number = site.cluster.submit("sleep 600", "--array=1-2")
     site.cluster.until_state(f"{number}_1", "RUNNING")

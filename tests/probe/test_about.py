@@ -19,6 +19,11 @@ from ddpmon.probe.about import command
         (["python", "t.py", "data.password=abc"], "python t.py data.password=..."),
         (["python", "t.py", "--use-auth", "--lr", "1"], "python t.py --use-auth --lr 1"),
         (["python", "t.py", "redis://me:mine@db:6379/0"], "python t.py redis://...@db:6379/0"),
+        (["python", "t.py", "redis://me:m@ine@db:6379/0"], "python t.py redis://...@db:6379/0"),
+        (["python", "t.py", "--opts=api_key=abc"], "python t.py --opts=api_key=..."),
+        (["python", "t.py", "https://db/x?a=1&token=abc"], "python t.py 'https://db/x?a=1&token=...'"),
+        (["python", "t.py", '{"lr": 1, "api_key": "abc"}'], """python t.py '{"lr": 1, "api_key":...'"""),
+        (["python", "-c", "x = 1; password = 'abc'"], "python -c 'x = 1; password =...'"),
         (["python", "a b.py"], "python 'a b.py'"),
     ],
 )

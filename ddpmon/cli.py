@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpmon.cli_dashboard import chosen_settings, dashboard_options
 from ddpmon.cli_options import (
     FAIL_ON,
     FAULTS,
@@ -79,24 +80,23 @@ def run(command: tuple[str, ...], name: str | None, watch_it: bool) -> None:
 
 @app.command()
 @target_argument
-@quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
-@switch("--ascii", "Use ASCII characters only.", "ascii_only")
+@dashboard_options
 @ssh_option
 @slurm_option
 @click.option("--record", metavar="FILE", help="Record to this new file what is seen, for `ddpmon watch FILE` later.")
-def watch(
-    target: str | None, interval: float, ascii_only: bool, ssh: str | None, slurm: str | None, record: str | None
-) -> None:
+def watch(target: str | None, ssh: str | None, slurm: str | None, record: str | None, **chosen: Any) -> None:
     """Show a live dashboard of a run, or replay a recording.
 
     If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm for a job that has not
     started. With the name of a run on this host it does not wait.
 
-    DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
+    What is chosen here comes before the environment (DDPMON_THEME and so on), and that before the settings file, which
+    `ddpmon info` names. DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other
+    host.
     """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, interval, ascii_only, ssh, slurm, record))
+    leave(command(target, chosen_settings(chosen), ssh, slurm, record))
 
 
 @app.command()
@@ -140,6 +140,7 @@ def ls(store: str | None, ssh: str | None, as_json: bool, brief: bool, slurm: st
 @fail_on_option
 @click.option("--for", "seconds", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
 @switch("--watch", "Print a line whenever something changes, until the run is over.")
+@switch("--all", "Print all ranks, also those that work like the others.", "all_ranks")
 @ssh_option
 @slurm_option
 def status(
@@ -148,6 +149,7 @@ def status(
     fail_on: Severity | None,
     seconds: float | None,
     watch: bool,
+    all_ranks: bool,
     ssh: str | None,
     slurm: str | None,
 ) -> None:
@@ -161,7 +163,7 @@ def status(
     """
     from ddpmon.commands.status import status as command
 
-    leave(command(target, as_json, fail_on, ssh, slurm, seconds, watch))
+    leave(command(target, as_json, fail_on, ssh, slurm, seconds, watch, all_ranks))
 
 
 @app.command()
@@ -350,6 +352,18 @@ def simulate(store: str | None, history_hours: float, **how: Any) -> None:
     from ddpmon.commands.simulate import simulate as command
 
     leave(command(store, hours=history_hours, **how))
+
+
+@app.command()
+@json_switch
+def info(as_json: bool) -> None:
+    """Print the version, and where ddpmon reads and writes: folders, settings file, environment.
+
+    Exit codes: 0 printed, 4 the output cannot be written.
+    """
+    from ddpmon.commands.info import info as command
+
+    leave(command(as_json))
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ Colour never speaks alone: every glyph here says the same in ASCII and without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rich.style import Style
@@ -69,15 +70,25 @@ class Palette:
 
 DARK = Palette(
     background="#0f1318", text="#bcc5cf", strong="#f2f5f8", dim="#76818d", faint="#39434e", accent="#ffb347",
-    broken="#ff6b63", raised="#1b222b", phases=("#b5d6f2", "#82b1dc", "#5389bb", "#376791", "#294862"),
-    ramp=("#1a2838", "#2b4a6b", "#55657e", "#837f74", "#ae9a62", "#d6b652", "#f5d550"), band="#345069",
+    broken="#ff6b63", raised="#1b222b", phases=("#c7e1f6", "#93bfe5", "#6a9dcd", "#4b7eae", "#5d6e80"),
+    ramp=("#2c4158", "#5b7690", "#9a8f68", "#cfa844", "#f7cf4a", "#fff6d0"), band="#4a7199",
     line="#a9d0f2",
 )  # fmt: skip
 LIGHT = Palette(
     background="#fbfbf9", text="#30363d", strong="#0b0d0f", dim="#6b747d", faint="#c3cad1", accent="#b45309",
-    broken="#c81e1e", raised="#eceff2", phases=("#123a5c", "#2c628f", "#5288b6", "#83aed2", "#b3cfe5"),
-    ramp=("#dfe7ee", "#c3cfd6", "#bdb48e", "#b08f4e", "#9a6a26", "#7a4510", "#521f00"), band="#b9cfe2",
+    broken="#c81e1e", raised="#eceff2", phases=("#0f3353", "#245a87", "#3f79aa", "#5a8db8", "#7b8b99"),
+    ramp=("#d3dee8", "#8093a0", "#94803f", "#9a6a26", "#7a4510", "#3d1500"), band="#7393b0",
     line="#1d5c92",
+)  # fmt: skip
+# Blue and yellow are told apart with every kind of colour blindness; what is broken is a light pink, and never a red
+# beside a green (Okabe and Ito, "Color Universal Design", 2008).
+COLOUR_BLIND = replace(
+    DARK, accent="#f0e442", broken="#ff8fc7", ramp=("#1f3a5f", "#4b7ba8", "#7c8a94", "#b5a65f", "#dccb3c", "#fff8b0"),
+)  # fmt: skip
+GREYS = Palette(
+    background="#121212", text="#c8c8c8", strong="#ffffff", dim="#8a8a8a", faint="#444444", accent="#ffffff",
+    broken="#ffffff", raised="#262626", phases=("#dcdcdc", "#b4b4b4", "#969696", "#7d7d7d", "#6e6e6e"),
+    ramp=("#3a3a3a", "#757575", "#9a9a9a", "#bcbcbc", "#dedede", "#ffffff"), band="#6c6c6c", line="#e0e0e0",
 )  # fmt: skip
 LEVELS = 9
 
@@ -102,6 +113,7 @@ class Look:
     hot: str | None
     raised: str | None
     ramp: tuple[str | None, ...]
+    braille: bool = True  # whether lines may be drawn with braille, else with blocks
 
     @property
     def unknown(self) -> str:
@@ -123,10 +135,15 @@ class Look:
         return clean(text, self.ascii_only)
 
 
-def make_look(*, dark: bool = True, colour: bool = True, ascii_only: bool = False) -> Look:
-    """The look for a theme and a terminal."""
-    glyphs = ASCII if ascii_only else Glyphs() if colour else MONO
-    return _coloured(DARK if dark else LIGHT, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
+def make_look(
+    *, dark: bool = True, colour: bool = True, ascii_only: bool = False, theme: str = "", braille: bool = True
+) -> Look:
+    """The look for a theme and a terminal; `theme` is the name of one in `THEMES`, else it is the dark or light one."""
+    palette = PALETTES.get(theme, DARK if dark else LIGHT)
+    grey = not colour or palette is GREYS
+    glyphs = ASCII if ascii_only else MONO if grey else Glyphs()
+    look = _coloured(palette, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
+    return replace(look, braille=braille and not ascii_only)
 
 
 def _coloured(p: Palette, glyphs: Glyphs, ascii_only: bool) -> Look:
@@ -186,3 +203,15 @@ def _theme(name: str, palette: Palette, *, dark: bool) -> Theme:
 
 DARK_THEME = _theme("ddpmon", DARK, dark=True)
 LIGHT_THEME = _theme("ddpmon-light", LIGHT, dark=False)
+THEMES: Mapping[str, Theme] = {  # by the names that users know
+    "dark": DARK_THEME,
+    "light": LIGHT_THEME,
+    "colour-blind": _theme("ddpmon-colour-blind", COLOUR_BLIND, dark=True),
+    "mono": _theme("ddpmon-mono", GREYS, dark=True),
+}
+PALETTES: Mapping[str, Palette] = {
+    "ddpmon": DARK,
+    "ddpmon-light": LIGHT,
+    "ddpmon-colour-blind": COLOUR_BLIND,
+    "ddpmon-mono": GREYS,
+}

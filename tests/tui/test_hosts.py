@@ -252,7 +252,7 @@ def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
     made = replace(MANY, findings=(*found, Finding("pause", "info", "a checkpoint", (0,))))
     order = ordered_hosts(made, "worst", False).tolist()
     assert order == [9, 3, 0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]
-    assert ordered_hosts(made, "node", True).tolist() == list(range(15, -1, -1))
+    assert ordered_hosts(made, "host", True).tolist() == list(range(15, -1, -1))
     assert ordered_hosts(replace(made, nodes=()), "worst", False).tolist() == []
 
 
@@ -312,7 +312,7 @@ def test_hostile_words_are_data() -> None:
     for look in LOOKS.values():
         for width in (40, 80, 160):
             picture = ViewState(made, look)
-            view = TableView(ordered_hosts(made, "node", False))
+            view = TableView(ordered_hosts(made, "host", False))
             lines = text_of(host_lines(picture, 0, width) + host_table_lines(picture, view, width, 40))
             assert all(line.isprintable() for line in lines)
             assert look is not ASCII or all(line.isascii() for line in lines)

@@ -82,17 +82,26 @@ def _cost(finding: Finding, look: Look) -> str:
 def all_findings(picture: ViewState, width: int) -> list[Line]:
     """Every finding in full; what is over comes last, dim. As many lines as it takes."""
     look, snapshot = picture.look, picture.snapshot
-    lines: list[Line] = [[Segment("")]]
+    found = picture.found
+    lines: list[Line] = [[Segment(_narrowed(picture, len(found)), look.dim)]]
     if not firing(snapshot.findings):
         calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
         glyph, style = calm_style(snapshot, look)
         lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]
-    ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
+    ordered = sorted(found, key=lambda finding: finding.cleared_at_step is not None)
     for finding in ordered:
         lines += [*_in_full(finding, width, look), []]
     for text in snapshot.notices:
         lines += _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")
     return [fit(line, width) for line in lines]
+
+
+def _narrowed(picture: ViewState, shown: int) -> str:
+    """Which filter hides some of the findings."""
+    if not picture.wanted:
+        return ""
+    total = len(picture.snapshot.findings)
+    return f" filter {picture.look.clean(picture.wanted)}: {shown:,} of {plural(total, 'finding')}"
 
 
 def _in_full(finding: Finding, width: int, look: Look) -> list[Line]:

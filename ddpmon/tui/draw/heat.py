@@ -16,8 +16,8 @@ from ddpmon.format import count, figure
 from ddpmon.report.verdicts import marked_ranks, onsets
 from ddpmon.snapshot import Heat, Ints
 from ddpmon.tui.draw.layout import fold
-from ddpmon.tui.draw.order import matching
 from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import LEVELS, Look, ink
 from ddpmon.tui.view_state import ViewState
@@ -160,7 +160,7 @@ def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
     hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
     chosen = np.arange(count)
     if wanted and hosts:
-        found = np.flatnonzero(matching(snapshot, wanted))
+        found = np.flatnonzero(fitting_ranks(snapshot, wanted))
         chosen = found if found.size else chosen
     return _share_once(chosen, hosts, height - 2, halves=picture.look.smooth)
 

@@ -20,7 +20,6 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-ORDERS = {"worst": "the worst first", "node": "in node order"}
 BAR_LEAST, WITH_NUMBER, WITH_POWER, CELL_MOST = 2, 9, 14, 24
 BEYOND = 3  # cells that say how many more GPUs there are
 NET_FROM = 100  # columns from which the network has one of its own
@@ -64,7 +63,8 @@ def host_table_lines(
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines += page.row(int(number), view.focused and place == view.cursor)
     if not len(view.order):
-        lines.append([Segment(f"   {look.clean(_nobody(snapshot))}", look.dim)])
+        why = "no host has a rank that matches; esc in the overview clears the filter"
+        lines.append([Segment(f"   {why if view.wanted else look.clean(_nobody(snapshot))}", look.dim)])
     return fit_all(lines, width, height)
 
 
@@ -78,9 +78,25 @@ def _nobody(snapshot: Snapshot) -> str:
 def _subtitle(snapshot: Snapshot, view: TableView, room: int) -> str:
     shown = len(view.order)
     known = max(len(snapshot.run.nodes) if snapshot.run else 0, shown)
-    parts = [f"{shown:,} of {known:,} heard from"] if shown < known else []
+    parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
+    parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
-    return "; ".join([*parts, ORDERS.get(view.sort, view.sort) + (", reversed" if view.reverse else "")])
+    return "; ".join([*parts, _order(view)])
+
+
+def _order(view: TableView) -> str:
+    name = "the worst first" if view.sort == "worst" else f"by {view.sort}"
+    return name + (", reversed" if view.reverse else "")
+
+
+def host_heading_at(snapshot: Snapshot, width: int, x: int) -> str | None:
+    """The order that the heading at the cell `x` stands for."""
+    sheet, end = host_sheet(snapshot.nodes, width), 0
+    for name, cells in (("worst", 3), ("host", sheet.host), ("cpu%", 5), ("mem%", 5), ("net/s", sheet.net)):
+        end += cells
+        if x < end:
+            return name
+    return None
 
 
 class _Page:

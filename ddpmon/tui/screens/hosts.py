@@ -11,11 +11,13 @@ from textual.binding import Binding, BindingType
 from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.layout import host_plan
+from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, BaseScreen
 from ddpmon.tui.view_state import notice
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.virtual_table import HostTable
 
 
@@ -41,9 +43,14 @@ class HostView(BaseScreen):
 class HostsScreen(HostView):
     """All hosts; a run on one host has that one in full at once."""
 
+    view = "hosts"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.overview", "Back", show=False),
-        Binding("s", "sort", "The other order", show=False),
+        Binding("full_stop,s", "sort(1)", "Sort by the next column", show=False),
+        Binding("comma", "sort(-1)", "Sort by the column before", show=False),
+        Binding("0", "sort_by('worst')", "The worst first again", show=False),
+        *(Binding(key, f"sort_by('{name}')", f"Sort by {name}", show=False) for key, name in HOST_LETTERS.items()),
         Binding("r", "reverse", "Reverse the order", show=False),
     ]
     AUTO_FOCUS = ""
@@ -54,6 +61,7 @@ class HostsScreen(HostView):
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
         yield ScrollText(lambda w: host_lines(self.picture, self.only, w))
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -80,14 +88,14 @@ class HostsScreen(HostView):
 
     def _arrange(self) -> None:
         hosts = len(self.picture.snapshot.nodes)
-        room = self.size.height - 2 - bool(notice(self.picture))
+        room = self.size.height - 2 - bool(notice(self.picture)) - FilterBar.HEIGHT * self.query_one(FilterBar).display
         shares = host_plan(hosts, room)
         table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(ScrollText)
         self.table.lines_per_row = shares.lines_per_row
         table.display, chosen.display, reading.display = hosts != 1, shares.chosen > 0, hosts == 1
         table.styles.height, chosen.styles.height = max(shares.table, 1), max(shares.chosen, 1)
         wanted = reading if hosts == 1 else table
-        if self.focused is not wanted:
+        if self.focused is not wanted and not self.is_typing:
             wanted.focus()
 
     def _chosen(self, width: int, height: int) -> list[Line]:
@@ -105,14 +113,20 @@ class HostsScreen(HostView):
 
     def keys(self) -> Keys:
         """Back, the whole of a host, the order."""
-        help_keys = (("1", "overview"), ("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        if self.is_typing:
+            return FILTER_KEYS
+        help_keys = (("/", "filter"), ("1", "overview"), ("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (("esc", "back"), ("j k", "scroll"), *help_keys)
-        return (("esc", "back"), ("enter", "the whole host"), ("s", "order"), ("r", "reverse"), *help_keys)
+        return (("esc", "back"), ("enter", "the whole host"), (", .", "sort"), ("r", "reverse"), *help_keys)
 
-    def action_sort(self) -> None:
-        """The other order."""
-        self.table.next_sort()
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before."""
+        self.table.next_sort(step)
+
+    def action_sort_by(self, name: str) -> None:
+        """Sort by a column; again: the other way round."""
+        self.table.sort_by(name)
 
     def action_reverse(self) -> None:
         """Turn the order round."""
@@ -121,6 +135,8 @@ class HostsScreen(HostView):
 
 class HostScreen(HostView):
     """One host in full."""
+
+    view = "host"
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back", show=False)]
 

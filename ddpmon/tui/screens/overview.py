@@ -8,18 +8,19 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Input
 
 from ddpmon.snapshot import ReplayView
+from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import figures_line, header_line, notice_line, too_small_lines, verdict_lines, waiting_lines
 from ddpmon.tui.draw.layout import LEAST, Plan, plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.plot import plots_beside, plots_stacked
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, BaseScreen
 from ddpmon.tui.view_state import notice
-from ddpmon.tui.widgets.canvas import Canvas, Filter
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
 
@@ -35,9 +36,16 @@ def _replay_keys(replay: ReplayView) -> Keys:
 class Overview(BaseScreen):
     """Everything at a glance."""
 
+    view = "overview"
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter ranks", show=False),
-        Binding("s", "sort", "Sort by the next column", show=False),
+        Binding("full_stop,s", "sort(1)", "Sort by the next column", show=False),
+        Binding("comma", "sort(-1)", "Sort by the column before", show=False),
+        Binding("0", "sort_by('worst')", "The worst first again", show=False),
+        *(
+            Binding(letter, f"sort_by('{key}')", f"Sort by {heading(key)}", show=False)
+            for letter, key in LETTERS.items()
+        ),
         Binding("r", "reverse", "Reverse the order", show=False),
         Binding("escape", "all_ranks", "Show all ranks", show=False),
     ]
@@ -54,7 +62,7 @@ class Overview(BaseScreen):
             yield Canvas(lambda w, h: plots_stacked(self.picture, w, h), id="side")
         yield HeatMap()
         yield Canvas(lambda w, h: plots_beside(self.picture, w, h), id="plots")
-        yield Filter()
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -64,6 +72,7 @@ class Overview(BaseScreen):
 
     def show(self) -> None:
         """Share out the room, then draw."""
+        self.dashboard.habits.begin()
         shares = self._arrange()
         self.table.show(self.picture)
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
@@ -80,7 +89,7 @@ class Overview(BaseScreen):
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
         found = len(snapshot.findings)
-        height = size.height - int(self.query_one(Filter).display)
+        height = size.height - FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth)
 
     def _head_height(self) -> int:
@@ -118,8 +127,8 @@ class Overview(BaseScreen):
         """Few keys while there is nothing to see; how to end typing while a filter is typed."""
         if self.picture.snapshot.ranks is None:
             return (("?", "help"), ("q", "quit"))
-        if self.query_one(Filter).has_focus:
-            return (("enter", "keep the filter"), ("esc", "all ranks"))
+        if self.is_typing:
+            return FILTER_KEYS
         if self.query_one(HeatMap).has_focus:
             return (("enter", "only these ranks"), ("j k", "down, up"), ("tab", "table"), ("esc", "all ranks"))
         replay = self.picture.snapshot.replay
@@ -130,43 +139,25 @@ class Overview(BaseScreen):
         zoom = (("tab", "heat-map"),) if self.query_one(HeatMap).can_focus else ()
         return (
             *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
-            ("s", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
+            (", .", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
         )  # fmt: skip
-
-    def action_filter(self) -> None:
-        """Type a filter."""
-        if self.picture.snapshot.ranks is not None:
-            self.query_one(Filter).display = True
-            self.query_one(Filter).focus()
-            self.show()
-
-    @on(Input.Changed, "#filter")
-    def _narrow(self, event: Input.Changed) -> None:
-        self.table.rearrange(wanted=event.value)
-        self.show()
 
     @on(HeatMap.Chosen)
     def _zoom(self, event: HeatMap.Chosen) -> None:
-        self.query_one(Filter).value = event.words
+        self.dashboard.filter_by(event.words)
         self.table.focus()
-
-    @on(Filter.Closed)
-    def _close_filter(self) -> None:
-        self.query_one(Filter).display = False
-        self.table.focus()
-        self.call_after_refresh(self.show)
-
-    def on_descendant_focus(self) -> None:
-        """The keys that work depend on what has the focus."""
-        self.query_one("#foot", Canvas).redraw()
 
     def action_all_ranks(self) -> None:
         """Drop the filter."""
-        self.query_one(Filter).value = ""
+        self.dashboard.filter_by("")
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self.table.next_sort()
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before."""
+        self.table.next_sort(step)
+
+    def action_sort_by(self, key: str) -> None:
+        """Sort by a column; again: the other way round."""
+        self.table.sort_by(key)
 
     def action_reverse(self) -> None:
         """Turn the order round."""

@@ -21,10 +21,12 @@ from ddpmon.cli_options import (
     Commands,
     F,
     choice,
+    completing,
     fail_on_option,
     json_switch,
     number,
     quantity,
+    scenario_names,
     slurm_option,
     ssh_option,
     switch,
@@ -340,7 +342,9 @@ def demo(nproc: int, fault: str, steps: int | None) -> None:
 @app.command()
 @quantity("--ranks", int, "N", "Number of ranks.", 64)
 @quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
-@click.option("--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP)
+@click.option(
+    "--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP, shell_complete=completing(scenario_names)
+)
 @click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
 @quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
 @quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ddpmon.cli_options import F, number, one_of
+from ddpmon.cli_options import F, completing, number, one_of
 from ddpmon.tui.choices import GLYPHS, NOTIFY, THEMES, VIEWS
 
 _FILTER = "Show only what fits, such as 'late>10 host=node1'; docs/screen.md explains the language."
@@ -34,7 +34,10 @@ def _filter(word: str) -> str:
 
 def _choice(name: str, words: Sequence[str], text: str) -> Callable[[F], F]:
     metavar = f"<{'|'.join(words)}>"
-    return click.option(f"--{name}", type=one_of(words), metavar=metavar, envvar=f"DDPMON_{name.upper()}", help=text)
+    return click.option(
+        f"--{name}", type=one_of(words), metavar=metavar, envvar=f"DDPMON_{name.upper()}", help=text,
+        shell_complete=completing(lambda: words),
+    )  # fmt: skip
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (

@@ -57,7 +57,8 @@ def is_dark(answer: str) -> bool | None:
     if match is None:
         return None
     red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in match.groups())
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5  # the weights of Rec. 709
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue  # the weights of Rec. 709
+    return bool(light < 0.5)
 
 
 class Answers:

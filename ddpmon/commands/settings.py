@@ -25,7 +25,17 @@ else:
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.25, 10.0
 PLACES = ("rank", "host", "pid", "gpu")
 _KEY = re.compile(r"f([1-9]|1[0-2])|(ctrl|alt)\+[a-z]")
-_TAKEN = {"ctrl+c", "ctrl+p", "ctrl+q", "ctrl+z", "ctrl+h", "ctrl+i", "ctrl+j", "ctrl+m"}  # ours, or other keys' bytes
+_TAKEN = {
+    "ctrl+c",
+    "ctrl+p",
+    "ctrl+q",
+    "ctrl+s",
+    "ctrl+z",
+    "ctrl+h",
+    "ctrl+i",
+    "ctrl+j",
+    "ctrl+m",
+}  # ours, or other keys' bytes
 _LARGEST = 1 << 20
 
 

@@ -88,7 +88,7 @@ class WatchApp(App[None]):
         Binding("n", "travel('finding', 1)", "To the next finding", show=False),
         Binding("N", "travel('finding', -1)", "To the finding before", show=False),
         Binding("w", "write", "Write a report on what is shown", show=False),
-        Binding("W", "write_view", "Write the view: SVG, text, CSV, JSON", show=False),
+        Binding("ctrl+s", "write_view", "Write the view: SVG, text, CSV, JSON", show=False),
         Binding("y", "copy(False)", "Copy the finding as text", show=False),
         Binding("Y", "copy(True)", "Copy the finding as JSON", show=False),
         Binding("t", "go_to", "Go to a step or a time of day", show=False),

@@ -19,7 +19,7 @@ _EVERYWHERE = (
     ("Copy the finding as text", "the chosen one, or the headline", "y", "copy(False)"),
     ("Copy the finding as JSON", "the chosen one, or the headline", "Y", "copy(True)"),
     ("Write a report", "one HTML page in the current folder", "w", "write"),
-    ("Write the view", "SVG, text, CSV or JSON in the current folder", "W", "write_view"),
+    ("Write the view", "SVG, text, CSV or JSON in the current folder", "ctrl+s", "write_view"),
     ("Read more often", "down to every 0.25 s", "+", "rate(-1)"),
     ("Read less often", "up to every 10 s", "-", "rate(1)"),
     ("Go to a step or a time of day", "over what was seen", "t", "go_to"),

@@ -176,9 +176,9 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         await watched.press("y")
         text = copied(said)
         assert text.startswith("rank 5 (node1) is late by 41 ms")
-        assert "warning straggler; since step 812" in text
+        assert "critical straggler; since step 812" in text
         assert "run gpt-stdlib, step 1,204, 8 ranks" in text
-        await watched.until_shown(f"copied straggler as text, {len(text)} characters")
+        await watched.until_shown(f"copied straggler as text, {len(text)}")
         said.clear()
         await watched.press("Y")
         assert json.loads(copied(said))["ranks"] == [5]
@@ -216,7 +216,7 @@ def test_the_view_is_written_and_never_over_another_file(
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("is late by")
-        await watched.press("W")
+        await watched.press("ctrl+s")
         await watched.until_shown("write the view as")
         await watched.press(key)
         await watched.until(lambda: len(list(tmp_path.iterdir())) == 2)

@@ -88,7 +88,7 @@ def watch(
     app = WatchApp(source, preferences, remembered)
 
     async def go() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             await act(Watched(app, pilot))
 
     asyncio.run(go())

@@ -52,7 +52,7 @@ FILTERED = ("overview", "hosts", "findings")
 EVERYWHERE = (
     ("1  3  5", "overview;  hosts, their GPUs and who is on them;  all findings with evidence and advice"),
     ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
-    ("w  W", "write a report, one page in the current folder;  write the view: SVG, text, CSV, JSON"),
+    ("w  ctrl+s", "write a report, one page in the current folder;  write the view: SVG, text, CSV, JSON"),
     ("space", "freeze the display; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),

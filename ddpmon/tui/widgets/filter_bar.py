@@ -101,7 +101,7 @@ class FilterBar(Vertical):
     def _narrow(self, event: Input.Changed) -> None:
         event.stop()
         if not is_unfinished(event.value) and not complaint(self.dashboard.picture.snapshot, event.value):
-            self.dashboard.filter_by(event.value)
+            self.dashboard.filter_by(event.value.strip())
         self.query_one("#hint", Canvas).redraw()
 
     @on(Input.Submitted, "#filter")
@@ -109,7 +109,7 @@ class FilterBar(Vertical):
         event.stop()
         if complaint(self.dashboard.picture.snapshot, event.value):
             return
-        self.dashboard.filter_by(event.value)
+        self.dashboard.filter_by(event.value.strip())
         self.display = False
         if self._before is not None:
             self._before.focus()

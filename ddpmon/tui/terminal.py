@@ -167,7 +167,7 @@ class SteadyDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Start, and ask the terminal for its background if the app wants to know; nobody waits for the answer."""
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         self._asked_at = time.monotonic()
         if getattr(self._app, "asks_background", False) and can_be_asked(os.environ):
             self.write(BACKGROUND_QUERY)

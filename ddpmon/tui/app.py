@@ -110,7 +110,7 @@ class WatchApp(App[None]):
         self.preferences, self._colour = preferences, not plain
         self.habits = Habits(self, preferences.notifications, remembered)
         self.session: Session | None = None
-        self._theme_name = preferences.theme
+        self._theme_name, self._is_light = preferences.theme, False
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._interval = min(max(preferences.interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
@@ -237,17 +237,18 @@ class WatchApp(App[None]):
 
     def on_terminal_background(self, message: TerminalBackground) -> None:
         """Be light in a light terminal, until the user chooses otherwise."""
-        if self.asks_background and message.dark is not None:
-            self.theme = (DARK_THEME if message.dark else LIGHT_THEME).name
+        self._is_light = message.dark is False
+        if self.asks_background:
+            self.action_choose_theme("auto")
 
     def action_choose_theme(self, name: ThemeName) -> None:
-        """Take a theme; "auto" is the dark one from here on."""
+        """Take a theme; "auto" is the one that fits the terminal, as far as it has told."""
         self._theme_name = name
-        self.theme = THEMES.get(name, DARK_THEME).name
+        self.theme = THEMES.get(name, LIGHT_THEME if self._is_light else DARK_THEME).name
 
     def exit(self, *args: Any, **options: Any) -> None:
         """Note where the dashboard is left, and end."""
-        self.session = self.habits.session() if self.has_seen_a_run else None
+        self.session = self.habits.session()
         super().exit(*args, **options)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

@@ -128,8 +128,10 @@ class Habits:
         if view != VIEWS[0] and len(app.screen_stack) == 1:
             app.call_later(app.run_action, view)
 
-    def session(self) -> Session:
-        """Where the dashboard stands."""
+    def session(self) -> Session | None:
+        """Where the dashboard stands; None before the first picture of a run."""
+        if not self._has_begun:
+            return None
         open_views = {screen.view for screen in self._app.screen_stack if isinstance(screen, BaseScreen)}
         view = next((name for name in VIEWS[1:] if name in open_views), VIEWS[0])
         table = self._overview.table.view

@@ -111,4 +111,4 @@ _TEXTS = (
 )
 NUMBERS: Mapping[str, NumberField] = {name: each for each in _NUMBERS for name in (each.name, *each.aliases)}
 TEXTS: Mapping[str, TextField] = {name: each for each in _TEXTS for name in (each.name, *each.aliases)}
-NAMES = tuple(each.name for each in (*_NUMBERS, *_TEXTS))
+NAMES = (*(each.name for each in _NUMBERS), *(each.name for each in _TEXTS))

@@ -49,9 +49,9 @@ class _Typed(Input):
         self.post_message(self.Submitted(self, ""))
 
     def action_complete(self) -> None:
-        """Take the word that is offered."""
-        self.action_cursor_right() if self._suggestion else None
+        """Take the word that is offered, if one is."""
         self.cursor_position = len(self.value)
+        self.action_cursor_right()
 
 
 class FilterBar(Vertical):

@@ -28,8 +28,15 @@ def test_scenarios_choices_and_names_of_runs_are_completed(tmp_path: Path, monke
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for name in ("my-run", "other", "my $(id)\x1b[31m"):
-        where = {"url": "tcp://127.0.0.1:1", "host": "node0"}
-        run = Announcement(run_id=name[:4], name=name, pid=os.getpid(), world_size=4, started_at=1.0, **where)
+        run = Announcement(
+            run_id=name[:4],
+            name=name,
+            url="tcp://127.0.0.1:1",
+            pid=os.getpid(),
+            host="node0",
+            world_size=4,
+            started_at=1.0,
+        )
         assert announce(run) is not None
     assert completed("ddpmon status m") == ["my-run"]
     assert completed("ddpmon simulate --scenario st") == ["straggler"]

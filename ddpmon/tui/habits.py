@@ -64,7 +64,11 @@ class Habits:
     def ask_what_to_write(self) -> None:
         """Ask for a form, and write the view in it."""
         if self._app.picture.snapshot.run is not None and isinstance(self._app.screen, BaseScreen):
-            self._app.push_screen(WriteAs(), lambda form: self._app.call_after_refresh(self._write_view, form))
+            self._app.push_screen(WriteAs(), self._write_once_closed)
+
+    def _write_once_closed(self, form: Form | None) -> None:
+        """The line that asked for the form shall not be in the picture."""
+        self._app.call_after_refresh(self._write_view, form)
 
     def _write_view(self, form: Form | None) -> None:
         screen, snapshot = self._app.screen, self._app.picture.snapshot

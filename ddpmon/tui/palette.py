@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from textual.app import SystemCommand
 from textual.screen import Screen
@@ -35,7 +36,7 @@ _HERE = (
 )
 
 
-def commands(screen: Screen[object], own: tuple[UserCommand, ...]) -> Iterator[SystemCommand]:
+def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[SystemCommand]:
     """What can be done now on this screen.
 
     Args:

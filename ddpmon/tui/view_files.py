@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from textual.screen import Screen
 
@@ -18,7 +18,7 @@ Form = Literal["svg", "txt", "csv", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 
-def view_text(screen: Screen[object]) -> str:
+def view_text(screen: Screen[Any]) -> str:
     """The screen's lines as plain text."""
     strips = screen._compositor.render_strips()  # Textual has no public way to the characters on the screen
     return "".join(f"{strip.text.rstrip()}\n" for strip in strips)

@@ -158,7 +158,7 @@ def sent(watched: Watched) -> list[str]:
     said: list[str] = []
     driver = watched.app._driver
     assert driver is not None
-    driver.write = said.append  # type: ignore[method-assign]
+    driver.write = said.append  # type: ignore[method-assign,assignment]
     return said
 
 

@@ -108,7 +108,7 @@ def watch(url: str) -> None:
                 kinds.update({f"{each.kind} {each.severity} {each.ranks[:2]}" for each in seen.findings})
             return seen
 
-    show_source(Counting(url), interval=1.0)
+    show_source(Counting(url), {"interval": 1.0})
     steady = parts.ticks[int(_SETTLED_S) :]
     names = (*PARTS, "all")
     report = {

@@ -61,7 +61,7 @@ def watch(ranks: int, gpu: bool) -> None:
     from ddpmon.tui.app import WatchApp
 
     source = Rotating(ranks, gpu)
-    WatchApp(source, interval=1.0).run()
+    WatchApp(source).run()
     steady = source.cpu[3:]
     ticks = max(len(steady) - 1, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

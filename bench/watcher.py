@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpmon.commands.status_json import status_object
+from ddpmon.report.status_json import status_object
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.observer import Observer
 

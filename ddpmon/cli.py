@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpmon.cli_dashboard import chosen_settings, dashboard_options
 from ddpmon.cli_options import (
     FAIL_ON,
     FAULTS,
@@ -20,12 +21,14 @@ from ddpmon.cli_options import (
     Commands,
     F,
     choice,
+    completing,
     fail_on_option,
     job_option,
     json_switch,
     k8s_option,
     number,
     quantity,
+    scenario_names,
     slurm_option,
     ssh_option,
     switch,
@@ -104,8 +107,7 @@ def inject(pids: tuple[int, ...], every: bool) -> None:
 
 @app.command()
 @target_argument
-@quantity("--interval", float, "SECONDS", "Seconds between two updates.", 1.0, least=0.25, most=10)
-@switch("--ascii", "Use ASCII characters only.", "ascii_only")
+@dashboard_options
 @ssh_option
 @slurm_option
 @k8s_option
@@ -117,11 +119,14 @@ def watch(target: str | None, **how: Any) -> None:
     If no run has started yet, it waits for one, also at an address, with --ssh, and with --slurm or --k8s for a job
     that has not started. With the name of a run on this host it does not wait.
 
-    DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other host.
+    What is chosen here comes before the environment (DDPMON_THEME and so on), and that before the settings file, which
+    `ddpmon info` names. DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other
+    host.
     """
     from ddpmon.commands.watch import watch as command
 
-    leave(command(target, **how))
+    chosen = chosen_settings(how)
+    leave(command(target, chosen, **how))
 
 
 @app.command()
@@ -166,6 +171,7 @@ def ls(store: str | None, **how: Any) -> None:
 @fail_on_option
 @click.option("--for", "for_s", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
 @switch("--watch", "Print a line whenever something changes, until the run is over.", "goes_on")
+@switch("--all", "Print all ranks, also those that work like the others.", "all_ranks")
 @ssh_option
 @slurm_option
 @k8s_option
@@ -358,7 +364,9 @@ def demo(nproc: int, fault: str, steps: int | None) -> None:
 @app.command()
 @quantity("--ranks", int, "N", "Number of ranks.", 64)
 @quantity("--hosts", int, "N", "Number of hosts. Default: 8 ranks on each.")
-@click.option("--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP)
+@click.option(
+    "--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP, shell_complete=completing(scenario_names)
+)
 @click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
 @quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
 @quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
@@ -370,6 +378,18 @@ def simulate(store: str | None, history_hours: float, **how: Any) -> None:
     from ddpmon.commands.simulate import simulate as command
 
     leave(command(store, hours=history_hours, **how))
+
+
+@app.command()
+@json_switch
+def info(as_json: bool) -> None:
+    """Print the version, and where ddpmon reads and writes: folders, settings file, environment.
+
+    Exit codes: 0 printed, 4 the output cannot be written.
+    """
+    from ddpmon.commands.info import info as command
+
+    leave(command(as_json))
 
 
 def main() -> None:

@@ -91,9 +91,39 @@ class Commands(click.Group):
         return list(self.commands)
 
 
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completing(words: Callable[[], Sequence[str]]) -> Complete:
+    """What a shell offers for a word that was begun: those of `words`, which is called only then."""
+    return lambda _ctx, _parameter, begun: [word for word in words() if word.startswith(begun)]
+
+
+def _run_names() -> list[str]:
+    """The runs on this host, newest first; a name that a shell could not take as one word is left out."""
+    from ddpmon.store.discovery import discover
+
+    names = dict.fromkeys(run.name for run in discover())
+    return [name for name in names if name.isprintable() and not any(letter in " \"'`$\\" for letter in name)]
+
+
+def scenario_names() -> Sequence[str]:
+    """What `ddpmon simulate` can play."""
+    from ddpmon.simulate.plan import SCENARIOS
+
+    return SCENARIOS
+
+
 def choice(flag: str, words: Sequence[str], text: str, default: str | None = None) -> Callable[[F], F]:
     """An option that takes one of the words."""
-    return click.option(flag, type=one_of(words), metavar=f"<{'|'.join(words)}>", default=default, help=text)
+    return click.option(
+        flag,
+        type=one_of(words),
+        metavar=f"<{'|'.join(words)}>",
+        default=default,
+        help=text,
+        shell_complete=completing(lambda: words),
+    )
 
 
 def quantity(
@@ -114,7 +144,7 @@ def switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
     return click.option(flag, *([name] if name else []), is_flag=True, help=text)
 
 
-target_argument = click.argument("target", required=False)
+target_argument = click.argument("target", required=False, shell_complete=completing(_run_names))
 ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
 slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
 k8s_option = click.option("--k8s", metavar="[NAMESPACE/]JOB", help=K8S_HELP)

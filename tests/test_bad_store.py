@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon import __version__
-from ddpmon.commands.status_json import status_object
+from ddpmon.report.status_json import status_object
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.schema import OLDEST_READ, SCHEMA_VERSION
 from ddpmon.snapshot import Snapshot

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ddpmon.codec import encode
-from ddpmon.commands.status_json import status_object
 from ddpmon.commands.status_text import status_lines
+from ddpmon.report.status_json import status_object
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import RUNS_KEY, Store, TargetError, rank_key, run_key
 from ddpmon.store.redis import RedisStore

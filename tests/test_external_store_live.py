@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.commands.status_json import status_object
+from ddpmon.report.status_json import status_object
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.discovery import discover
 from ddpmon.store.redis import RedisStore

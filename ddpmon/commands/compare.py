@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
-from ddpmon.commands.status_json import Object, finding_object, rounded
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import figure, json_line
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.step_table import StepTable
+from ddpmon.report.status_json import Object, finding_object, rounded
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.read import Table, read_table

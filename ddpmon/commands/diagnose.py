@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
-from ddpmon.commands.status_json import Object, finding_object
 from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.format import json_line
 from ddpmon.recording.step_table import StepTable
+from ddpmon.report.status_json import Object, finding_object
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_rows, judge_table

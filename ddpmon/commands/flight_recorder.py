@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
-from ddpmon.commands.status_json import Object, finding_object
 from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.flight.dumps import Dumps, NoDumpsError, read_folder
 from ddpmon.flight.verdict import judge_dumps
 from ddpmon.format import json_line, plural
+from ddpmon.report.status_json import Object, finding_object
 from ddpmon.snapshot import Finding
 
 SCHEMA_VERSION = 1

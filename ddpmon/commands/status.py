@@ -22,11 +22,13 @@ def status(
     goes_on: bool = False,
     k8s: str | None = None,
     job: str | None = None,
+    all_ranks: bool = False,
 ) -> int:
     """Print the status of a run here, on an ssh host, of a job or recorded; returns the exit code.
 
     It looks at a live run for `for_s` seconds, by default as long as what is pending needs. If it `goes_on`, it prints
-    a line whenever something has changed, by default until the run is over.
+    a line whenever something has changed, by default until the run is over. The text leaves out ranks that work like
+    the others, unless `all_ranks` is set.
     """
     from ddpmon.recording.layout import RecordingError
 
@@ -51,13 +53,13 @@ def status(
     if snapshot.run is None or not known:
         complain(snapshot.link.message or "no run was found")
         return NO_RUN
-    print(_for_a_script(snapshot) if as_json else _for_a_person(snapshot))
+    print(_for_a_script(snapshot) if as_json else _for_a_person(snapshot, all_ranks))
     return FOUND if fail_on is not None and found(snapshot, fail_on) else OK
 
 
 def _for_a_script(snapshot: Snapshot) -> str:
-    from ddpmon.commands.status_json import status_object
     from ddpmon.format import json_line
+    from ddpmon.report.status_json import status_object
 
     return json_line(status_object(snapshot))
 
@@ -68,7 +70,7 @@ def _watch(route: Route, as_json: bool, fail_on: Severity | None, for_s: float |
     return watch_status(route, as_json, fail_on, for_s)
 
 
-def _for_a_person(snapshot: Snapshot) -> str:
+def _for_a_person(snapshot: Snapshot, all_ranks: bool) -> str:
     from ddpmon.commands.status_text import status_lines
 
-    return "\n".join(status_lines(snapshot))
+    return "\n".join(status_lines(snapshot, all_ranks=all_ranks))

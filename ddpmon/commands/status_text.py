@@ -1,22 +1,25 @@
-"""The status for a person without a screen: verdict first, then figures, then the ranks, the latest first."""
+"""The status for a person without a screen: verdict first, then the run, figures, and the ranks that matter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
-from ddpmon.format import age, clock, local_time
+from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.progress import progress_words
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
-from ddpmon.report.verdicts import calm_sentence, firing, headline
+from ddpmon.report.verdicts import calm_sentence, firing, headline, marked_ranks, median_of
 from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot
 
-MAX_ROWS = 16
+MAX_ROWS, LEAST_ROWS = 16, 3
+QUIET = ("running", "finished", "unknown")  # states in which a rank is shown only for its figures
 MAX_HOSTS = 8
 MAX_PENDING = 3
 STACK_ROWS, TRACE_ROWS = 12, 8
@@ -36,23 +39,23 @@ COLUMNS = (  # heading, column of Ranks, digits after the point
 )
 
 
-def status_lines(snapshot: Snapshot) -> Iterator[str]:
-    """The lines to print."""
+def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str]:
+    """The lines to print; ranks that work like the others are counted only, unless `all_ranks` is set."""
+    yield from _verdicts(snapshot)
+    if snapshot.pending:
+        yield printable(f"not confirmed yet: {_pending(snapshot.pending)}")
     if snapshot.run is not None:
         yield _headline(snapshot.run)
     if snapshot.replay is not None:
         yield from _recorded(snapshot.replay)
     if snapshot.link.state == "gone":
         yield f"not live: {printable(snapshot.link.message)}"
-    yield from _verdicts(snapshot)
-    if snapshot.pending:
-        yield printable(f"not confirmed yet: {_pending(snapshot.pending)}")
     yield figures_line(snapshot)
     yield from _progress(snapshot)
     yield _more_figures(snapshot.job)
     if snapshot.ranks is not None:
         yield ""
-        yield from _table(snapshot.ranks)
+        yield from _table(snapshot.ranks, marked_ranks(snapshot.findings), all_ranks=all_ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
     yield from _hosts(snapshot)
@@ -174,15 +177,31 @@ def _hosts(snapshot: Snapshot) -> Iterator[str]:
         yield f"and {len(loud) - MAX_HOSTS} more hosts"
 
 
-def _table(ranks: Ranks) -> Iterator[str]:
+def _table(ranks: Ranks, named: Container[int], *, all_ranks: bool) -> Iterator[str]:
+    """The ranks that findings name or that do not run, then the latest ones, and how alike the others are."""
     order = _worst_first(ranks)
-    shown = order[:MAX_ROWS]
+    matter = [rank for rank in order if rank in named or ranks.state[rank] not in QUIET]
+    order = list(dict.fromkeys([*matter, *order]))
+    most = min(max(len(matter), LEAST_ROWS), MAX_ROWS)
+    shown = (
+        order if all_ranks or len(order) <= most + 1 else order[:most]
+    )  # a line for one rank tells more than a count
     rows = [["rank", "host", "state", "step", *(heading for heading, _, _ in COLUMNS)]]
     rows += [_row(ranks, rank) for rank in shown]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield from (_aligned(row, widths) for row in rows)
     if len(order) > len(shown):
-        yield f"and {len(order) - len(shown)} more ranks"
+        yield f"and {_others(ranks, order[len(shown) :])}"
+
+
+def _others(ranks: Ranks, left: list[int]) -> str:
+    """How many other ranks there are, and how far their work lies from the median."""
+    work = ranks.work_ms / median_of(ranks.work_ms)
+    spread = np.abs(work[left] - 1)
+    if not np.isfinite(spread).all():
+        return plural(len(left), "more rank")
+    within = max(math.ceil(100 * float(spread.max())), 1)
+    return f"{plural(len(left), 'more rank')}, within {within} % of the median work"
 
 
 def _worst_first(ranks: Ranks) -> list[int]:

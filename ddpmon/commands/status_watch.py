@@ -9,10 +9,10 @@ from datetime import datetime
 from ddpmon.commands.console import FOUND, INTERRUPTED, OK, printable
 from ddpmon.commands.looks import found
 from ddpmon.commands.run_end import RunEnd
-from ddpmon.commands.status_json import Object, finding_object, status_object
 from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
 from ddpmon.format import count, figure, json_line
+from ddpmon.report.status_json import Object, finding_object, status_object
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.watcher.observer import Observer

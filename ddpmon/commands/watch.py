@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
 from ddpmon.commands.recordings import recording_at
@@ -24,15 +24,17 @@ MEMORY_BYTES, MEMORY_RANKS = 32 << 20, 1024  # what a live run can be rewound ov
 
 def watch(
     target: str | None,
-    interval: float,
-    ascii_only: bool,
+    chosen: Mapping[str, Any],
     ssh: str | None = None,
     slurm: str | None = None,
     record: str | None = None,
     k8s: str | None = None,
     job: str | None = None,
 ) -> int:
-    """Show the run until the user quits, here, on an ssh host, of a job, or recorded; returns the exit code."""
+    """Show the run until the user quits, here, on an ssh host, of a job, or recorded; returns the exit code.
+
+    `chosen` are settings by name, None where neither the command line nor the environment has one.
+    """
     from ddpmon.recording.layout import RecordingError
 
     if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
@@ -41,9 +43,9 @@ def watch(
     try:
         path = recording_at(target) if ssh is slurm is k8s is job is None else None
         if path is not None:
-            return _replay(path, ascii_only, record)
+            return _replay(path, chosen, record)
         with reached(target, ssh, slurm, k8s, job, waits=True) as route:
-            return show(route, interval, ascii_only, record)
+            return show(route, chosen, record)
     except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
@@ -57,16 +59,16 @@ def in_browser(environ: Mapping[str, str]) -> bool:
     return "web_driver" in environ.get("TEXTUAL_DRIVER", "")
 
 
-def _replay(path: Path, ascii_only: bool, record: str | None) -> int:
+def _replay(path: Path, chosen: Mapping[str, Any], record: str | None) -> int:
     """Open the dashboard on a recording."""
     from ddpmon.recording.travel import Replay
 
     if record is not None:
         raise TargetError(f"{str(path)!r} is a recording already: leave --record out")
-    return show_source(Replay(path), REPLAY_INTERVAL_S, ascii_only)
+    return show_source(Replay(path), {**chosen, "interval": REPLAY_INTERVAL_S})
 
 
-def show(route: Route, interval: float = 1.0, ascii_only: bool = False, record: str | None = None) -> int:
+def show(route: Route, chosen: Mapping[str, Any] | None = None, record: str | None = None) -> int:
     """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
 
     It is 3 where no run was ever read, with the reason on stderr. What is seen is recorded, into memory or a file, so
@@ -86,23 +88,29 @@ def show(route: Route, interval: float = 1.0, ascii_only: bool = False, record: 
     else:
         recorder = Recorder(Path(record))
     source = Rewindable(Observer(route.target, route.way, recorder), recorder)
-    code = show_source(source, interval, ascii_only)
+    code = show_source(source, chosen)
     source.closed.wait(_CLOSE_S)
     return code
 
 
-def show_source(source: Source, interval: float = 1.0, ascii_only: bool = False) -> int:
+def show_source(source: Source, chosen: Mapping[str, Any] | None = None) -> int:
     """The same with pictures from any source."""
+    from ddpmon.commands.sessions import remember, remembered
+    from ddpmon.commands.settings import preferences
     from ddpmon.tui.app import WatchApp
 
     # The app's reader thread closes the source once it can: waiting for that could outlast the user's patience.
-    app = WatchApp(source, interval=interval, ascii_only=ascii_only)
+    app = WatchApp(source, preferences(chosen), remembered)
     usual = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         app.run()
     finally:
         gc.set_threshold(*usual)
+    for sentence in app.preferences.complaints:
+        complain(sentence)
+    if app.latest_run is not None and app.session is not None:
+        remember(app.latest_run.id, app.session)
     if not (app.has_seen_a_run or app.return_code):
         complain(app.summary())
         return NO_RUN

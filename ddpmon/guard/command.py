@@ -12,6 +12,7 @@ from pathlib import Path
 from ddpmon.commands.choose import fitting
 from ddpmon.commands.console import OK, USAGE, complain, printable
 from ddpmon.commands.listing import Listed, run_address, runs_here, runs_in, runs_of_environment
+from ddpmon.commands.user_folders import state_folder
 from ddpmon.diagnose.alert import Severity
 from ddpmon.guard.channels import Command, Webhook
 from ddpmon.guard.courier import Courier, Sender
@@ -121,12 +122,11 @@ def _usual_file(words: Sequence[str]) -> Path:
     Raises:
         TargetError: this user has no home directory.
     """
-    try:
-        folder = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    except RuntimeError:
-        raise TargetError("this user has no home directory: say where the guard remembers with --state FILE") from None
+    folder = state_folder()
+    if folder is None:
+        raise TargetError("this user has no home directory: say where the guard remembers with --state FILE")
     name = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return Path(folder) / "ddpmon" / f"guard-{name}.json"
+    return folder / f"guard-{name}.json"
 
 
 def _say(line: str) -> None:

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ddpmon.commands.status_json import finding_object
 from ddpmon.diagnose.alert import SEVERITIES, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age
 from ddpmon.guard.budget import Budget
 from ddpmon.guard.memory import OpenAlert, RunMemory
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.report.status_json import finding_object
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 

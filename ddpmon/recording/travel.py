@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from ddpmon.recording.looks import DamageError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
+from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.run_report import RunReport
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
@@ -138,16 +138,13 @@ class Travel:
         return replace(snapshot, told=self._said) if now < self._said_until else snapshot
 
     def _write(self, snapshot: Snapshot, live: RunInfo | None) -> str:
-        """Write a page into the current folder; what became of that, in a sentence."""
+        """Write a new page into the current folder; what became of that, in a sentence."""
         from ddpmon.report.report_html import page
 
         run = snapshot.run
         assert run is not None
-        name = re.sub(r"[^\w.-]+", "-", run.name, flags=re.ASCII)[:80].strip(".-") or "run"
-        path = Path(f"report-{name}-step-{run.step if run.step is not None else 0}.html")
         try:
-            path = path.absolute()
-            path.write_text(page(self._report(snapshot, run.source, live)), encoding="utf-8", errors="replace")
+            path = write_new(stem_of("report", run), ".html", page(self._report(snapshot, run.source, live)))
         except (RecordingError, OSError) as error:
             return f"no report was written: {error}"
         return f"the report is in {path}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ddpmon.format import size
 from ddpmon.machine import Disk, HostFigures, HostProcess
 from ddpmon.report.host_gpus import FOREIGN, gpu_remarks, gpu_states, ours_of
@@ -46,6 +48,14 @@ def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
     ours = ours_of(ranks, node)
     for used in [process for process in node.figures.processes if is_hog(process, ours)][:3]:
         yield f"{named(used.process)} takes {cores(used.cpu_pct or 0.0, node.figures.cpu_count)}"
+
+
+def latest(node: NodeView, ranks: Ranks | None) -> float | None:
+    """Lateness in ms of the host's latest rank; None where that is not known."""
+    here = [rank for rank in node.ranks if ranks is not None and rank < len(ranks)]
+    late = np.empty(0) if ranks is None else ranks.lateness_ms[here]
+    finite = late[np.isfinite(late)]
+    return float(finite.max()) if finite.size else None
 
 
 def is_hog(used: HostProcess, ours: ProcessRoles) -> bool:

@@ -6,54 +6,44 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual.screen import Screen
 from textual.theme import Theme
 from textual.timer import Timer
 
-from ddpmon.recording.travel import Move, Request, Travel, wall_of
+from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.report.summary import summary_line
-from ddpmon.snapshot import Metric, Snapshot
+from ddpmon.snapshot import Metric, RunView, Snapshot
+from ddpmon.tui.choices import ThemeName
+from ddpmon.tui.habits import Habits
 from ddpmon.tui.links import Links
+from ddpmon.tui.messages import Arrived, ReaderFailed
+from ddpmon.tui.palette import commands
+from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.go_to import MOST_DIGITS, GoTo
+from ddpmon.tui.screens.go_to import GoTo, moment
 from ddpmon.tui.screens.help import HelpScreen
 from ddpmon.tui.screens.hosts import HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.screens.run import RunScreen
 from ddpmon.tui.screens.timeline import TimelineScreen
-from ddpmon.tui.terminal import SteadyDriver, is_remote, own_terminal
-from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, Look, make_look
+from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, is_remote, own_terminal
+from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
 CRASHED = 1
-
-
-class Arrived(Message):
-    """The reader has a new picture."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__()
-        self.snapshot = snapshot
-
-
-class ReaderFailed(Message):
-    """The reader died of an error, which is a defect of ours."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
+COMPLAINT_S = 15.0  # so long it is said what is wrong in the settings file
 
 
 class WatchApp(App[None]):
@@ -61,8 +51,11 @@ class WatchApp(App[None]):
 
     Args:
         source: where pictures come from; used by one thread of ours.
-        interval: seconds between two readings.
-        ascii_only: draw with ASCII signs only.
+        preferences: how it begins.
+        remembered: where a dashboard on the run of this id stood when it was left, None if none did.
+
+    Attributes:
+        session: where this one stood when it was left; None until then.
     """
 
     TITLE = "ddpmon"
@@ -75,7 +68,7 @@ class WatchApp(App[None]):
         Binding("1", "overview", "Overview", show=False),
         Binding("2", "timeline", "Timeline", show=False),
         Binding("3", "hosts", "Hosts", show=False),
-        Binding("4", "run_view", "The run", show=False),
+        Binding("4", "run", "The run", show=False),
         Binding("m", "mark", "Mark the rank", show=False),
         Binding("c", "compare", "Compare marked ranks", show=False),
         Binding("5", "findings", "Findings", show=False),
@@ -88,33 +81,50 @@ class WatchApp(App[None]):
         Binding("n", "travel('finding', 1)", "To the next finding", show=False),
         Binding("N", "travel('finding', -1)", "To the finding before", show=False),
         Binding("w", "write", "Write a report on what is shown", show=False),
+        Binding("ctrl+s", "write_view", "Write the view: SVG, text, CSV, JSON", show=False),
+        Binding("y", "copy(False)", "Copy the finding as text", show=False),
+        Binding("Y", "copy(True)", "Copy the finding as JSON", show=False),
         Binding("t", "go_to", "Go to a step or a time of day", show=False),
         Binding("end", "travel_to('end')", "To the end, live", show=False, priority=True),
         Binding("home", "travel_to('start')", "To the beginning", show=False, priority=True),
     ]
 
-    def __init__(self, source: Source, *, interval: float = 1.0, ascii_only: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        preferences: Preferences = Preferences(),  # noqa: B008 (it is frozen)
+        remembered: Callable[[str], Session | None] = lambda _run_id: None,
+    ) -> None:
         plain = "NO_COLOR" in os.environ
         terminal = None if "TEXTUAL_DRIVER" in os.environ else SteadyDriver  # which names another one, as for a browser
         super().__init__(driver_class=terminal, ansi_color=True if plain else None)
         self._source = source
         self._reader = Reader(source, self._deliver, self._fail)
-        self._ascii_only, self._colour = ascii_only, not plain
+        self.preferences, self._colour = preferences, not plain
+        self.habits = Habits(self, preferences.notifications, remembered)
+        self.session: Session | None = None
+        self._theme_name, self._is_light = preferences.theme, False
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._whole: Snapshot | None = None
         self.links = Links(self)
-        self._interval = min(max(interval, INTERVALS[0]), INTERVALS[-1])
+        self._interval = min(max(preferences.interval, INTERVALS[0]), INTERVALS[-1])
         self._frozen_at: float | None = None
+        self._wanted = preferences.filter or ""
         self._travel: Travel | None = getattr(source, "travel", None)
         self._beat: Timer | None = None
-        self._look: Look = make_look(colour=self._colour, ascii_only=ascii_only)
+        self._look: Look = self._make_look(DARK_THEME.name)
         self.picture = ViewState(self._shown, self._look, interval=self._interval)
 
     def run(self, **options: Any) -> None:
         """Run with the terminal to ourselves: what native code writes to stderr does not reach the screen."""
         with own_terminal() as stage:
-            super().run(**options)
+            super().run(**{"mouse": self.preferences.mouse, **options})
             stage.replay = self.return_code == CRASHED
+
+    @property
+    def latest_run(self) -> RunView | None:
+        """The run that was read last."""
+        return self._latest.run
 
     @property
     def has_seen_a_run(self) -> bool:
@@ -131,14 +141,19 @@ class WatchApp(App[None]):
 
     def on_mount(self) -> None:
         """Start reading; restore the terminal when told to end."""
-        for theme in (DARK_THEME, LIGHT_THEME):
+        for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = DARK_THEME.name
+        self.theme = THEMES.get(self._theme_name, DARK_THEME).name
         self.theme_changed_signal.subscribe(self, self._restyle)
+        self._restyle(THEMES.get(self._theme_name, DARK_THEME))
+        for place, command in enumerate(self.preferences.commands):
+            self.bind(command.key, f"user_command({place})", description=command.name, show=False)
         if is_remote(os.environ):
             self.animation_level = "none"
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._terminated, number)
+        for sentence in self.preferences.complaints:
+            self.notify(self._look.clean(sentence), severity="warning", timeout=COMPLAINT_S, markup=False)
         self._reader.start()
         self._keep_time()
 
@@ -174,6 +189,7 @@ class WatchApp(App[None]):
     def on_arrived(self, message: Arrived) -> None:
         """Keep the newest picture; show it unless the display is frozen."""
         self._latest = message.snapshot
+        self.habits.look_for_news(message.snapshot)
         if self._frozen_at is None:
             self._shown = message.snapshot
         else:
@@ -193,19 +209,65 @@ class WatchApp(App[None]):
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
         self._whole = furthest(self._whole, self._shown)
         self.picture = ViewState(
-            self._shown, self._look, self._stuck(), frozen, self._interval, self._whole, self.links.marked
+            self._shown, self._look, self._stuck(), frozen, self._interval, self._wanted, self._whole, self.links.marked
         )
         if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
                 self.screen.show()
 
-    def _restyle(self, theme: Theme) -> None:
-        self._look = make_look(dark=theme.dark, colour=self._colour, ascii_only=self._ascii_only)
+    def filter_by(self, wanted: str) -> None:
+        """Show only the ranks, hosts and findings that this filter fits; it has to be one that is understood."""
+        self._wanted = wanted
         self._draw()
+
+    def _restyle(self, theme: Theme) -> None:
+        self._look = self._make_look(theme.name)
+        self._draw()
+
+    def _make_look(self, theme: str) -> Look:
+        glyphs = self.preferences.glyphs
+        return make_look(colour=self._colour, ascii_only=glyphs == "ascii", theme=theme, braille=glyphs == "full")
+
+    @property
+    def asks_background(self) -> bool:
+        """Whether the theme is to follow the terminal's background."""
+        return self._theme_name == "auto" and self._colour
+
+    def on_terminal_background(self, message: TerminalBackground) -> None:
+        """Be light in a light terminal, until the user chooses otherwise."""
+        self._is_light = message.dark is False
+        if self.asks_background:
+            self.action_choose_theme("auto")
+
+    def action_choose_theme(self, name: ThemeName) -> None:
+        """Take a theme; "auto" is the one that fits the terminal, as far as it has told."""
+        self._theme_name = name
+        self.theme = THEMES.get(name, LIGHT_THEME if self._is_light else DARK_THEME).name
+
+    def exit(self, *args: Any, **options: Any) -> None:
+        """Note where the dashboard is left, and end."""
+        self.session = self.habits.session()
+        super().exit(*args, **options)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Our own commands, and none of Textual's."""
+        return commands(screen, self.preferences.commands)
+
+    def action_copy(self, as_json: bool) -> None:
+        """Copy the chosen finding, or the headline."""
+        self.habits.copy(as_json=as_json)
+
+    def action_write_view(self) -> None:
+        """Ask for a form, and write the view in it."""
+        self.habits.ask_what_to_write()
+
+    def action_user_command(self, place: int) -> None:
+        """Run a command of the user's own on the chosen rank."""
+        self.habits.run(self.preferences.commands[place])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 (Textual's)
         """Without a past, and while a run is live, `home` and `end` are the table's."""
-        if action in ("travel", "go_to", "travel_to", "write") and self._travel is None:
+        if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
         return action != "travel_to" or self._shown.replay is not None
 
@@ -223,8 +285,10 @@ class WatchApp(App[None]):
             self._reader.refocus()
 
     def action_write(self) -> None:
-        """Write a report on what is shown, as a page in the current folder."""
-        if self._travel is not None:
+        """Write a report on what is shown, as a page in the current folder; without a past, the view."""
+        if self._travel is None:
+            self.habits.ask_what_to_write()
+        else:
             self._travel.ask(Request("write"))
             self._reader.refocus()
 
@@ -238,12 +302,9 @@ class WatchApp(App[None]):
         self.push_screen(GoTo(), lambda text: self._go_to(text or "", near))
 
     def _go_to(self, text: str, near: float) -> None:
-        wall = wall_of(text, near)
-        digits = text.replace(",", "")
-        if wall is not None:
-            self.action_travel("to_wall", wall)
-        elif digits.isascii() and digits.isdecimal() and len(digits) < MOST_DIGITS:
-            self.action_travel("to_step", float(digits))
+        there = moment(text, near)
+        if there is not None:
+            self.action_travel(there.move, there.amount)
         elif text:
             self.bell()
 
@@ -269,8 +330,8 @@ class WatchApp(App[None]):
 
     def action_help(self) -> None:
         """Open the help over whatever is open."""
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
+        if isinstance(self.screen, BaseScreen) and not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(self.screen.view))
 
     def action_findings(self) -> None:
         """Open the findings in full."""
@@ -280,7 +341,7 @@ class WatchApp(App[None]):
         """Open the timeline."""
         self._open_view(TimelineScreen())
 
-    def action_run_view(self) -> None:
+    def action_run(self) -> None:
         """Open what the run is and how it was set up."""
         self._open_view(RunScreen())
 

@@ -65,7 +65,7 @@ class Links:
 
     def mark(self) -> bool:
         """Mark the rank of the screen, or take its mark away; whether there was a rank, and room for its mark."""
-        rank = self._rank_here()
+        rank = self.rank_here
         others = tuple(other for other in self.marked if other != rank)
         if rank is None or (others == self.marked and len(others) >= MOST_MARKED):
             return False
@@ -74,7 +74,7 @@ class Links:
 
     def compare(self) -> None:
         """Open the marked ranks side by side; a single one beside the rank of the screen."""
-        rank, ranks = self._rank_here(), self.marked
+        rank, ranks = self.rank_here, self.marked
         if len(ranks) == 1 and rank is not None and rank not in ranks:
             ranks = (*ranks, rank)
         if len(ranks) < 2 or isinstance(self._app.screen, CompareScreen):
@@ -82,8 +82,9 @@ class Links:
         else:
             self._app.push_screen(CompareScreen(ranks))
 
-    def _rank_here(self) -> int | None:
-        """The rank that the screen is about, or the one under the cursor of its table."""
+    @property
+    def rank_here(self) -> int | None:
+        """The rank that the screen is about, or the one under the cursor of its table; of a screen without, None."""
         if isinstance(self._app.screen, RankScreen):
             return self._app.screen.rank
         table = next(iter(self._app.screen.query(RankTable)), None)

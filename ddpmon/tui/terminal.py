@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
+import selectors
 import sys
 import tempfile
 import termios
+import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+from ddpmon.tui.osc import BACKGROUND_QUERY, Answers, can_be_asked, is_dark
 
 REPLAYED_BYTES = 16_384
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_CHUNK = 4096
+_TICK_S, _HELD_S = 0.1, 0.02  # between two looks at the parser's timeouts; and while the beginning of an answer is held
+_ANSWERED_S = 2.0  # so long after the question, Esc may be the beginning of an answer
 
 
 class Screen:
@@ -115,15 +126,24 @@ def is_remote(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"))
 
 
+class TerminalBackground(Message):
+    """The terminal has said which background it has; `dark` is None if it said it in another form."""
+
+    def __init__(self, dark: bool | None) -> None:
+        super().__init__()
+        self.dark = dark
+
+
 class SteadyDriver(LinuxDriver):
     """Draws on the terminal that `own_terminal` opened, and outlives input that is not UTF-8.
 
     After a reattach a terminal may report the mouse in the old X10 bytes, which are not UTF-8; Textual's input
-    thread dies of them, and the app with it.
+    thread dies of them, and the app with it. So the thread is one of ours.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._asked_at = 0.0
         self._file: Any = screen() or self._file
 
     def _get_terminal_size(self) -> tuple[int, int]:
@@ -145,10 +165,39 @@ class SteadyDriver(LinuxDriver):
             return False
         return True
 
+    def start_application_mode(self) -> None:
+        """Start, and ask the terminal for its background if the app wants to know; nobody waits for the answer."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._asked_at = time.monotonic()
+        if getattr(self._app, "asks_background", False) and can_be_asked(os.environ):
+            self.write(BACKGROUND_QUERY)
+            self.flush()
+
     def run_input_thread(self) -> None:
-        """Read input until the end, starting over after bytes that cannot be decoded."""
-        while True:
-            try:
-                return super().run_input_thread()
-            except UnicodeDecodeError:
-                self._enable_mouse_support()  # asks for the mouse in UTF-8 safe reports again
+        """Read input until the end; answers of the terminal are taken out of it, however late they come."""
+        parser, answers = XTermParser(self._debug), Answers()
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                text = answers.release()
+                if selector.select(_HELD_S if text else _TICK_S):
+                    try:
+                        data = os.read(self.fileno, _CHUNK)
+                    except OSError:
+                        data = b""
+                    if not data:
+                        break  # the terminal has gone
+                    text = self._keys(answers, text + decode(data))
+                for event in (*parser.feed(text), *parser.tick()) if text else parser.tick():
+                    self.process_message(event)
+
+    def _keys(self, answers: Answers, text: str) -> str:
+        """What of the input are keys and mouse; what else is in it is dealt with."""
+        if REPLACEMENT in text:
+            self._enable_mouse_support()  # asks for the mouse in UTF-8 safe reports again
+        before = answers.background
+        text = answers.take(text, expected=time.monotonic() - self._asked_at < _ANSWERED_S)
+        if answers.background is not None and answers.background != before:
+            self._app.post_message(TerminalBackground(is_dark(answers.background)))
+        return text

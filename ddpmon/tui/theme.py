@@ -5,7 +5,8 @@ Colour never speaks alone: every glyph here says the same in ASCII and without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rich.style import Style
@@ -86,6 +87,16 @@ LIGHT = Palette(
     ramp=("#d3dee8", "#8093a0", "#94803f", "#9a6a26", "#7a4510", "#3d1500"), band="#7393b0",
     line="#1d5c92",
 )  # fmt: skip
+# Blue and yellow are told apart with every kind of colour blindness; what is broken is a light pink, and never a red
+# beside a green (Okabe and Ito, "Color Universal Design", 2008).
+COLOUR_BLIND = replace(
+    DARK, accent="#f0e442", broken="#ff8fc7", ramp=("#1f3a5f", "#4b7ba8", "#7c8a94", "#b5a65f", "#dccb3c", "#fff8b0"),
+)  # fmt: skip
+GREYS = Palette(
+    background="#121212", text="#c8c8c8", strong="#ffffff", dim="#8a8a8a", faint="#444444", accent="#ffffff",
+    broken="#ffffff", raised="#262626", phases=("#dcdcdc", "#b4b4b4", "#969696", "#7d7d7d", "#6e6e6e"),
+    ramp=("#3a3a3a", "#757575", "#9a9a9a", "#bcbcbc", "#dedede", "#ffffff"), band="#6c6c6c", line="#e0e0e0",
+)  # fmt: skip
 LEVELS = 6  # of the heat-map: below its first stop, and one from each stop on
 
 
@@ -109,6 +120,7 @@ class Look:
     hot: str | None
     raised: str | None
     ramp: tuple[str | None, ...]
+    braille: bool = True  # whether lines may be drawn with braille, else with blocks
 
     @property
     def unknown(self) -> str:
@@ -130,10 +142,15 @@ class Look:
         return clean(text, self.ascii_only)
 
 
-def make_look(*, dark: bool = True, colour: bool = True, ascii_only: bool = False) -> Look:
-    """The look for a theme and a terminal."""
-    glyphs = ASCII if ascii_only else Glyphs() if colour else MONO
-    return _coloured(DARK if dark else LIGHT, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
+def make_look(
+    *, dark: bool = True, colour: bool = True, ascii_only: bool = False, theme: str = "", braille: bool = True
+) -> Look:
+    """The look for a theme and a terminal; `theme` is the name of one in `THEMES`, else it is the dark or light one."""
+    palette = PALETTES.get(theme, DARK if dark else LIGHT)
+    grey = not colour or palette is GREYS
+    glyphs = ASCII if ascii_only else MONO if grey else Glyphs()
+    look = _coloured(palette, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
+    return replace(look, braille=braille and not ascii_only)
 
 
 def _coloured(p: Palette, glyphs: Glyphs, ascii_only: bool) -> Look:
@@ -193,3 +210,15 @@ def _theme(name: str, palette: Palette, *, dark: bool) -> Theme:
 
 DARK_THEME = _theme("ddpmon", DARK, dark=True)
 LIGHT_THEME = _theme("ddpmon-light", LIGHT, dark=False)
+THEMES: Mapping[str, Theme] = {  # by the names that users know
+    "dark": DARK_THEME,
+    "light": LIGHT_THEME,
+    "colour-blind": _theme("ddpmon-colour-blind", COLOUR_BLIND, dark=True),
+    "mono": _theme("ddpmon-mono", GREYS, dark=True),
+}
+PALETTES: Mapping[str, Palette] = {
+    "ddpmon": DARK,
+    "ddpmon-light": LIGHT,
+    "ddpmon-colour-blind": COLOUR_BLIND,
+    "ddpmon-mono": GREYS,
+}

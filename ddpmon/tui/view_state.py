@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpmon.format import age, clock, count, local_time
-from ddpmon.snapshot import Link, ReplayView, Snapshot
+from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
+from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.theme import Look
 
 _LOOKING = "looking for a run; on a slow link the first picture takes some seconds"
@@ -22,6 +23,7 @@ class ViewState:
         stuck_s: seconds since the store last answered, when that is too long; None while all is well.
         paused_s: seconds since the display was frozen; None while it is live.
         interval: seconds between two readings.
+        wanted: the filter, which is understood; empty for none.
         whole: the picture that reaches furthest in time, over which the reader travels; None: `snapshot` does.
         marked: the ranks that the reader has marked, to compare them.
     """
@@ -31,6 +33,7 @@ class ViewState:
     stuck_s: float | None = None
     paused_s: float | None = None
     interval: float = 1.0
+    wanted: str = ""
     whole: Snapshot | None = None
     marked: tuple[int, ...] = ()
 
@@ -42,6 +45,11 @@ class ViewState:
             return self.snapshot
         steps = whole.timeline.step
         return whole if len(steps) and steps[0] <= shown.step else self.snapshot
+
+    @property
+    def found(self) -> tuple[Finding, ...]:
+        """The findings that the filter fits."""
+        return fitting_findings(self.snapshot, self.wanted)
 
     @property
     def stale(self) -> bool:

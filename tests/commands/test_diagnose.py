@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from device_job import Fault, Job, simulate
 
-from ddpmon.commands.status_json import finding_object
+from ddpmon.report.status_json import finding_object
 from tests import ranks
 from tests.made_frames import MadeJob, healthy_phases
 from tests.table.marks import rows_of as marks_of

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddpmon.commands.status_json import status_object
 from ddpmon.diagnose.pending import Pending
 from ddpmon.format import json_line
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Attempt, FailedRank, Stall
+from ddpmon.report.status_json import status_object
 from ddpmon.snapshot import JobView, Link, NodeView, RunView, Snapshot
 from tests.commands.command_snapshots import (
     FAILURE,

@@ -28,9 +28,9 @@ def table(**changes: Any) -> list[list[str]]:
 
 def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     printed = lines()
-    assert printed[0] == "gpt   running   2 ranks on 1 host   gloo   12 min 31 s   tcp://127.0.0.1:29480"
-    assert printed[1] == f"warning: {STRAGGLER.summary}"
-    assert printed[2].strip() == STRAGGLER.advice
+    assert printed[0] == f"warning: {STRAGGLER.summary}"
+    assert printed[1].strip() == STRAGGLER.advice
+    assert printed[2] == "gpt   running   2 ranks on 1 host   gloo   12 min 31 s   tcp://127.0.0.1:29480"
     assert printed[3] == "step 1,204   last step 3.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
     assert "busy 76 %   waiting 20 %" in printed[4]
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   probe - µs/step, 0 records dropped"
@@ -65,9 +65,23 @@ def test_unknown_ranks_stand_last_and_are_dashes_never_zeros() -> None:
 
 
 def test_a_large_run_shows_the_worst_and_counts_the_rest() -> None:
-    printed = table(ranks=unknown_ranks(100, lateness_ms=floats(*range(100))))
-    assert [row[0] for row in printed[1:-1]] == [str(rank) for rank in range(99, 83, -1)]
-    assert printed[-1] == ["and", "84", "more", "ranks"]
+    printed = table(ranks=unknown_ranks(100, lateness_ms=floats(*range(100))), findings=())
+    assert [row[0] for row in printed[1:-1]] == ["99", "98", "97"]
+    assert printed[-1] == ["and", "97", "more", "ranks"]
+
+
+def test_only_ranks_that_matter_are_printed_unless_all_are_asked_for() -> None:
+    work = floats(*[100.0, 101.4] * 32)
+    state = tuple("lost" if rank == 9 else "running" for rank in range(64))
+    ranks = unknown_ranks(64, work_ms=work, lateness_ms=floats(*[0.0] * 64), state=state)
+    shown = snapshot(ranks=ranks, findings=(dataclasses.replace(STRAGGLER, ranks=(42, 7)),))
+    printed = list(status_lines(shown))
+    start = printed.index("") + 1
+    assert [line.split()[0] for line in printed[start + 1 : start + 4]] == ["7", "9", "42"]
+    assert printed[start + 4] == "and 61 more ranks, within 1 % of the median work"
+    every = list(status_lines(shown, all_ranks=True))
+    assert [int(line.split()[0]) for line in every[start + 1 : start + 65]] == [7, 9, 42, *(
+        rank for rank in range(64) if rank not in (7, 9, 42))]  # fmt: skip
 
 
 def test_a_calm_run_says_so_with_its_spread() -> None:
@@ -127,7 +141,7 @@ def test_a_failure_is_followed_by_the_end_of_its_traceback() -> None:
 
 def test_a_finding_that_names_a_rank_from_nowhere_is_printed_without_a_stack() -> None:
     hang = dataclasses.replace(STRAGGLER, kind="hang", ranks=(7,))
-    assert lines(findings=(hang,))[1] == f"warning: {hang.summary}"
+    assert lines(findings=(hang,))[0] == f"warning: {hang.summary}"
 
 
 def test_a_host_has_a_line_only_when_something_stands_out() -> None:

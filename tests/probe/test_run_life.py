@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.codec import decode
-from ddpmon.commands.status_json import status_object
+from ddpmon.report.status_json import status_object
 from ddpmon.schema import RunInfo
 from ddpmon.store.base import run_key
 from ddpmon.store.connect import connect, parse_target

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ddpmon.commands.status_json import status_object
 from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
 from ddpmon.report.build import build_run
 from ddpmon.report.run_about import about
+from ddpmon.report.status_json import status_object
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info

@@ -7,6 +7,8 @@ import os
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.app import WatchApp
+from ddpmon.tui.choices import THEMES, GlyphSet
+from ddpmon.tui.preferences import Preferences
 from tests.tui.made_runs import NOTES, Made, Playing
 
 
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, action="append", default=[], help="a node whose processes are hidden")
     parser.add_argument("--notes", action="store_true")
     parser.add_argument("--ascii", action="store_true")
+    parser.add_argument("--theme", choices=THEMES, default="auto")
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--pace", type=int, default=6)
     parser.add_argument("--noise", action="store_true", help="write to file descriptor 2 at each reading")
@@ -38,7 +41,8 @@ def main() -> None:
         troubled=tuple(args.troubled), hidden=tuple(args.hidden),
     )  # fmt: skip
     source = Noisy(made, args.pace) if args.noise else Playing(made, args.pace)
-    app = WatchApp(source, interval=args.interval, ascii_only=args.ascii)
+    glyphs: GlyphSet = "ascii" if args.ascii else "full"
+    app = WatchApp(source, Preferences(interval=args.interval, glyphs=glyphs, theme=args.theme))
     app.run()
     print(app.summary())
 

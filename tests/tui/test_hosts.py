@@ -268,7 +268,7 @@ def test_the_cells_can_be_the_lateness_of_the_ranks() -> None:
 
 @pytest.mark.parametrize("look", ["ascii", "colour"])
 def test_80_columns_name_the_ranks_of_every_host(look: str) -> None:
-    view = TableView(ordered_hosts(MANY, "node", False))
+    view = TableView(ordered_hosts(MANY, "host", False))
     rows = text_of(host_table_lines(ViewState(MANY, LOOKS[look]), view, 80, 24))[2:18]
     assert [next(word for word in row.split() if "-" in word) for row in rows] == [
         f"{8 * host}-{8 * host + 7}" for host in range(16)
@@ -277,7 +277,7 @@ def test_80_columns_name_the_ranks_of_every_host(look: str) -> None:
 
 def test_a_cell_is_bright_where_it_differs_from_the_median() -> None:
     slow = with_gpu(MANY, 2, power_w=200.0)
-    shown = TableView(ordered_hosts(slow, "node", False), focused=False)
+    shown = TableView(ordered_hosts(slow, "host", False), focused=False)
     first = host_table_lines(ViewState(slow, COLOUR), shown, 160, 24, "power")[2]
     tones = [segment.style for segment in first if segment.text.strip().isdigit() and segment.style is not None][-8:]
     hottest = {tone.bgcolor.name for tone in tones if tone.bgcolor is not None and tone is tones[2]}
@@ -290,7 +290,7 @@ def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
     made = replace(MANY, findings=(*found, Finding("pause", "info", "a checkpoint", (0,))))
     order = ordered_hosts(made, "worst", False).tolist()
     assert order == [9, 3, 0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]
-    assert ordered_hosts(made, "node", True).tolist() == list(range(15, -1, -1))
+    assert ordered_hosts(made, "host", True).tolist() == list(range(15, -1, -1))
     assert ordered_hosts(replace(made, nodes=()), "worst", False).tolist() == []
 
 
@@ -347,7 +347,7 @@ def test_hostile_words_are_data() -> None:
     for look in LOOKS.values():
         for width in (40, 80, 160):
             picture = ViewState(made, look)
-            view = TableView(ordered_hosts(made, "node", False))
+            view = TableView(ordered_hosts(made, "host", False))
             lines = text_of(host_lines(picture, 0, width) + host_table_lines(picture, view, width, 40))
             assert all(line.isprintable() for line in lines)
             assert look is not ASCII or all(line.isascii() for line in lines)

@@ -10,7 +10,7 @@ import pytest
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, difference, sheet
-from ddpmon.tui.draw.order import matching, ordered
+from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -113,33 +113,6 @@ def test_lateness_is_the_column_of_every_table() -> None:
         late = [line.split() for line in lines[HEAD : HEAD + 8]]
         assert any("+41" in row for row in late)
         assert sum(any(cell in ("+0", "+1", "-1", "+2", "-2") for cell in row) for row in late) == 7
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("", list(range(8))),
-        ("3", [3]),
-        ("3-5", [3, 4, 5]),
-        ("6-", [6, 7]),
-        ("1, 7", [1, 7]),
-        ("node1", [4, 5, 6, 7]),
-        ("NODE1 0", [0, 4, 5, 6, 7]),
-        ("lost", [2]),
-        ("5-3", []),
-        ("nowhere", []),
-        ("99999999999999999999", []),
-        ("[*(", []),
-        ("straggler", [6]),
-        ("slow-node", [0, 1, 2, 3]),
-    ],
-)
-def test_filter(words: str, expected: list[int]) -> None:
-    made = snapshot(Made(ranks=8, lost=(2,), straggler=6))
-    slow = Finding(kind="slow_node", severity="warning", summary="", nodes=("node0",))
-    over = Finding(kind="straggler", severity="info", summary="", ranks=(1,), cleared_at_step=7)
-    made = replace(made, findings=(*made.findings, slow, over))
-    assert np.flatnonzero(matching(made, words)).tolist() == expected
 
 
 def test_only_rows_in_sight_are_formatted() -> None:

@@ -36,7 +36,7 @@ class Terminal:
         self.screen, self.far = pty.openpty()
         self.resize(size)
         self.before = termios.tcgetattr(self.far)
-        self.seen = b""
+        self.seen = self.everything = b""
         self.process = subprocess.Popen(
             [sys.executable, *command, *options],
             stdin=self.far, stdout=self.far if stdout is None else stdout, stderr=self.far,
@@ -57,6 +57,7 @@ class Terminal:
         except OSError:
             return False
         self.seen += chunk
+        self.everything += chunk
         return bool(chunk)
 
     def until(self, text: bytes) -> None:

@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from textual.pilot import Pilot
 
 from ddpmon.snapshot import Metric, Snapshot
 from ddpmon.tui.app import WatchApp
+from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.reader import Source
 from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import NOTES, Made, snapshot
@@ -75,12 +77,19 @@ class Watched:
 
 
 def watch(
-    source: Source, act: Act, size: tuple[int, int] = (120, 34), ascii_only: bool = False, interval: float = 0.25
+    source: Source,
+    act: Act,
+    size: tuple[int, int] = (120, 34),
+    ascii_only: bool = False,
+    interval: float = 0.25,
+    remembered: Callable[[str], Session | None] = lambda _run_id: None,
+    **chosen: Any,
 ) -> WatchApp:
-    app = WatchApp(source, interval=interval, ascii_only=ascii_only)
+    preferences = Preferences(interval=interval, glyphs="ascii" if ascii_only else "full", **chosen)
+    app = WatchApp(source, preferences, remembered)
 
     async def go() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             await act(Watched(app, pilot))
 
     asyncio.run(go())

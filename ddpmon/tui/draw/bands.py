@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.layout import fold
-from ddpmon.tui.draw.order import matching
+from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.view_state import ViewState
 
 LABEL = 5  # cells of a row's name
@@ -111,7 +111,7 @@ def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
     hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
     chosen = np.arange(count)
     if wanted and hosts:
-        found = np.flatnonzero(matching(snapshot, wanted))
+        found = np.flatnonzero(fitting_ranks(snapshot, wanted))
         chosen = found if found.size else chosen
     return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)
 

@@ -75,6 +75,14 @@ AFTER_BAR = ("gpu", "clock", "power", "cpu", "rss", "age")
 GPU_COLUMNS = ("gpu", "clock", "power")
 ALWAYS = ("rank", "late", "work", "wait")
 SORTS = ("worst", "rank", "node", *(column.key for column in COLUMNS[1:]))
+LETTERS = {  # shift and this letter sorts; H is the host, and R and H stand at the left
+    "R": "rank", "H": "node", "S": "step", "O": "loss", "W": "work", "I": "wait", "B": "barrier", "L": "late",
+    "A": "allreduce", "U": "gpu", "K": "clock", "P": "power", "C": "cpu", "M": "rss", "E": "age",
+}  # fmt: skip
+HOST_HEADING = "host"
+SORT_WORDS = {"worst": "worst", "host": "node"} | {
+    word.lower(): column.key for column in COLUMNS for word in (column.heading, column.key)
+}  # what a user may call an order
 DECIMALS = {"step": 0, "rank": 0, "gpu": 0, "clock": 0, "power": 0, "cpu": 0}
 MARGIN = 4  # cursor, marker, state, gap
 BAR_MIN, BAR_GOOD = 16, 30
@@ -90,15 +98,22 @@ class Sheet:
     bar: int  # cells of the phase bar
 
 
-def sheet(width: int, ranks: Ranks, host_width: int) -> Sheet:
-    """Choose columns by worth until the bar would become too short."""
+def heading(key: str) -> str:
+    """What a column is called over the table."""
+    return HOST_HEADING if key == "node" else BY_KEY[key].heading
+
+
+def sheet(width: int, ranks: Ranks, host_width: int, sort: str = "") -> Sheet:
+    """Choose columns by worth until the bar would become too short; the one that sorts is always there."""
     chosen = [*ALWAYS]
+    if sort in BY_KEY and sort not in chosen:
+        chosen.append(sort)
     room = width - MARGIN - sum(BY_KEY[key].width + 1 for key in chosen) - 3
     host = min(max(host_width, 4), 16)
-    host = host if host_width and room - host - 1 >= BAR_GOOD else 0
+    host = host if host_width and (room - host - 1 >= BAR_GOOD or sort == "node") else 0
     room -= host + 1 if host else 0
     for column in sorted(_eligible(ranks), key=lambda column: -column.worth):
-        if room - column.width - 1 >= max(BAR_GOOD, int(width * 0.44)):
+        if column.key not in chosen and room - column.width - 1 >= max(BAR_GOOD, int(width * 0.44)):
             chosen.append(column.key)
             room -= column.width + 1
     before = tuple(column for column in COLUMNS if column.key in chosen and column.key not in AFTER_BAR)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import BADGES, cost, rows, since, what, who
-from ddpmon.report.verdicts import calm_sentence, is_broken, is_judged
+from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
 from ddpmon.tui.draw.findings import block_lines
@@ -41,7 +42,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = max(height - 2, 0)
-    lines = [title("now", f"{lasting:,}", width, look)]
+    lines = [title("now", _narrowed(picture, len(shown)) or f"{lasting:,}", width, look)]
     if not lasting:
         lines += _calm(picture, width)
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
@@ -54,6 +55,14 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     return fit_all(lines, width, height)
 
 
+def _narrowed(picture: ViewState, shown: int) -> str:
+    """Which filter hides some of the findings."""
+    if not picture.wanted:
+        return ""
+    total = plural(len(picture.snapshot.findings), "finding")
+    return f"filter {picture.look.clean(picture.wanted)}: {shown:,} of {total}"
+
+
 def calm_rows(picture: ViewState, width: int) -> int:
     """The lines that the calm sentence takes where no finding lasts."""
     return len(_calm(picture, width))
@@ -61,6 +70,8 @@ def calm_rows(picture: ViewState, width: int) -> int:
 
 def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
+    if firing(snapshot.findings):
+        return paragraph("the filter fits no finding that lasts", look.glyphs.note, look.dim, width, look)
     calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
     glyph, style = calm_style(snapshot, look)
     return paragraph(calm, glyph, style, width, look)

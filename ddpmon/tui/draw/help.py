@@ -2,37 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.segment import Segment
 
+from ddpmon.tui.draw.columns import LETTERS, heading
+from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.theme import Look
 
+Pairs = tuple[tuple[str, str], ...]
 WHY = (
     "In DDP all ranks finish a step together: whoever is done early waits for the last one.",
     "So every rank's step takes equally long, and what differs is how long each works and how long it waits.",
     "The straggler is the rank that waits least: its bar is solid where the others end in a dashed line.",
 )
-KEYS = (
-    ("q", "quit; ctrl+c too"),
-    ("space", "freeze the display; collection goes on"),
-    ("enter", "the rank under the cursor in detail, its stack when it hangs;  esc goes one level back"),
-    ("up down j k", "move the cursor; also page up, page down, home, end"),
-    ("/", "show only ranks that match: 3   3-7   node1   lost   straggler;  esc shows all"),
-    ("s  r", "sort by the next column;  reverse"),
+TABLE = (
+    ("up down j k", "move the cursor; also page up, page down, home, end;  a click moves it, a second one opens"),
+    (",  .", "sort by the column before, by the next one;  the column that sorts is always shown"),
+    ("0  r", "the worst first again;  reverse.  A click on a heading sorts, a second one reverses"),
+)
+FILTER = (
+    ("/", "filter; it holds in all views.  tab completes, enter keeps it, esc drops it"),
+    ("late>10", "a figure: < <= = >= >, also late>5% of a step, late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min"),
+    ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
+    ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
+    ("straggler", "without a field: part of a host, or the beginning of a state (lost) or of a kind of finding"),
+    ("and or not ( )", "late>10 host=n3 not lost: all of it;  a or b: one of both;  a comma is or: host=n1,n2"),
+)
+SCROLL = ("j k", "scroll; also page up, page down, home, end")
+KEYS_OF: Mapping[str, Pairs] = {
+    "overview": (
+        ("enter", "the rank under the cursor in detail, its stack when it hangs"),
+        *TABLE,
+        ("shift+letter", "sort: "
+         + ", ".join(f"{letter} {heading(key)}" for letter, key in LETTERS.items()) + ";  again: reverse"),
+        ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
+        ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
+        ("esc", "all ranks"),
+    ),
+    "timeline": (
+        ("[ ]  { }", "move the cursor by a step, by a minute"),
+        ("enter", "the rank under the cursor in detail"),
+        ("v", "all ranks, or the buckets of the step"),
+    ),
+    "hosts": (
+        ("enter", "the host under the cursor in full"),
+        *TABLE,
+        ("shift+letter", "sort: "
+         + ", ".join(f"{letter} {name}" for letter, name in HOST_LETTERS.items()) + ";  again: reverse"),
+        ("v", "the next metric of the GPUs"),
+    ),
+    "host": (("j k", "the next link, the one before, or scroll"), ("enter", "the rank under the cursor in detail")),
+    "run": (SCROLL,),
+    "findings": (
+        ("j k", "move the cursor; also page up, page down, home, end"),
+        ("enter  h", "the rank that the finding names first;  its host"),
+    ),
+    "rank": (
+        ("j k", "the next rank of the table, the one before"),
+        ("v  h", "plot the next metric;  its host"),
+    ),
+}  # fmt: skip
+FILTERED = ("overview", "timeline", "hosts", "findings")
+EVERYWHERE = (
     ("1  2  3", "overview;  timeline: steps, all-reduce, loss, events;  hosts, their GPUs and who is on them"),
     ("4  5", "run: configuration, versions, hours used and lost;  findings with evidence and advice"),
+    ("esc  f", "one level back;  the next panel alone, then all again"),
     ("m  c", "mark the rank under the cursor;  compare the marked ranks side by side"),
-    ("v  f  h", "the next metric;  the next panel alone;  the host of the rank or of the finding"),
-    ("+  -", "read more often, less often (every 0.25 s to 10 s)"),
+    ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
+    ("w  ctrl+s", "write a report, one page in the current folder;  write the view: SVG, text, CSV, JSON"),
+    ("space", "freeze the display; collection goes on.  In a recording: play, pause"),
+    ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),
-    ("w", "write a report on what is shown: a page in the current folder"),
-    (
-        "n  N  t",
-        "in a recording: to the next finding, the one before, a step or a time of day;  space plays, + - speed",
-    ),
-    ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
-    ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
-    ("ctrl+p", "commands and themes"),
+    ("n  N  t", "in the past: to the next finding, the one before;  to a step or a time of day"),
+    ("ctrl+p  q", "every command by name, and the themes;  quit, as ctrl+c does"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),
@@ -60,12 +104,15 @@ WORDS = (
 )
 
 
-def help_lines(look: Look, width: int) -> list[Line]:
-    """All of the help at this width; as many lines as it takes."""
+def help_lines(look: Look, width: int, view: str = "overview") -> list[Line]:
+    """The help of a view at this width, and then what holds everywhere; as many lines as it takes."""
     lines: list[Line] = [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
         lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
-    lines += [[], _heading("Keys", look), *_pairs(KEYS, width, look, strong=True)]
+    here = KEYS_OF.get(view, ())
+    lines += [[], _heading(f"Keys: {view}", look), *_pairs(here, width, look, strong=True)] if here else []
+    lines += [[], _heading("Filter", look), *_pairs(FILTER, width, look, strong=True)] if view in FILTERED else []
+    lines += [[], _heading("Keys everywhere", look), *_pairs(EVERYWHERE, width, look, strong=True)]
     lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]
     lines += [[], _heading("Words", look), *_pairs(WORDS, width, look, strong=False)]
     return [fit(line, width) for line in lines]
@@ -75,7 +122,7 @@ def _heading(text: str, look: Look) -> Line:
     return [Segment(f" {text}", look.accent)]
 
 
-def _pairs(pairs: tuple[tuple[str, str], ...], width: int, look: Look, *, strong: bool) -> list[Line]:
+def _pairs(pairs: Pairs, width: int, look: Look, *, strong: bool) -> list[Line]:
     lines: list[Line] = []
     column = 17
     for name, meaning in pairs:

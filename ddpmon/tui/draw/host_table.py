@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, amount, figure, signed
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
-from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
+from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_glyph
@@ -25,7 +24,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-ORDERS = {"worst": "worst first", "node": "in host order"}
+ORDERS = {"worst": "worst first", "host": "in host order"}
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST = 16
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
@@ -44,7 +43,13 @@ class Sheet:
     @property
     def lead(self) -> int:
         """Cells before the metric's."""
-        return 3 + self.host + RANKS + LATE + 2 * SHARE + (LOAD + NET if self.wide else 0) + 1
+        return sum(len(text) for text, _ in self.heads()) + 1
+
+    def heads(self) -> list[tuple[str, str]]:
+        """The headings before the metric's from left to right, with the order that each stands for."""
+        widths = {"late": LATE, "cpu%": SHARE, "mem%": SHARE} | ({"load": LOAD, "net/s": NET} if self.wide else {})
+        names = [("   ", "worst"), (f"{'host':<{self.host}}", "host"), (f"{'ranks':>{RANKS}}", "host")]
+        return [*names, *((f"{name:>{cells}}", name) for name, cells in widths.items())]
 
 
 def host_sheet(nodes: Sequence[NodeView], metric: CellMetric, width: int) -> Sheet:
@@ -75,7 +80,8 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
     if not len(view.order):
-        lines.append([Segment(f"   {look.clean(_nobody(snapshot))}", look.dim)])
+        why = "no host has a rank that matches; esc in the overview clears the filter"
+        lines.append([Segment(f"   {why if view.wanted else look.clean(_nobody(snapshot))}", look.dim)])
     return fit_all(lines, width, height)
 
 
@@ -89,13 +95,24 @@ def _nobody(snapshot: Snapshot) -> str:
 def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric, look: Look, width: int) -> str:
     shown = len(view.order)
     known = max(len(snapshot.run.nodes) if snapshot.run else 0, shown)
-    parts = [f"{shown:,} of {known:,} heard from"] if shown < known else []
+    parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
+    parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
-    parts += [ORDERS.get(view.sort, view.sort) + (", reversed" if view.reverse else "")]
+    parts += [ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")]
     brief = (
         [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: share of a step"]
     )
     return look.clean("; ".join([*parts, f"cells: {metric.name} [v]", *brief]))
+
+
+def host_heading_at(snapshot: Snapshot, width: int, x: int, metric: str) -> str | None:
+    """The order that the heading at the cell `x` stands for; `metric` is the key of what the cells show."""
+    end = 0
+    for text, name in host_sheet(snapshot.nodes, metric_of(snapshot, metric), width).heads():
+        end += len(text)
+        if x < end:
+            return name
+    return None
 
 
 class _Page:
@@ -111,8 +128,7 @@ class _Page:
 
     def headings(self) -> Line:
         sheet, metric = self.sheet, self.metric
-        text = f"   {'host':<{sheet.host}}{'ranks':>{RANKS}}{'late':>{LATE}}{'cpu%':>{SHARE}}{'mem%':>{SHARE}}"
-        text += f"{'load':>{LOAD}}{'net/s':>{NET}}" if sheet.wide else ""
+        text = "".join(text for text, _ in sheet.heads())
         text += " " + "".join(f" {place:>{metric.width}} " for place in range(sheet.cells))
         room = self.width - sheet.lead - sheet.cells * sheet.cell
         return fit([Segment(text + (" remarks" if room >= REMARK_LEAST else ""), self.look.dim)], self.width)
@@ -147,11 +163,8 @@ class _Page:
 
     def _late(self, node: NodeView) -> str | None:
         """Lateness of its latest rank."""
-        ranks = self.snapshot.ranks
-        here = [rank for rank in node.ranks if ranks is not None and rank < len(ranks)]
-        late = np.empty(0) if ranks is None else ranks.lateness_ms[here]
-        known = late[np.isfinite(late)]
-        return self.look.clean(signed(float(known.max()))) if known.size else None
+        late = latest(node, self.snapshot.ranks)
+        return None if late is None else self.look.clean(signed(late))
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown

@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ddpmon.report.verdicts import firing, marked_hosts, marked_ranks
-from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
+from ddpmon.report.host_summary import known_sum, latest, memory_pct, received, sent
+from ddpmon.report.verdicts import marked_hosts, marked_ranks
+from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
+from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of a step, so that calm rows do not jump
 
 
 def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
-    """The rank numbers to show, first row first."""
+    """The rank numbers to show, first row first.
+
+    Raises:
+        FilterError: the filter `wanted` is not understood.
+    """
     ranks = snapshot.ranks
     if ranks is None or len(ranks) == 0:
         return np.zeros(0, dtype=np.int64)
     order = _worst(snapshot, ranks) if sort == "worst" else _by_column(ranks, sort)
     if reverse:
         order = order[::-1]
-    return order[matching(snapshot, wanted)[order]]
+    return order[fitting_ranks(snapshot, wanted)[order]]
 
 
-def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool) -> Ints:
-    """The node numbers, first row first: those that findings name in the findings' order, or all in node order."""
+HOST_SORTS: Mapping[str, Callable[[NodeView, Ranks | None], float | None] | None] = {  # by a heading of the host table
+    "worst": None,
+    "host": None,
+    "late": latest,
+    "cpu%": lambda node, _ranks: node.figures.cpu_pct,
+    "mem%": lambda node, _ranks: memory_pct(node.figures),
+    "load": lambda node, _ranks: node.figures.load_1m,
+    "net/s": lambda node, _ranks: known_sum([received(node.figures), sent(node.figures)]),
+}
+HOST_LETTERS = {  # shift and this letter sorts
+    "H": "host", "L": "late", "C": "cpu%", "M": "mem%", "D": "load", "T": "net/s",
+}  # fmt: skip
+
+
+def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = "") -> Ints:
+    """The node numbers, first row first: named ones in the findings' order, all in node order, or by a figure.
+
+    Raises:
+        FilterError: the filter `wanted` is not understood.
+    """
     marked = marked_hosts(snapshot.findings, snapshot.nodes) if sort == "worst" else {}
-    rest = [node.node for node in snapshot.nodes if node.node not in marked]
-    return np.array([*marked, *rest][:: -1 if reverse else 1], dtype=np.int64)
+    value, nodes, ranks = HOST_SORTS[sort], snapshot.nodes, snapshot.ranks
+    if value is not None:
+        nodes = tuple(sorted(nodes, key=lambda node: _largest_first(value(node, ranks))))
+    rest = [node.node for node in nodes if node.node not in marked]
+    shown = fitting_hosts(snapshot, wanted)
+    return np.array([node for node in [*marked, *rest][:: -1 if reverse else 1] if node in shown], dtype=np.int64)
+
+
+def _largest_first(value: float | None) -> float:
+    """Unknown last."""
+    return math.inf if value is None or not math.isfinite(value) else -value
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
@@ -62,47 +94,3 @@ def _by_column(ranks: Ranks, sort: str) -> Ints:
     if sort == "node":
         return np.lexsort((number, np.array(ranks.host), ranks.node)).astype(np.int64)
     return np.lexsort((number, -np.nan_to_num(BY_KEY[sort].values(ranks, number), nan=-np.inf))).astype(np.int64)
-
-
-def matching(snapshot: Snapshot, wanted: str) -> NDArray[np.bool_]:
-    """Ranks that any of the words match.
-
-    A word is a number, a range such as 3-7, part of a host name, the beginning of a state, or of the kind of a finding
-    that names the rank (or its host, where it names no rank).
-    """
-    ranks, words = snapshot.ranks, wanted.lower().replace(",", " ").split()
-    if ranks is None or not words:
-        return np.ones(0 if ranks is None else len(ranks), dtype=np.bool_)
-    mask = np.zeros(len(ranks), dtype=np.bool_)
-    for word in words:
-        if re.fullmatch(r"[0-9]+(-[0-9]*)?", word):
-            mask |= _numbered(word, len(ranks))
-        else:
-            mask |= _worded(word, ranks) | _found(word, snapshot.findings, ranks)
-    return mask
-
-
-def _found(word: str, findings: Sequence[Finding], ranks: Ranks) -> NDArray[np.bool_]:
-    mask = np.zeros(len(ranks), dtype=np.bool_)
-    for finding in firing(findings):
-        if finding.kind.startswith(word.replace("-", "_")):
-            mask[[rank for rank in finding.ranks if 0 <= rank < len(ranks)]] = True
-            if not finding.ranks and finding.nodes:
-                mask |= np.isin(np.array(ranks.host), finding.nodes)
-    return mask
-
-
-def _numbered(word: str, total: int) -> NDArray[np.bool_]:
-    first, dash, last = word.partition("-")
-    low = min(int(first[:9]), total)
-    high = low if not dash else min(int(last[:9]), total) if last else total
-    number = np.arange(total)
-    return (number >= low) & (number <= high)
-
-
-def _worded(word: str, ranks: Ranks) -> NDArray[np.bool_]:
-    return np.array([word in host.lower() or state.startswith(word) for host, state in _who(ranks)], dtype=np.bool_)
-
-
-def _who(ranks: Ranks) -> zip[tuple[str, str]]:
-    return zip(ranks.host, ranks.state, strict=True)

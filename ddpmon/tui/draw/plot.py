@@ -18,6 +18,15 @@ from ddpmon.tui.theme import Look
 
 Dots = NDArray[np.bool_]
 _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
+BRAILLE = np.r_[np.uint32(ord(" ")), 0x2801 + np.arange(255)].astype("<u4")  # the sign of each pattern of 8 dots
+_QUARTERS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
+QUARTERS = np.array(
+    [
+        ord(_QUARTERS[sum(bit for bit, dots in ((1, 0x03), (2, 0x18), (4, 0x44), (8, 0xA0)) if code & dots)])
+        for code in range(256)
+    ],
+    dtype="<u4",
+)
 GUTTER = 7
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
@@ -158,7 +167,7 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float,
         under, _ = decimate(curve.step, curve.low, columns * fine, span)
         _, over = decimate(curve.step, curve.high, columns * fine, span)
         band = _normal(under, scale), _normal(over, scale)
-    cells = _ascii(line, band, rows) if look.ascii_only else _braille(line, band, columns, rows)
+    cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, columns, rows, look)
     labels = _labels(scale, rows)
     return [_gutter(labels.get(row), look) + _styled(*cells[row], look) for row in range(rows)]
 
@@ -206,15 +215,15 @@ def _nearby(spacing: Floats) -> Floats:
     return np.asarray(np.minimum(before, after))
 
 
-def _braille(line: Edges, band: Edges | None, columns: int, rows: int) -> Cells:
-    """The line over the band; a cell that holds both shows the line."""
+def _dotted(line: Edges, band: Edges | None, columns: int, rows: int, look: Look) -> Cells:
+    """The line over the band, in braille or in quarters of a cell; a cell that holds both shows the line."""
     front, back = blank_dots(columns, rows), blank_dots(columns, rows)
     fill(front, *line)
     if band is not None:
         fill(back, *band, every=2)
     over, under = codes(front), codes(back)
     shown = np.where(over > 0, over, under)
-    signs = np.where(shown > 0, 0x2800 + shown.astype("<u4"), np.uint32(ord(" ")))
+    signs = (BRAILLE if look.braille else QUARTERS)[shown]
     return [(row.tobytes().decode("utf-32-le"), on_line) for row, on_line in zip(signs, over > 0, strict=True)]
 
 

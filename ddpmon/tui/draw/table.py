@@ -14,7 +14,17 @@ from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
-from ddpmon.tui.draw.columns import DECIMALS, Column, Sheet, cell, decimals_for, difference, sheet
+from ddpmon.tui.draw.columns import (
+    DECIMALS,
+    HOST_HEADING,
+    Column,
+    Sheet,
+    cell,
+    decimals_for,
+    difference,
+    heading,
+    sheet,
+)
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit, fit_all, left
@@ -57,14 +67,24 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     room = max(height - HEAD, 0)
     lines = [title("ranks", _subtitle(view, room, len(snapshot.ranks), look), width, look)]
     rows = view.order[view.top : view.top + room]
-    page = _Page(snapshot, look, width, rows, picture.marked)
+    page = _Page(snapshot, look, width, rows, view.sort, picture.marked)
     lines.append(page.headings(view, width))
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
-        lines.append(
-            [Segment("    no rank matches; try 3, 3-7, a host, a state or a finding; esc clears it", look.dim)]
-        )
+        lines.append([Segment("    no rank matches; esc clears the filter", look.dim)])
     return fit_all(lines, width, height)
+
+
+def heading_at(picture: ViewState, view: TableView, width: int, x: int) -> str | None:
+    """The key of the column whose heading stands at the cell `x`."""
+    if picture.snapshot.ranks is None:
+        return None
+    page, end = _Page(picture.snapshot, picture.look, width, view.order[:0], view.sort), 0
+    for text, key in page.heads():
+        end += len(text)
+        if x < end:
+            return key
+    return None
 
 
 def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
@@ -73,18 +93,20 @@ def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
     if shown > room > 0:
         parts.append(f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}")
     direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""
-    parts.append(SORT_NAMES.get(view.sort, f"by {view.sort}") + direction)
+    parts.append((SORT_NAMES.get(view.sort) or f"by {heading(view.sort)}") + direction)
     return "; ".join(parts)
 
 
 class _Page:
     """What the rows in sight share, and the values that they show."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int, rows: Ints, chosen: tuple[int, ...]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, look: Look, width: int, rows: Ints, sort: str, chosen: tuple[int, ...] = ()
+    ) -> None:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen = look, chosen
-        self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot))
+        self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort)
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.marked = marked_ranks(snapshot.findings)
         self.place = {rank: place for place, rank in enumerate(rows.tolist())}
@@ -105,21 +127,30 @@ class _Page:
         families["late"] = max(families["late"] - 1, 0)  # a lateness below a hundredth of the largest is noise
         return {c.key: DECIMALS[c.key] if c.key in DECIMALS else families[c.family] for c in columns} | {"age": 1}
 
-    def headings(self, view: TableView, width: int) -> Line:
-        line = [Segment("    ", self.look.dim)]
+    def heads(self) -> list[tuple[str, str | None]]:
+        """The headings from left to right with the column that each sorts by; the bar, between, sorts by work."""
+        heads: list[tuple[str, str | None]] = [("    ", "worst")]
         for column in self.sheet.before:
-            line.append(self._heading(column.heading.rjust(column.width), column.key, view))
+            heads.append((column.heading.rjust(column.width), column.key))
             if column.key == "rank" and self.sheet.host:
-                line.append(self._heading(" host".ljust(self.sheet.host + 1), "node", view))
-            line.append(Segment(" ", self.look.dim))
-        line.append(Segment(" ", self.look.dim))
-        line += legend(self.look, self.sheet.bar, f"{figure(self.scale)} ms")
-        line.append(Segment(" "))
+                heads.append((f" {HOST_HEADING}".ljust(self.sheet.host + 1), "node"))
+            heads.append((" ", None))
+        heads += [(" ", None), (" " * self.sheet.bar, "work"), (" ", None)]
         for column in self.sheet.after:
-            line += [Segment(" "), self._heading(column.heading.rjust(column.width), column.key, view)]
+            heads += [(" ", None), (column.heading.rjust(column.width), column.key)]
+        return heads
+
+    def headings(self, view: TableView, width: int) -> Line:
+        line: Line = []
+        bar_at = 2 + 2 * len(self.sheet.before) + bool(self.sheet.host)
+        for place, (text, key) in enumerate(self.heads()):
+            scale = f"{figure(self.scale)} ms"
+            line += legend(self.look, self.sheet.bar, scale) if place == bar_at else [self._heading(text, key, view)]
         return fit(line, width)
 
-    def _heading(self, text: str, key: str, view: TableView) -> Segment:
+    def _heading(self, text: str, key: str | None, view: TableView) -> Segment:
+        if key is None or text.isspace():
+            return Segment(text, self.look.dim)
         sorted_by = key == view.sort or (key == "late" and view.sort == "worst")
         return Segment(text, self.look.dim + Style(underline=True) if sorted_by else self.look.dim)
 

@@ -13,8 +13,9 @@ from ddpmon.tui.draw.finding_list import calm_rows, evidence_lines
 from ddpmon.tui.draw.layout import finding_plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.finding_list import FindingList
 
 
@@ -32,6 +33,7 @@ class FindingsScreen(ViewScreen):
         with Container(id="pair"):
             yield FindingList()
             yield Canvas(self._evidence, id="evidence")
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -52,7 +54,7 @@ class FindingsScreen(ViewScreen):
 
     def share_out(self, room: int) -> None:
         """The list beside the evidence in wide terminals, above it in others and where there is nothing to choose."""
-        found = len(self.picture.snapshot.findings)
+        found = len(self.picture.found)
         calm = calm_rows(self.picture, self.size.width)
         wide, share = finding_plan(self.size.width, room, found) if found else (False, calm + 2)
         pair, table = self.query_one("#pair"), self.listing
@@ -93,5 +95,7 @@ class FindingsScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Along the list, to the rank, to the host."""
-        links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.snapshot.findings else ()
-        return (("esc", "back"), *links, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        if self.is_typing:
+            return FILTER_KEYS
+        links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
+        return (("esc", "back"), *links, ("/", "filter"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

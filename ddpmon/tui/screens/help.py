@@ -14,15 +14,23 @@ from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
 
 class HelpScreen(ViewScreen):
-    """The help, over whatever is open."""
+    """The help of the view that it was opened over, and what holds everywhere.
+
+    Args:
+        of: that view.
+    """
 
     view: ClassVar[str] = "help"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.back", "Back", show=False)]
 
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self._of = of
+
     def compose(self) -> ComposeResult:
         """Header, the help, the keys."""
         yield Canvas(self.head, id="head")
-        yield ScrollText(lambda w: help_lines(self.picture.look, w))
+        yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

@@ -9,10 +9,12 @@ from textual.binding import Binding, BindingType
 
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.layout import host_plan
+from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
 from ddpmon.tui.widgets.virtual_table import HostTable
 
@@ -21,7 +23,10 @@ class HostsScreen(ViewScreen):
     """All hosts; a run on one host has that one in full at once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "sort", "The other order", show=False),
+        Binding("full_stop,s", "sort(1)", "Sort by the next column", show=False),
+        Binding("comma", "sort(-1)", "Sort by the column before", show=False),
+        Binding("0", "sort_by('worst')", "The worst first again", show=False),
+        *(Binding(key, f"sort_by('{name}')", f"Sort by {name}", show=False) for key, name in HOST_LETTERS.items()),
         Binding("r", "reverse", "Reverse the order", show=False),
         Binding("v", "metric", "The next metric of the GPUs", show=False),
     ]
@@ -45,6 +50,7 @@ class HostsScreen(ViewScreen):
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
         yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.only, w)), lambda: self.picture.look)
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -66,7 +72,7 @@ class HostsScreen(ViewScreen):
         table.display, chosen.display, reading.display = hosts != 1, below > 0, hosts == 1
         table.styles.height, chosen.styles.height = max(high, 1), max(below, 1)
         wanted = reading if hosts == 1 else table
-        if self.focused is not wanted:
+        if self.focused is not wanted and not self.is_typing:
             wanted.focus()
         table.show(self.picture)
 
@@ -89,15 +95,21 @@ class HostsScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back, the whole of a host, the order."""
+        if self.is_typing:
+            return FILTER_KEYS
         rest = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
-        order = (("v", "metric"), ("s", "order"), ("r", "reverse"))
+        order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
         return (("esc", "back"), ("enter", "host detail"), *order, *rest)
 
-    def action_sort(self) -> None:
-        """The other order."""
-        self.table.next_sort()
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before."""
+        self.table.next_sort(step)
+
+    def action_sort_by(self, name: str) -> None:
+        """Sort by a column; again: the other way round."""
+        self.table.sort_by(name)
 
     def action_metric(self) -> None:
         """Show the next metric in the cells."""

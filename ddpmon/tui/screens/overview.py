@@ -8,12 +8,12 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Input
 
 from ddpmon.report.places import is_hanging
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import ReplayView
 from ddpmon.tui.draw.against import against_lines
+from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
@@ -24,9 +24,10 @@ from ddpmon.tui.draw.places import stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict import verdict_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, BaseScreen
 from ddpmon.tui.view_state import notice
-from ddpmon.tui.widgets.canvas import Canvas, Filter
+from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
 
@@ -42,9 +43,16 @@ def _replay_keys(replay: ReplayView) -> Keys:
 class Overview(BaseScreen):
     """Everything at a glance."""
 
+    view = "overview"
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter ranks", show=False),
-        Binding("s", "sort", "Sort by the next column", show=False),
+        Binding("full_stop,s", "sort(1)", "Sort by the next column", show=False),
+        Binding("comma", "sort(-1)", "Sort by the column before", show=False),
+        Binding("0", "sort_by('worst')", "The worst first again", show=False),
+        *(
+            Binding(letter, f"sort_by('{key}')", f"Sort by {heading(key)}", show=False)
+            for letter, key in LETTERS.items()
+        ),
         Binding("v", "metric", "Show the next metric in the heat-map", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
         Binding("escape", "all_ranks", "Show all ranks", show=False),
@@ -64,7 +72,7 @@ class Overview(BaseScreen):
             yield Canvas(self._side, id="side")
         yield HeatMap()
         yield Canvas(lambda w, h: plots_beside(self.picture, self.rank, w, h), id="plots")
-        yield Filter()
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -88,6 +96,7 @@ class Overview(BaseScreen):
 
     def show(self) -> None:
         """Share out the room, then draw."""
+        self.dashboard.habits.begin()
         self.table.show(self.picture)
         shares = self._arrange()
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
@@ -104,7 +113,7 @@ class Overview(BaseScreen):
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
         found = len(snapshot.findings) - (headline(snapshot.findings) is not None)
-        height = size.height - int(self.query_one(Filter).display)
+        height = size.height - FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         rows = len(self.table.view.order) if is_hanging(snapshot) else ranks
         return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth, rows=max(rows, 1))
 
@@ -145,8 +154,8 @@ class Overview(BaseScreen):
         """Few keys while there is nothing to see; how to end typing while a filter is typed."""
         if self.picture.snapshot.ranks is None:
             return (("?", "help"), ("q", "quit"))
-        if self.query_one(Filter).has_focus:
-            return (("enter", "keep the filter"), ("esc", "all ranks"))
+        if self.is_typing:
+            return FILTER_KEYS
         if self.query_one(HeatMap).has_focus:
             return (
                 ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
@@ -160,39 +169,17 @@ class Overview(BaseScreen):
         zoom = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
             *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
-            ("s", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
+            (", .", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
         )  # fmt: skip
-
-    def action_filter(self) -> None:
-        """Type a filter."""
-        if self.picture.snapshot.ranks is not None:
-            self.query_one(Filter).display = True
-            self.query_one(Filter).focus()
-            self.show()
-
-    @on(Input.Changed, "#filter")
-    def _narrow(self, event: Input.Changed) -> None:
-        self.table.rearrange(wanted=event.value)
-        self.show()
 
     @on(HeatMap.Chosen)
     def _zoom(self, event: HeatMap.Chosen) -> None:
-        self.query_one(Filter).value = event.words
+        self.dashboard.filter_by(event.words)
         self.table.focus()
-
-    @on(Filter.Closed)
-    def _close_filter(self) -> None:
-        self.query_one(Filter).display = False
-        self.table.focus()
-        self.call_after_refresh(self.show)
-
-    def on_descendant_focus(self) -> None:
-        """The keys that work depend on what has the focus."""
-        self.query_one("#foot", Canvas).redraw()
 
     def action_all_ranks(self) -> None:
         """Drop the filter."""
-        self.query_one(Filter).value = ""
+        self.dashboard.filter_by("")
 
     @on(HeatMap.Opened)
     def _open(self, event: HeatMap.Opened) -> None:
@@ -205,9 +192,13 @@ class Overview(BaseScreen):
         names = [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
         self.dashboard.choose_metric(names)
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self.table.next_sort()
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before."""
+        self.table.next_sort(step)
+
+    def action_sort_by(self, key: str) -> None:
+        """Sort by a column; again: the other way round."""
+        self.table.sort_by(key)
 
     def action_reverse(self) -> None:
         """Turn the order round."""

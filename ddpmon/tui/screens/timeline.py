@@ -12,8 +12,9 @@ from ddpmon.tui.draw.layout import WIDE
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.timeline import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 
@@ -36,6 +37,7 @@ class TimelineScreen(ViewScreen):
         with Container(id="pair"):
             yield RankTable()
             yield Canvas(self._buckets, id="buckets")
+        yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
     @property
@@ -74,6 +76,8 @@ class TimelineScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Along time, to a rank."""
+        if self.is_typing:
+            return FILTER_KEYS
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)

@@ -1,4 +1,4 @@
-"""Widgets that show the lines of a drawing function, scroll through them, or ask for a filter."""
+"""Widgets that show the lines of a drawing function, or scroll through them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Input
 
 from ddpmon.tui.lines import Line, fit_all, merged
 
@@ -164,28 +162,3 @@ class ScrollText(Canvas, can_focus=True):
         """The wheel scrolls."""
         event.stop()
         self.action_scroll_by(-3)
-
-
-class Filter(Input):
-    """Filters as one types; Enter keeps the filter, Esc drops it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "All ranks", show=False)]
-
-    class Closed(Message):
-        """The reader is done typing."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            placeholder="filter ranks: 3  3-7  part of a host name  lost  straggler", id="filter", compact=True
-        )
-        self.max_length = 200
-        self.display = False
-
-    def action_drop(self) -> None:
-        """Show all ranks again."""
-        self.value = ""
-        self.post_message(self.Closed())
-
-    def on_input_submitted(self) -> None:
-        """Keep the filter."""
-        self.post_message(self.Closed())

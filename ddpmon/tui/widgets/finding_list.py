@@ -22,7 +22,7 @@ def _name(finding: Finding) -> Hashable:
 
 
 class FindingList(VirtualTable):
-    """One row a finding: those that last, the worst first, then those that are over, the last one first."""
+    """One row a finding that the filter fits: those that last, the worst first, then those that are over."""
 
     class Opened(Message):
         """A finding was chosen: the reader wants its rank."""
@@ -41,8 +41,8 @@ class FindingList(VirtualTable):
 
     def arranged(self, picture: ViewState) -> Ints:
         """The findings' numbers in row order."""
-        lasting = firing(picture.snapshot.findings)
-        over = [finding for finding in picture.snapshot.findings if finding.cleared_at_step is not None]
+        lasting = firing(picture.found)
+        over = [finding for finding in picture.found if finding.cleared_at_step is not None]
         over.sort(key=lambda finding: -(finding.cleared_at_step or 0))
         self.findings = [*lasting, *over]
         known, self._numbers, self._at = self._numbers, {}, {}

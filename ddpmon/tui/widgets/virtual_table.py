@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,10 +15,10 @@ from ddpmon.report.places import is_hanging
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
-from ddpmon.tui.draw.host_table import ORDERS, host_table_lines
-from ddpmon.tui.draw.order import ordered, ordered_hosts
+from ddpmon.tui.draw.host_table import host_heading_at, host_table_lines
+from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
 from ddpmon.tui.draw.places import first_ranks, place_lines
-from ddpmon.tui.draw.table import HEAD, TableView, table_lines
+from ddpmon.tui.draw.table import HEAD, TableView, heading_at, table_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
@@ -80,6 +81,8 @@ class VirtualTable(Canvas, can_focus=True):
     def show(self, picture: ViewState) -> None:
         """Take over a new picture; the screen draws it, with all its other panels."""
         self.picture = picture
+        if picture.wanted != self.view.wanted:
+            self.view, self._held = replace(self.view, top=0, cursor=0, wanted=picture.wanted), None
         self._place(self.arranged(picture))
 
     def _settle(self, order: Ints) -> None:
@@ -109,9 +112,9 @@ class VirtualTable(Canvas, can_focus=True):
             return []
         return self.drawn(self.picture, replace(self.view, focused=self.has_focus), width, height)
 
-    def rearrange(self, *, sort: str | None = None, reverse: bool | None = None, wanted: str | None = None) -> None:
-        """Sort or filter differently, and go back to the first row."""
-        changes = {"sort": sort, "reverse": reverse, "wanted": wanted}
+    def rearrange(self, *, sort: str | None = None, reverse: bool | None = None) -> None:
+        """Sort differently, and go back to the first row."""
+        changes = {"sort": sort, "reverse": reverse}
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
         self._held = None
         if self.picture is not None:
@@ -160,10 +163,27 @@ class VirtualTable(Canvas, can_focus=True):
         event.stop()
         self.action_move(-3)
 
+    def sort_by(self, key: str) -> None:
+        """Sort by a column; by the one that it is sorted by already, the other way round."""
+        again = key == self.view.sort and key != "worst"
+        self.rearrange(sort=key, reverse=not self.view.reverse if again else False)
+
+    def _sort_next(self, names: Sequence[str], step: int) -> None:
+        place = names.index(self.view.sort) if self.view.sort in names else 0
+        self.rearrange(sort=names[(place + step) % len(names)], reverse=False)
+
+    def heading_at(self, x: int) -> str | None:
+        """The key of the column whose heading stands at the cell `x`; None where nothing is sorted by a click."""
+        del x
+        return None
+
     def on_click(self, event: events.Click) -> None:
-        """A click moves the cursor, a second one opens what is there."""
+        """A click on a row moves the cursor, a second one opens what is there; one on a heading sorts."""
+        key = self.heading_at(event.x) if event.y == HEAD - 1 else None
         row = self.row_at(event.y)
-        if row is not None and row < len(self.view.order):
+        if key is not None:
+            self.sort_by(key)
+        elif row is not None and row < len(self.view.order):
             self.action_move(row - self.view.cursor)
             if event.chain == 2:
                 self.action_open()
@@ -214,13 +234,17 @@ class RankTable(VirtualTable):
         """The rank under the cursor."""
         return self.chosen
 
-    def next_sort(self) -> None:
-        """Sort by the next column that has anything to show."""
+    def next_sort(self, step: int = 1) -> None:
+        """Sort by the next column that has anything to show, or by the one before."""
         ranks = self.picture.snapshot.ranks if self.picture else None
         bare = ranks is not None and not any(ranks.gpu)
-        names = [name for name in SORTS if not (bare and name in GPU_COLUMNS)]
-        place = names.index(self.view.sort) if self.view.sort in names else -1
-        self.rearrange(sort=names[(place + 1) % len(names)], reverse=False)
+        self._sort_next([name for name in SORTS if not (bare and name in GPU_COLUMNS)], step)
+
+    def heading_at(self, x: int) -> str | None:
+        """The column whose heading stands there; groups of ranks have an order of their own."""
+        if self.picture is None or self._is_grouped(self.picture):
+            return None
+        return heading_at(self.picture, self.view, self.size.width, x)
 
 
 class HostTable(VirtualTable):
@@ -241,7 +265,7 @@ class HostTable(VirtualTable):
 
     def arranged(self, picture: ViewState) -> Ints:
         """The node numbers in row order."""
-        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse)
+        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
@@ -251,10 +275,15 @@ class HostTable(VirtualTable):
         """Say that a host was chosen."""
         self.post_message(self.Opened(number))
 
-    def next_sort(self) -> None:
-        """The other order."""
-        names = list(ORDERS)
-        self.rearrange(sort=names[(names.index(self.view.sort) + 1) % len(names)], reverse=False)
+    def next_sort(self, step: int = 1) -> None:
+        """Sort by the next column, or by the one before."""
+        self._sort_next(list(HOST_SORTS), step)
+
+    def heading_at(self, x: int) -> str | None:
+        """The column whose heading stands there."""
+        if self.picture is None:
+            return None
+        return host_heading_at(self.picture.snapshot, self.size.width, x, self.metric)
 
     def next_metric(self) -> None:
         """Show the next metric that this run can have."""

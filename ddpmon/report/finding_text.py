@@ -1,0 +1,52 @@
+"""A finding as text, to be pasted into a ticket or a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpmon.format import clean, count, local_time, pct
+from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.verdicts import calm_sentence
+from ddpmon.snapshot import Finding, RunView, Snapshot
+
+
+def finding_text(snapshot: Snapshot, finding: Finding | None) -> str:
+    """The sentence, what is known, the evidence, what to do, and which run it is; without a finding the verdict.
+
+    It ends with a newline; control characters are left out.
+    """
+    said = _of(finding) if finding is not None else [calm_sentence(snapshot)]
+    lines = [*said, *([] if snapshot.run is None else [_run(snapshot.run, snapshot.taken_at)])]
+    return "".join(f"{clean(line)}\n" for line in lines)
+
+
+def _of(finding: Finding) -> Iterator[str]:
+    yield finding.summary
+    yield "; ".join(_facts(finding))
+    words = evidence_words(finding.evidence)
+    if words:
+        yield f"evidence: {words}"
+    for name, rows in evidence_blocks(finding.evidence):
+        yield f"{name}:"
+        yield from (f"    {row.expandtabs(4)}" for row in rows)
+    if finding.advice:
+        yield f"what to do: {finding.advice}"
+
+
+def _facts(finding: Finding) -> Iterator[str]:
+    yield f"{finding.severity} {finding.kind.replace('_', ' ')}"
+    if finding.cleared_at_step is not None:
+        yield f"over at step {count(finding.cleared_at_step)}"
+    elif finding.since_step is not None:
+        yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
+    if finding.cost_pct is not None:
+        yield f"costs {pct(finding.cost_pct)} % of the run's time"
+    if finding.phase:
+        yield f"phase {finding.phase}"
+    if finding.cause:
+        yield f"cause: {finding.cause}"
+
+
+def _run(run: RunView, wall: float) -> str:
+    where = f", step {count(run.step)}" if run.step is not None else ""
+    return f"run {run.name}{where}, {count(run.world_size)} ranks, {local_time(wall)}, {run.source}"

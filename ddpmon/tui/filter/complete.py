@@ -1,0 +1,49 @@
+"""What may come next while a filter is typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.filter.fields import NAMES, NUMBERS, STATES, TEXTS
+
+_LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
+_MOST = 12
+
+
+def completions(text: str, snapshot: Snapshot) -> list[str]:
+    """What the word under the cursor can become, in the order in which it is offered: at most 12."""
+    match = _LAST.search(text)
+    if match is None or (not match["begun"] and not match["field"]):
+        return []
+    begun, field = match["begun"].lower(), (match["field"] or "").lower()
+    if field in NUMBERS:
+        return []
+    known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*NAMES, *STATES, *_hosts(snapshot))
+    return [word for word in dict.fromkeys(known) if word.lower().startswith(begun) and word.lower() != begun][:_MOST]
+
+
+def is_unfinished(text: str) -> bool:
+    """Whether the word under the cursor may become the name of a field, so that it means nothing yet."""
+    match = _LAST.search(text)
+    begun = match["begun"].lower() if match is not None and not match["field"] else ""
+    return bool(begun) and any(name.startswith(begun) for name in NAMES)
+
+
+def completed(text: str, word: str) -> str:
+    """The filter with the word under the cursor completed."""
+    match = _LAST.search(text)
+    return text if match is None else text[: match.start("begun")] + word
+
+
+def _words_of(field: str, snapshot: Snapshot) -> Iterable[str]:
+    if field == "host":
+        return _hosts(snapshot)
+    if field == "finding":  # those that there are come first
+        return (*(finding.kind for finding in snapshot.findings), *TEXTS[field].words)
+    return TEXTS[field].words
+
+
+def _hosts(snapshot: Snapshot) -> Iterable[str]:
+    return snapshot.run.nodes if snapshot.run else ()

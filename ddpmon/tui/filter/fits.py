@@ -1,0 +1,146 @@
+"""Which ranks, hosts and findings a filter fits: one tree, looked at in three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.report.verdicts import firing
+from ddpmon.snapshot import Finding, Ranks, Snapshot
+from ddpmon.tui.filter.fields import NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.parse import parse
+from ddpmon.tui.filter.terms import closest
+from ddpmon.tui.filter.tree import Either, Every, FilterError, Interval, Like, Node, Not, Word
+
+Mask = NDArray[np.bool_]
+_OF_FINDINGS = ("finding", "severity")
+
+
+def fitting_ranks(snapshot: Snapshot, wanted: str) -> Mask:
+    """[world size] whether the filter `wanted` fits each rank; an empty one fits all.
+
+    Raises:
+        FilterError: the filter is not understood.
+    """
+    ranks, tree = snapshot.ranks, parse(wanted)
+    if ranks is None or tree is None:
+        return np.ones(0 if ranks is None else len(ranks), dtype=np.bool_)
+    return _walk(tree, lambda leaf: _ranks_of(leaf, snapshot, ranks))
+
+
+def fitting_hosts(snapshot: Snapshot, wanted: str) -> set[int]:
+    """The numbers of the hosts with a rank that the filter fits.
+
+    Raises:
+        FilterError: the filter is not understood.
+    """
+    if not wanted or snapshot.ranks is None:
+        return {node.node for node in snapshot.nodes}
+    fitting = set(np.flatnonzero(fitting_ranks(snapshot, wanted)).tolist())
+    return {node.node for node in snapshot.nodes if not fitting.isdisjoint(node.ranks)}
+
+
+def fitting_findings(snapshot: Snapshot, wanted: str) -> tuple[Finding, ...]:
+    """The findings that the filter fits: by their kind and severity, and by any rank or host that they name.
+
+    Raises:
+        FilterError: the filter is not understood.
+    """
+    tree, findings, ranks = parse(wanted), snapshot.findings, snapshot.ranks
+    if tree is None or ranks is None or not findings:
+        return findings
+    mask = _walk(tree, lambda leaf: _findings_of(leaf, snapshot, ranks))
+    return tuple(finding for finding, fits in zip(findings, mask.tolist(), strict=True) if fits)
+
+
+def complaint(snapshot: Snapshot, wanted: str) -> str:
+    """What of a filter is not understood, in one sentence; empty if all of it is."""
+    try:
+        tree = parse(wanted)
+    except FilterError as error:
+        return str(error)
+    unknown = [] if tree is None else [word for word in _words(tree) if not _is_known(word, snapshot)]
+    if not unknown:
+        return ""
+    hint = closest(unknown[0].text.lower())
+    if any(letter in "^$[]*+?\\" for letter in unknown[0].text):
+        hint = "; a regular expression follows a ~, as in host~^n[0-3]$"
+    return f"no host, state or finding is called {unknown[0].text!r}{hint}"
+
+
+def _words(node: Node) -> list[Word]:
+    if isinstance(node, Word):
+        return [node]
+    parts = node.parts if isinstance(node, Every | Either) else (node.part,) if isinstance(node, Not) else ()
+    return [word for part in parts for word in _words(part)]
+
+
+def _is_known(word: Word, snapshot: Snapshot) -> bool:
+    """Whether a host, a state or a kind of finding is called so, whatever the ranks are at now."""
+    hosts = {*(snapshot.run.nodes if snapshot.run else ()), *(snapshot.ranks.host if snapshot.ranks else ())}
+    known = {"host": hosts, "state": STATES, "finding": TEXTS["finding"].words}
+    return any(part.pattern.search(name) for part in word.parts for name in known[part.field])
+
+
+def _walk(node: Node, leaf: Callable[[Interval | Like], Mask]) -> Mask:
+    if isinstance(node, Not):
+        return ~_walk(node.part, leaf)
+    if isinstance(node, Every | Either | Word):
+        joined = np.logical_and if isinstance(node, Every) else np.logical_or
+        masks: list[Mask] = [_walk(part, leaf) for part in node.parts]
+        return reduce(joined, masks)
+    return leaf(node)
+
+
+def _ranks_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
+    if isinstance(leaf, Interval):
+        return _within(leaf, snapshot, ranks)
+    if leaf.field in _OF_FINDINGS:
+        named = [finding for finding in firing(snapshot.findings) if _is_like(leaf, finding)]
+        return _named_by(named, ranks)
+    values = TEXTS[leaf.field].values
+    assert values is not None
+    return _like(leaf, values(ranks))
+
+
+def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
+    values = NUMBERS[leaf.field].values(ranks)
+    if leaf.of_step:
+        step_ms = snapshot.job.step_ms
+        values = values / step_ms * 100 if step_ms else np.full(len(ranks), np.nan)
+    with np.errstate(invalid="ignore"):
+        above = values >= leaf.low if leaf.with_low else values > leaf.low
+        below = values <= leaf.high if leaf.with_high else values < leaf.high
+    return above & below
+
+
+def _like(leaf: Like, values: Sequence[str]) -> Mask:
+    """Each word is looked at once, however many ranks have it."""
+    fits = {value for value in set(values) if leaf.pattern.search(value)}
+    return np.fromiter(map(fits.__contains__, values), np.bool_, len(values))
+
+
+def _is_like(leaf: Like, finding: Finding) -> bool:
+    return leaf.pattern.search(finding.kind if leaf.field == "finding" else finding.severity) is not None
+
+
+def _named_by(findings: Sequence[Finding], ranks: Ranks) -> Mask:
+    """The ranks that any of these findings names, or those of its hosts if it names no rank."""
+    mask = np.zeros(len(ranks), dtype=np.bool_)
+    hosts = {host for finding in findings if not finding.ranks for host in finding.nodes}
+    if hosts:
+        mask |= np.fromiter(map(hosts.__contains__, ranks.host), np.bool_, len(ranks))
+    for finding in findings:
+        mask[[rank for rank in finding.ranks if 0 <= rank < len(ranks)]] = True
+    return mask
+
+
+def _findings_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
+    findings = snapshot.findings
+    if isinstance(leaf, Like) and leaf.field in _OF_FINDINGS:
+        return np.array([_is_like(leaf, finding) for finding in findings], dtype=np.bool_)
+    fitting = _ranks_of(leaf, snapshot, ranks)
+    return np.array([bool((_named_by([finding], ranks) & fitting).any()) for finding in findings], dtype=np.bool_)

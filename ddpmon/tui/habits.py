@@ -1,0 +1,159 @@
+"""What hands expect of a terminal program: copy, write a file, tell of something new, run a command of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ddpmon.format import json_line
+from ddpmon.report.finding_text import finding_text
+from ddpmon.report.new_file import stem_of, write_new
+from ddpmon.report.status_json import finding_object, status_object
+from ddpmon.report.verdicts import firing
+from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.choices import VIEWS, Notify
+from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.osc import clipboard, in_tmux, notification
+from ddpmon.tui.preferences import Session, UserCommand
+from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.output import OutputScreen
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.write_as import WriteAs
+from ddpmon.tui.user_commands import UnknownPlaceError, filled
+from ddpmon.tui.view_files import Form, snapshot_json, table_csv, view_text
+
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
+
+_SAID_S = 6.0
+
+
+class Habits:
+    """Works for one app, in its thread.
+
+    Args:
+        app: the dashboard.
+        notify: what a new critical finding does.
+        remembered: where a dashboard on the run of this id stood when it was left.
+    """
+
+    def __init__(self, app: WatchApp, notify: Notify, remembered: Callable[[str], Session | None]) -> None:
+        self._app, self._notify, self._remembered = app, notify, remembered
+        self._has_begun = False
+        self._critical: set[tuple[object, ...]] | None = None  # None before the first picture
+
+    def say(self, text: str) -> None:
+        """A toast; the text may be foreign."""
+        self._app.notify(self._app.picture.look.clean(text), timeout=_SAID_S, markup=False)
+
+    def copy(self, *, as_json: bool) -> None:
+        """Put the chosen finding, or the headline, into the clipboard of the terminal; without one the verdict."""
+        app, snapshot = self._app, self._app.picture.snapshot
+        finding = app.screen.finding if isinstance(app.screen, BaseScreen) else None
+        if as_json:
+            text = json_line(status_object(snapshot) if finding is None else finding_object(finding))
+        else:
+            text = finding_text(snapshot, finding)
+        self._write(clipboard(text, os.environ))
+        what = "the verdict" if finding is None else finding.kind.replace("_", " ")
+        hint = "; tmux hands it on with: set -g set-clipboard on" if in_tmux(os.environ) else ""
+        self.say(f"copied {what} as {'JSON' if as_json else 'text'}, {len(text):,} characters{hint}")
+
+    def ask_what_to_write(self) -> None:
+        """Ask for a form, and write the view in it."""
+        if self._app.picture.snapshot.run is not None and isinstance(self._app.screen, BaseScreen):
+            self._app.push_screen(WriteAs(), self._write_once_closed)
+
+    def _write_once_closed(self, form: Form | None) -> None:
+        """The line that asked for the form shall not be in the picture."""
+        self._app.call_after_refresh(self._write_view, form)
+
+    def _write_view(self, form: Form | None) -> None:
+        screen, snapshot = self._app.screen, self._app.picture.snapshot
+        if form is None or snapshot.run is None or not isinstance(screen, BaseScreen):
+            return
+        try:
+            path = write_new(stem_of(screen.view, snapshot.run), f".{form}", self._written(form, screen))
+        except OSError as error:
+            self.say(f"nothing was written: {error}")
+        else:
+            self.say(f"written: {path}")
+
+    def _written(self, form: Form, screen: BaseScreen) -> str:
+        snapshot = self._app.picture.snapshot
+        if form == "svg":
+            return self._app.export_screenshot(title=f"ddpmon {screen.view}")
+        if form == "txt":
+            return view_text(screen)
+        if form == "json":
+            return snapshot_json(snapshot)
+        view = self._overview.table.view
+        return table_csv(snapshot, ordered(snapshot, view.sort, view.reverse, view.wanted))
+
+    def look_for_news(self, snapshot: Snapshot) -> None:
+        """Ring, or notify, if a critical finding has come since the picture before; the first picture has no news."""
+        if snapshot.run is None or snapshot.replay is not None:
+            return
+        now = {_key(each): each for each in firing(snapshot.findings) if each.severity == "critical"}
+        before, self._critical = self._critical, set(now)
+        new = [] if before is None else [finding for key, finding in now.items() if key not in before]
+        if new and self._notify == "bell":
+            self._write("\a")
+        elif new and self._notify == "desktop":
+            self._write(notification(f"{snapshot.run.name}: {new[0].summary}", os.environ))
+
+    def run(self, command: UserCommand) -> None:
+        """Run a command of the user's own on the chosen rank, and show what it prints."""
+        ranks, screen = self._app.picture.snapshot.ranks, self._app.screen
+        here = self._app.links.rank_here
+        rank = self._overview.table.rank if here is None else here
+        if ranks is None or rank is None or not 0 <= rank < len(ranks) or not isinstance(screen, BaseScreen):
+            self.say(f"{command.name}: no rank is chosen")
+            return
+        try:
+            argv = filled(command, ranks, rank)
+        except UnknownPlaceError as error:
+            self.say(str(error))
+        else:
+            self._app.push_screen(OutputScreen(f"{command.name}, rank {rank}", argv))
+
+    def begin(self) -> None:
+        """With the first picture of a run, go where the user asks for, or where the last dashboard on it was left."""
+        app, run, chosen = self._app, self._app.latest_run, self._app.preferences
+        if self._has_begun or run is None:
+            return
+        self._has_begun = True
+        left = self._remembered(run.id) or Session()
+        reverse = left.reverse and chosen.sort is None
+        self._overview.table.rearrange(sort=chosen.sort or left.sort, reverse=reverse)
+        app.filter_by(left.filter if chosen.filter is None else chosen.filter)
+        view = chosen.view or left.view
+        if view != VIEWS[0] and len(app.screen_stack) == 1:
+            app.call_later(app.run_action, view)
+
+    def session(self) -> Session | None:
+        """Where the dashboard stands; None before the first picture of a run."""
+        if not self._has_begun:
+            return None
+        open_views = {screen.view for screen in self._app.screen_stack if isinstance(screen, BaseScreen)}
+        view = next((name for name in VIEWS[1:] if name in open_views), VIEWS[0])
+        table = self._overview.table.view
+        return Session(view, table.sort, table.reverse, self._app.picture.wanted)
+
+    @property
+    def _overview(self) -> Overview:
+        overview = self._app.screen_stack[0]
+        assert isinstance(overview, Overview)
+        return overview
+
+    def _write(self, sequence: str) -> None:
+        """Say something to the terminal besides the picture."""
+        if self._app._driver is not None:  # as Textual's own copy_to_clipboard does
+            self._app._driver.write(sequence)
+            self._app._driver.flush()
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """What tells a finding from others: the number of its life, or whom it names where a rule keeps no lives."""
+    return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])

@@ -1,0 +1,64 @@
+"""The commands of the palette (ctrl+p): ours and nothing else, with their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from textual.app import SystemCommand
+from textual.screen import Screen
+
+from ddpmon.tui.choices import THEMES
+from ddpmon.tui.preferences import UserCommand
+
+_EVERYWHERE = (
+    ("Overview", "verdict, rank table, heat-map, plots", "1", "overview"),
+    ("Timeline", "steps, all-reduce, loss and events over time", "2", "timeline"),
+    ("Hosts", "hosts, their GPUs and who is on them", "3", "hosts"),
+    ("The run", "configuration, versions, hours used and lost", "4", "run"),
+    ("Findings", "every finding with evidence and advice", "5", "findings"),
+    ("Freeze or resume the display", "in a recording: play or pause", "space", "freeze"),
+    ("Mark the rank", "again takes the mark away", "m", "mark"),
+    ("Compare the marked ranks", "two to four side by side", "c", "compare"),
+    ("Copy the finding as text", "the chosen one, or the headline", "y", "copy(False)"),
+    ("Copy the finding as JSON", "the chosen one, or the headline", "Y", "copy(True)"),
+    ("Write a report", "one HTML page in the current folder", "w", "write"),
+    ("Write the view", "SVG, text, CSV or JSON in the current folder", "ctrl+s", "write_view"),
+    ("Read more often", "down to every 0.25 s", "+", "rate(-1)"),
+    ("Read less often", "up to every 10 s", "-", "rate(1)"),
+    ("Go to a step or a time of day", "over what was seen", "t", "go_to"),
+    ("Help", "how to read this view, and its keys", "?", "help"),
+    ("Quit", "leaves one line with the last state", "q", "quit"),
+)
+_HERE = (
+    ("Filter", "only ranks, hosts and findings that fit, such as late>10", "/", "filter"),
+    ("Sort by the next column", "the table of ranks or hosts", ".", "sort(1)"),
+    ("Sort by the column before", "the table of ranks or hosts", ",", "sort(-1)"),
+    ("Sort: the worst first", "the usual order", "0", "sort_by('worst')"),
+    ("The next metric", "of the heat-map, of the GPUs, of the plot", "v", "metric"),
+    ("The next panel alone", "and after the last one all of them", "f", "maximise"),
+    ("The host", "of the rank or of the finding", "h", "host"),
+    ("Reverse the order", "the table of ranks or hosts", "r", "reverse"),
+)
+
+
+def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[SystemCommand]:
+    """What can be done now on this screen.
+
+    Args:
+        screen: the one under the palette.
+        own: the user's commands.
+    """
+    app = screen.app
+    for title, what, key, action in _HERE:
+        if hasattr(screen, f"action_{action.partition('(')[0]}"):
+            yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, action))
+    for title, what, key, action in _EVERYWHERE:
+        if app.check_action(action.partition("(")[0], ()) is not False:
+            yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, f"app.{action}"))
+    for theme in THEMES:
+        yield SystemCommand(f"Theme: {theme}", "colours", partial(screen.run_action, f"app.choose_theme('{theme}')"))
+    for place, command in enumerate(own):
+        run = partial(screen.run_action, f"app.user_command({place})")
+        yield SystemCommand(command.name, f"{command.key}   your own", run)

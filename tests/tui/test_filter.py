@@ -1,0 +1,205 @@
+"""The filter's language: what it means, what it does not understand, and what it fits."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.filter.complete import completed, completions
+from ddpmon.tui.filter.fields import NAMES
+from ddpmon.tui.filter.fits import complaint, fitting_findings, fitting_hosts, fitting_ranks
+from ddpmon.tui.filter.parse import parse
+from ddpmon.tui.filter.tree import FilterError
+from tests.tui.made_runs import Made, snapshot
+
+SLOW = Finding(kind="slow_node", severity="warning", summary="", nodes=("node0",))
+OVER = Finding(kind="straggler", severity="info", summary="", ranks=(1,), cleared_at_step=7)
+JOB = Finding(kind="job_slower", severity="warning", summary="")
+
+
+def run_of_8() -> Snapshot:
+    """Rank 6 is late, rank 2 is lost, and rank 5 has no GPU."""
+    made = snapshot(Made(ranks=8, lost=(2,), straggler=6, gpu=True))
+    assert made.ranks is not None
+    ranks = replace(
+        made.ranks,
+        lateness_ms=np.array([0, 1, np.nan, -2, 9.6, 12, 40, 10], np.float64),
+        loss=np.array([2.31, 2.26, 2.34, 2.35, 2.2, np.nan, 9, 1], np.float64),
+        gpu=tuple(None if rank == 5 else gpu for rank, gpu in enumerate(made.ranks.gpu)),
+        phase=("backward",) * 7 + ("input",),
+    )
+    job = replace(made.job, step_ms=200.0)
+    return replace(made, ranks=ranks, job=job, findings=(*made.findings, SLOW, OVER, JOB))
+
+
+RUN = run_of_8()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("", list(range(8))),
+        ("   ", list(range(8))),
+        ("3", [3]),
+        ("3-5", [3, 4, 5]),
+        ("6-", [6, 7]),
+        ("1, 7", [1, 7]),
+        ("1 7 3..4", [1, 3, 4, 7]),
+        ("rank 3-5", [3, 4, 5]),
+        ("rank=0,6..", [0, 6, 7]),
+        ("rank!=0-5", [6, 7]),
+        ("99999", []),
+        ("late>10", [5, 6]),
+        ("late > 10 ms", [5, 6]),
+        ("late>=10", [5, 6, 7]),
+        ("late<0", [3]),
+        ("late>0.01s", [5, 6]),
+        ("late>=5%", [5, 6, 7]),
+        ("late > 5 %", [5, 6]),
+        ("late=5..10", [4, 7]),
+        ("late=5..10%", [5, 7]),
+        ("late=10", [4, 7]),
+        ("loss=2.3", [0, 1, 2]),
+        ("LATE>10 Host=NODE1", [5, 6]),
+        ("late>10 host=node1 gpu<50 not lost", []),
+        ("late>10 host=node1 gpu>50 not lost", [6]),
+        ("gpu>0", [0, 1, 2, 3, 4, 6, 7]),
+        ("not gpu>0", [5]),
+        ("late>30 or lost", [2, 6]),
+        ("late>30 | state=lost", [2, 6]),
+        ("(late>30 or late<0) and node0", [3]),
+        ("late>30 or late<0 node0", [3, 6]),
+        ("not (late>30 or node0)", [4, 5, 7]),
+        ("!lost !node1", [0, 1, 3]),
+        ("node1", [4, 5, 6, 7]),
+        ("node1, lost", [2, 4, 5, 6, 7]),
+        ("node1 lost", []),
+        ("host=node", []),
+        ("host=nod*0", [0, 1, 2, 3]),
+        ("host~^n.*1$", [4, 5, 6, 7]),
+        ("host~node(0|9) late<0", [3]),
+        ("(host~node0)", [0, 1, 2, 3]),
+        ("host!~0", [4, 5, 6, 7]),
+        ("~1$", [4, 5, 6, 7]),
+        ('host="node0"', [0, 1, 2, 3]),
+        ("phase=input", [7]),
+        ("straggler", [6]),
+        ("slow-node", [0, 1, 2, 3]),
+        ("finding=slow_node,straggler", [0, 1, 2, 3, 6]),
+        ("severity=critical", [2, 6]),
+        ("heard>1min", []),
+        ("power<0.001kW", []),
+    ],
+)
+def test_what_it_means(wanted: str, expected: list[int]) -> None:
+    assert complaint(RUN, wanted) == ""
+    assert np.flatnonzero(fitting_ranks(RUN, wanted)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("late", "late needs a comparison, such as late>10"),
+        ("late>", "late> needs a value behind it"),
+        ("> 10", "'>' needs a field before it"),
+        ("lat>5", "there is no field 'lat': did you mean late?"),
+        ("late>ten", "'ten' is not a number; late is lateness, ms of a step"),
+        ("late>5km", "'km' is no unit of late"),
+        ("late>1,2", "late> takes one value"),
+        ("late~5", "late is a number"),
+        ("host<node1", "host is a word"),
+        ("host~(", "host~( is not a regular expression"),
+        ("state=lots", "there is no state 'lots': it is one of running"),
+        ("finding=stragler", "there is no finding 'stragler': it is one of straggler"),
+        ("5-3", "5-3 ends before it begins"),
+        ("99999999999999999999", "is not a number"),
+        ("nowhere", "no host, state or finding is called 'nowhere'"),
+        ("^node000[12]$", "a regular expression follows a ~"),
+        ("(late>10", "a bracket is not closed"),
+        ("late>10)", "')' closes nothing"),
+        ("late>10 or", "the filter ends where"),
+        ("not", "the filter ends where"),
+        ("late=1..5%", ""),
+        ("late=1ms..5%", "mixes a share of a step with a time"),
+        ("rank=" + ",".join("1" * 20), "rank has more than 16 values"),
+        ("lost " * 200, "a filter has 500 letters at most"),
+    ],
+)
+def test_what_is_not_understood_is_named(wanted: str, said: str) -> None:
+    assert said in complaint(RUN, wanted)
+    assert bool(said) == bool(complaint(RUN, wanted))
+
+
+def test_random_text_never_raises_anything_else() -> None:
+    rng = random.Random(7)
+    bits = [*NAMES, *"<>=!~()&|,.\"'-%\\[]^$*+?{}", *" \t\n", "..", "ms", "or", "not", "and", "10", "5-3", "node1",
+            "\x00", "\x1b[31m", "é", "٣", "²", "𝟘", "\u202e", "1e999", "late>", "host~"]  # fmt: skip
+    for _ in range(3000):
+        text = "".join(rng.choice(bits) for _ in range(rng.randrange(14)))
+        said = complaint(RUN, text)
+        assert isinstance(said, str)
+        with suppress(FilterError):  # and nothing else
+            parse(text)
+            assert fitting_ranks(RUN, text).shape == (8,)
+            fitting_findings(RUN, text)
+            fitting_hosts(RUN, text)
+        completions(text, RUN)
+
+
+def test_deep_brackets_do_not_reach_the_end_of_the_stack() -> None:
+    assert complaint(RUN, "(" * 250 + "late>1" + ")" * 244) != ""
+    assert complaint(RUN, "(" * 240 + "late>1" + ")" * 240) == ""
+    assert complaint(RUN, "!" * 400 + "late>1") == ""
+
+
+def test_a_share_of_a_step_needs_a_step() -> None:
+    unknown = replace(RUN, job=replace(RUN.job, step_ms=None))
+    assert not fitting_ranks(unknown, "late>5%").any()
+
+
+def test_hosts_and_findings_follow_the_same_filter() -> None:
+    kinds = {wanted: [each.kind for each in fitting_findings(RUN, wanted)] for wanted in ("", "late>30", "node0", "6")}
+    assert "job_slower" in kinds[""]
+    assert kinds["late>30"] == kinds["6"] == ["straggler"]
+    assert set(kinds["node0"]) == {"rank_lost", "slow_node", "straggler"}, "the last one is over, and names rank 1"
+    assert [each.kind for each in fitting_findings(RUN, "severity=warning")] == ["slow_node", "job_slower"]
+    assert fitting_hosts(RUN, "late>30") == {1}
+    assert fitting_hosts(RUN, "not late>30") == {0, 1}
+    assert fitting_hosts(RUN, "") == {0, 1}
+
+
+def test_before_the_first_ranks_everything_fits() -> None:
+    empty = replace(RUN, ranks=None, findings=())
+    assert fitting_ranks(empty, "late>1").tolist() == []
+    assert fitting_findings(empty, "late>1") == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", []),
+        ("lat", ["late"]),
+        ("late>10 lo", ["loss", "lost"]),
+        ("late>1", []),
+        ("not nod", ["node0", "node1"]),
+        ("host=", ["node0", "node1"]),
+        ("host=node0,node", ["node0", "node1"]),
+        ("(state=fi", ["finished"]),
+        ("state = fi", ["finished"]),
+        ("severity=", ["info", "warning", "critical"]),
+        ("late", []),
+    ],
+)
+def test_completion(typed: str, offered: list[str]) -> None:
+    assert completions(typed, RUN) == offered
+    if offered:
+        assert completed(typed, offered[0]).endswith(offered[0])
+
+
+def test_a_completion_takes_the_place_of_what_was_begun() -> None:
+    assert completed("late>10 host=no", "node0") == "late>10 host=node0"

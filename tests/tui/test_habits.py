@@ -1,0 +1,370 @@
+"""The habits of hands: filter, sort, copy, write, palette and help, as keys in and text out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddpmon.snapshot import Finding
+from ddpmon.tui.preferences import Session, UserCommand
+from ddpmon.tui.screens.overview import Overview
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
+
+KEYS = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", "<": "less_than_sign", "~": "tilde", ",": "comma"}
+
+
+async def type_filter(watched: Watched, text: str) -> None:
+    await watched.until_shown("RUNNING")
+    await watched.press("slash", *(KEYS.get(letter, letter) for letter in text))
+
+
+def test_late_over_10_shows_the_late_ranks_and_not_rank_10() -> None:
+    source = Fixed(snapshot(Made(ranks=64, straggler=42, per_node=8)))
+
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "late > 30")
+        assert watched.rows() == [42]
+        await watched.press("enter")
+        await watched.until_shown("filter late > 30: 1 of 64")
+
+    watch(source, act)
+
+
+def test_what_is_not_understood_is_said_while_the_old_filter_stays() -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "node0")
+        assert len(watched.rows()) == 4
+        await watched.press("space", "l", "a", "t", "greater_than_sign", "5")
+        await watched.until_shown("there is no field 'lat': did you mean late?")
+        assert len(watched.rows()) == 4
+        await watched.press("enter")
+        assert "there is no field 'lat'" in watched.text(), "it stays open"
+        await watched.press("escape")
+        assert len(watched.rows()) == 8
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_tab_completes_a_field() -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "hos")
+        await watched.until_shown("tab: host")
+        await watched.press("tab", "equals_sign", "n", "tab")
+        assert len(watched.rows()) == 4
+        await watched.until_shown("host=node0")
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_the_filter_is_one_for_all_views() -> None:
+    source = Fixed(snapshot(Made(ranks=16, per_node=4, straggler=5)))
+
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "node1")
+        await watched.press("enter", "3")
+        await watched.until_shown("filter node1: 1 of 4")
+        await watched.press("slash", "comma", "n", "o", "d", "e", "2", "enter")
+        await watched.until_shown("filter node1,node2: 2 of 4")
+        await watched.press("5")
+        await watched.until_shown("filter node1,node2: 1 of 1 finding")
+        await watched.press("slash", "space", "n", "o", "t", "space", "5", "enter")
+        await watched.until_shown("0 of 1 finding")
+        await watched.press("1")
+        assert watched.rows() == [4, 6, 7, 8, 9, 10, 11]
+        await watched.press("escape")
+        assert len(watched.rows()) == 16
+
+    watch(source, act)
+
+
+@pytest.mark.parametrize(("letter", "heading"), [("L", "late"), ("B", "barrier"), ("H", "host")])
+def test_a_letter_sorts_by_a_column_which_is_then_shown(letter: str, heading: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press(letter)
+        await watched.until_shown(f"by {heading} ")
+        assert heading in next(line for line in watched.text().split("\n") if " rank " in line and "work" in line)
+        first = watched.rows()
+        await watched.press(letter)
+        assert watched.rows() == first[::-1]
+        await watched.press("0")
+        assert watched.rows()[0] == 5
+
+    watch(Fixed(STRAGGLER), act, (100, 30))
+
+
+def test_every_column_by_which_one_can_sort_is_shown_and_named_by_its_heading() -> None:
+    source = Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        seen = set()
+        while overview.table.view.sort not in seen:
+            seen.add(overview.table.view.sort)
+            await watched.press("full_stop")
+            lines = watched.text().split("\n")
+            at = next(place for place, line in enumerate(lines) if "─ ranks ─" in line)
+            title, headings = lines[at : at + 2]
+            label = title.rpartition(" by ")[2].split(" ─")[0].strip()
+            assert overview.table.view.sort == "worst" or f" {label} " in f"{headings} ", label
+        assert len(seen) == 16
+        await watched.press("comma")
+        assert overview.table.view.sort == "age"
+
+    watch(source, act, (80, 24))
+
+
+def test_a_click_on_a_heading_sorts() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        headings = watched.text().split("\n")[overview.table.region.y + 1]
+        await watched.pilot.click(overview.table, offset=(headings.index("rank") + 1, 1))
+        assert watched.rows() == list(range(8))
+        await watched.pilot.click(overview.table, offset=(headings.index("rank") + 1, 1))
+        assert watched.rows() == list(range(7, -1, -1))
+        await watched.pilot.click(overview.table, offset=(1, 1))
+        assert watched.rows()[0] == 5
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_hosts_are_sorted_by_their_headings_too() -> None:
+    source = Fixed(snapshot(Made(ranks=64, per_node=4, straggler=22)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press("3", "C")
+        await watched.until_shown("by cpu%")
+        await watched.press("H", "H")
+        await watched.until_shown("by host, reversed")
+        await watched.press("0")
+        await watched.until_shown("worst first")
+
+    watch(source, act)
+
+
+def sent(watched: Watched) -> list[str]:
+    """What is written to the terminal besides pictures, from here on."""
+    said: list[str] = []
+    driver = watched.app._driver
+    assert driver is not None
+    driver.write = said.append  # type: ignore[method-assign,assignment]
+    return said
+
+
+def copied(said: list[str]) -> str:
+    (sequence,) = (text for text in said if text.startswith("\x1b]52;c;"))
+    return base64.b64decode(sequence.removeprefix("\x1b]52;c;").partition("\a")[0]).decode()
+
+
+def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        said = sent(watched)
+        await watched.press("y")
+        text = copied(said)
+        assert text.startswith("rank 5 (node1) is late by 41 ms")
+        assert "critical straggler; since step 812" in text
+        assert "run gpt-stdlib, step 1,204, 8 ranks" in text
+        await watched.until_shown(f"copied straggler as text, {len(text)}")
+        said.clear()
+        await watched.press("Y")
+        assert json.loads(copied(said))["ranks"] == [5]
+        await watched.until_shown("copied straggler as JSON")
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMUX", "/tmp/tmux-1/default,1,0")
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press("down", "enter")
+        said = sent(watched)
+        await watched.press("y")
+        whole = "".join(said)
+        assert "\x1bPtmux;\x1b\x1b]52;c;" in whole, "tmux hands it on"
+        await watched.until_shown("copied")
+        assert "is late" not in copied(said)
+
+    watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize(
+    ("key", "ending", "inside"),
+    [("s", "svg", "<svg"), ("t", "txt", "is late by"), ("c", "csv", "rank,host,state"), ("j", "json", '"findings"')],
+)
+def test_the_view_is_written_and_never_over_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, ending: str, inside: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = tmp_path / f"overview-gpt-stdlib-step-1204.{ending}"
+    first.write_text("mine")
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press("ctrl+s")
+        await watched.until_shown("write the view as")
+        await watched.press(key)
+        await watched.until(lambda: len(list(tmp_path.iterdir())) == 2)
+        await watched.until_shown("written:")
+
+    watch(Fixed(STRAGGLER), act, (160, 50))
+    assert first.read_text() == "mine"
+    written = (tmp_path / f"overview-gpt-stdlib-step-1204-2.{ending}").read_text()
+    assert inside in written
+    assert "write the view as" not in written
+    assert ending != "csv" or len(written.splitlines()) == 9
+
+
+def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        folder.rmdir()
+        await watched.press("w", "escape", "w", "t")
+        await watched.until_shown("nothing was written")
+
+    watch(Fixed(STRAGGLER), act, (160, 50))
+
+
+def test_the_palette_has_our_commands_and_none_of_textuals() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        names = {command.title for command in watched.app.get_system_commands(watched.app.screen)}
+        assert {"Filter", "Copy the finding as text", "Theme: light", "Hosts", "Quit", "stack"} <= names
+        assert names.isdisjoint({"Keys", "Theme", "Screenshot", "Maximize"})
+        await watched.press("ctrl+p", *"hosts")
+        await watched.pilot.pause(0.3)
+        await watched.press("enter")
+        await watched.until_shown("─ hosts ─")
+
+    stack = UserCommand("f5", "stack", ("true",))
+    watch(Fixed(STRAGGLER), act, commands=(stack,))
+
+
+@pytest.mark.parametrize(("keys", "name"), [((), "overview"), (("3",), "hosts"), (("5",), "findings")])
+def test_help_is_of_the_view_that_it_was_opened_over(keys: tuple[str, ...], name: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press(*keys, "question_mark")
+        await watched.until_shown(f"Keys: {name}")
+        await watched.press("escape")
+        await watched.until(lambda: "Keys: " not in watched.text())
+
+    watch(Fixed(STRAGGLER), act, (120, 60))
+
+
+def test_it_begins_where_it_is_asked_to() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("─ hosts ─")
+        await watched.press("escape")
+        await watched.until_shown("by barrier")
+        await watched.until_shown("filter node1: 4 of 8")
+
+    watch(Fixed(STRAGGLER), act, view="hosts", sort="barrier", filter="node1")
+
+
+def test_it_begins_where_the_last_one_was_left() -> None:
+    async def leave(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press("R", "R")
+        await type_filter(watched, "node0")
+        await watched.press("enter", "5")
+        await watched.press("q")
+        await watched.until(lambda: not watched.app.is_running)
+
+    left = watch(Fixed(STRAGGLER), leave).session
+    assert left == Session("findings", "rank", True, "node0")
+
+    async def come_back(watched: Watched) -> None:
+        await watched.until_shown("filter node0: ")
+        await watched.press("escape")
+        assert watched.rows() == [3, 2, 1, 0]
+
+    watch(Fixed(STRAGGLER), come_back, remembered={"r1": left}.get)
+
+
+def test_a_users_command_runs_on_the_chosen_rank_without_a_shell() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.press("f5")
+        await watched.until_shown("of 5 on node1; pid 4305 $HOME")
+        await watched.until_shown("done")
+        await watched.press("escape", "f6")
+        await watched.until_shown("'ddpmon-no-such-program' cannot be started: No such file or directory")
+        await watched.press("escape", "f7")
+        await watched.until_shown("failed with exit code 3")
+        await watched.press("escape", "f8")
+        await watched.until_shown("the gpu of rank 5 is not known")
+
+    commands = (
+        UserCommand("f5", "say", ("echo", "of {rank} on {host};", "pid {pid} $HOME")),
+        UserCommand("f6", "none", ("ddpmon-no-such-program",)),
+        UserCommand("f7", "fails", (sys.executable, "-c", "raise SystemExit(3)")),
+        UserCommand("f8", "gpu", ("nvidia-smi", "-i", "{gpu}")),
+    )
+    watch(Fixed(STRAGGLER), act, commands=commands)
+
+
+def test_a_host_that_calls_itself_an_option_reaches_no_command() -> None:
+    source = Fixed(snapshot(Made(ranks=4, hosts=("-oProxyCommand=touch x",))))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("f5")
+        await watched.until_shown("the host of rank 0 is not known")
+
+    watch(source, act, commands=(UserCommand("f5", "say", ("echo", "{host}")),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("off", []), ("bell", ["\a"]), ("desktop", ["\x1b]9;gpt-stdlib: rank 3 failed.\a"])]
+)
+def test_only_a_new_critical_finding_rings(monkeypatch: pytest.MonkeyPatch, kind: str, expected: list[str]) -> None:
+    for name in ("TMUX", "VTE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    old = Finding("rank_lost", "critical", "rank 2 is lost.", (2,))
+    new = Finding("rank_failed", "critical", "rank 3 \x1bfailed.", (3,))
+    source = Fixed(replace(STRAGGLER, findings=(old,)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("rank 2 is lost")
+        said = sent(watched)
+        source.shown = replace(STRAGGLER, findings=(old, replace(new, severity="warning")))
+        await watched.until(lambda: len(watched.app.picture.snapshot.findings) == 2)
+        assert said == []
+        source.shown = replace(STRAGGLER, findings=(new, old))
+        await watched.until(lambda: watched.app.picture.snapshot.findings[0].severity == "critical")
+        seen = source.ticks
+        await watched.until(lambda: source.ticks > seen + 2)
+        assert [text.replace("rank 3  f", "rank 3 f") for text in said] == expected
+
+    watch(source, act, notifications=kind)
+
+
+def test_what_is_wrong_in_the_settings_is_said_and_the_dashboard_opens() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        await watched.until_shown("line 2: [bold]pink")
+
+    watch(Fixed(STRAGGLER), act, complaints=("config.toml, line 2: [bold]pink",))

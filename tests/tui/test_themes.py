@@ -1,0 +1,162 @@
+"""Themes and glyph sets: what carries meaning can be seen in all of them, and the terminal is asked which it needs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+
+import pytest
+
+from ddpmon.tui.draw.plot import BRAILLE, QUARTERS, Curve, plot_lines
+from ddpmon.tui.osc import Answers, is_dark, notification
+from ddpmon.tui.terminal import TerminalBackground
+from ddpmon.tui.theme import LIGHT, PALETTES, THEMES, Palette, make_look
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import text_of
+from tests.tui.test_terminal import terminal
+from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
+
+LEAST_CONTRAST = 3.0  # WCAG 2.2, 1.4.11: graphics that carry meaning
+QUIET = {"background", "faint", "raised"}  # rules between panels, and the ground under the cursor
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2.2 defines it."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def colours(palette: Palette) -> dict[str, str]:
+    """Those that carry meaning; the calm end of the ramp says that there is nothing to see."""
+    found: dict[str, str] = {}
+    for field in fields(palette):
+        value = getattr(palette, field.name)
+        if field.name not in QUIET:
+            shades = [value] if isinstance(value, str) else list(value)[field.name == "ramp" :]
+            found |= {f"{field.name} {place}": shade for place, shade in enumerate(shades)}
+    return found
+
+
+@pytest.mark.parametrize("name", PALETTES)
+def test_what_carries_meaning_has_contrast_in_every_palette(name: str) -> None:
+    palette = PALETTES[name]
+    poor = {
+        what: round(contrast(colour, palette.background), 2)
+        for what, colour in colours(palette).items()
+        if contrast(colour, palette.background) < LEAST_CONTRAST
+    }
+    assert not poor
+    assert contrast(palette.text, palette.raised) >= 4.5
+    assert contrast(palette.dim, palette.raised) >= LEAST_CONTRAST
+
+
+def test_every_theme_has_a_palette_and_looks_different() -> None:
+    assert {theme.name for theme in THEMES.values()} == set(PALETTES)
+    assert len({make_look(theme=name).text.color for name in PALETTES}) >= 3
+    assert make_look(theme="ddpmon-mono").glyphs == make_look(colour=False).glyphs, "shades tell phases apart"
+
+
+def test_blocks_draw_a_plot_without_braille() -> None:
+    series = snapshot(Made(ranks=4)).series
+    assert series is not None
+    curve = Curve("loss", "", series.step, series.loss, series.loss_low, series.loss_high)
+    full, blocks = (
+        "".join(text_of(plot_lines(curve, 60, 12, make_look(braille=braille)))) for braille in (True, False)
+    )
+    assert {chr(sign) for sign in BRAILLE[1:]} & set(full)
+    assert not {chr(sign) for sign in BRAILLE[1:]} & set(blocks)
+    assert {chr(sign) for sign in QUARTERS[1:]} & set(blocks)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("rgb:0f0f/1313/1818", True),
+        ("rgb:fb/fb/f9", False),
+        ("rgba:ffff/ffff/dddd/ffff", None),
+        ("rgb:f/f/f", False),
+        ("#ffffff", None),
+        ("", None),
+    ],
+)
+def test_which_background_is_dark(answer: str, expected: bool | None) -> None:
+    assert is_dark(answer) is expected
+
+
+@pytest.mark.parametrize("end", ["\x1b\\", "\a"])
+def test_an_answer_never_reaches_the_keys_however_it_is_cut(end: str) -> None:
+    whole = f"j\x1b]11;rgb:ffff/ffff/ffff{end}k"
+    for cut in range(1, len(whole)):
+        answers = Answers()
+        left = answers.take(whole[:cut], expected=True) + answers.take(whole[cut:], expected=True)
+        assert (left, answers.release()) == ("jk", ""), cut
+        assert answers.background == "rgb:ffff/ffff/ffff"
+
+
+def test_keys_that_begin_like_an_answer_arrive() -> None:
+    answers = Answers()
+    assert answers.take("\x1b", expected=True) == ""
+    assert answers.release() == "\x1b"
+    assert answers.take("\x1b", expected=False) == "\x1b"
+    assert answers.take("\x1b[A]11;", expected=True) == "\x1b[A]11;"
+    assert answers.take("\x1b]", expected=False) + answers.take("j", expected=False) == "\x1b]j"
+
+
+def test_a_notification_is_one_line_without_control_characters() -> None:
+    said = notification("a\x1b]52;c;AAAA\ab\nc", {"TERM": "xterm"})
+    assert said == "\x1b]9;a ]52;c;AAAA b c\a"
+    assert notification("a;b", {"VTE_VERSION": "7600"}) == "\x1b]777;notify;ddpmon;a,b\a"
+    assert notification("a", {"TMUX": "x"}).endswith("\x1bPtmux;\x1b\x1b]9;a\a\x1b\\")
+
+
+def test_a_light_terminal_gets_the_light_theme_unless_another_is_chosen() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        watched.app.post_message(TerminalBackground(None))
+        watched.app.post_message(TerminalBackground(False))
+        await watched.until(lambda: watched.app.theme == "ddpmon-light")
+        assert watched.app.picture.look.accent.color == make_look(theme="ddpmon-light").accent.color
+        await watched.app.run_action("choose_theme('mono')")
+        watched.app.post_message(TerminalBackground(False))
+        await watched.pilot.pause()
+        assert watched.app.theme == "ddpmon-mono"
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_a_theme_that_is_chosen_is_there_from_the_first_picture() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("is late by")
+        assert watched.app.theme == "ddpmon-light"
+        assert watched.app.picture.look.text.color is not None
+        assert watched.app.picture.look.text.color.name == LIGHT.text
+
+    watch(Fixed(STRAGGLER), act, theme="light")
+
+
+def test_a_real_terminal_is_asked_and_its_answer_is_no_key() -> None:
+    """The answer would go back in time ("]") and open findings ("5") if it were taken for keys."""
+    with terminal() as term:
+        term.until(b"\x1b]11;?\x1b\\")
+        os.write(term.screen, b"\x1b]11;rgb:fbfb/fb")
+        term.until(b"is late by")
+        os.write(term.screen, b"fb/f5f5\x1b\\")
+        term.until(b"38;2;11;13;15")  # the strong text of the light theme
+        term.send(b"5")
+        term.until(b"evidence:")
+        term.send(b"q")
+        assert term.end() == 0
+
+
+def test_with_a_theme_of_ones_own_the_terminal_is_not_asked() -> None:
+    with terminal("--theme", "dark") as term:
+        term.until(b"is late by")
+        term.send(b"q")
+        assert term.end() == 0
+        assert b"\x1b]11;?" not in term.everything

@@ -97,22 +97,26 @@ class KubernetesJob:
         return self.listing(running, *arguments).runs if running else []
 
     def listing(self, pods: list[Pod], *arguments: str) -> Listing:
-        """What the first pod that has a run tells, or else the first pod of all.
+        """What the first pod that has a run tells, or else that there is none.
 
         Raises:
-            StoreUnavailable: a pod cannot be asked.
+            StoreUnavailable: no pod has a run, and one of them cannot be asked.
         """
-        empty: Listing | None = None
+        trouble: StoreUnavailable | None = None
         for pod in pods[:_MOST_ASKED]:
             name = pod.metadata.name
             command = ["kubectl", "exec", *self._namespace, name, "--", "sh", "-c", remote_command(*arguments)]
-            found = ask(command, f"pod {name}")
+            try:
+                found = ask(command, f"pod {name}")
+            except StoreUnavailable as error:
+                trouble = trouble or error
+                continue
             self._pods.update({run.id: name for run in found.runs})
             if found.runs:
                 return found
-            empty = empty or found
-        assert empty is not None
-        return empty
+        if trouble is not None:
+            raise trouble
+        return Listing(runs=[])
 
     def reach(self, store: Target, run: Listed | None, *, attended: bool) -> Target:  # noqa: ARG002 (nobody is asked)
         """The store itself where it answers, as inside the cluster, or a tunnel of kubectl through its pod."""

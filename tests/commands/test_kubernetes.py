@@ -124,6 +124,16 @@ def test_the_run_of_a_job_is_waited_for_read_and_its_end_is_told(
     assert "there is nothing to watch in its pods" in told("team/gpt", capsys)
 
 
+@pytest.mark.usefixtures("tunnels")
+def test_a_pod_that_cannot_be_asked_does_not_hide_the_run_of_another(cluster: Cluster, capsys: Printed) -> None:
+    cluster.pod("gpt-0", "gpt", "Running")
+    cluster.pods[0]["environment"]["PATH"] = "/nowhere"
+    home = cluster.pod("gpt-1", "gpt", "Running")
+    assert "asking pod gpt-0 for its runs failed" in told("gpt", capsys)
+    with host_with_runs(home, "gpt"):
+        assert ls(None, None, False, True, k8s="gpt") == 0
+
+
 def test_the_pods_of_a_pytorchjob_are_found_by_its_label(cluster: Cluster, capsys: Printed) -> None:
     cluster.pod("bert-master-0", "bert", "Running", label=PYTORCHJOB)
     assert "job bert has 1 pod: 1 Running, and there is no run in them yet" in told("bert", capsys)

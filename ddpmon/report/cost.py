@@ -18,7 +18,8 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
     """Hours that a lasting trouble has cost so far, over all ranks; None where that is not known.
 
     Of a run that stands still it is the ranks that wait, times how long; else the share of the run's time that the
-    trouble costs now, times the ranks and the time since its onset. Where the onset is a bound it is a least value.
+    trouble costs now, times the ranks and the time from its onset to the newest step: after that nothing is known of
+    it, and a run that is over loses nothing more. Where the onset is a bound it is a least value.
     """
     waiting, seconds = finding.evidence.get("waiting"), finding.evidence.get("seconds")
     if stops_job(finding) and isinstance(waiting, int) and isinstance(seconds, float | int):
@@ -26,7 +27,9 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
     if finding.cost_pct is None or finding.since_step is None or snapshot.run is None:
         return None
     since_s = seconds_since(snapshot, finding.since_step)
-    return None if since_s is None else finding.cost_pct / 100 * snapshot.run.world_size * since_s / _HOUR_S
+    if since_s is None or snapshot.run.step_age_s is None:
+        return None
+    return finding.cost_pct / 100 * snapshot.run.world_size * (since_s - snapshot.run.step_age_s) / _HOUR_S
 
 
 def hours_a_day(pct: float, ranks: int) -> float:

@@ -33,6 +33,8 @@ NAMES: Mapping[KindName, str] = {
     "gpu_throttled": "throttled GPU",
     "gpu_errors": "GPU errors",
     "pcie_degraded": "slow PCIe link",
+    "gpu_memory_growth": "GPU memory grows",
+    "gpu_memory_uneven": "uneven GPU memory",
     "cpu_contention": "CPU contention",
     "cpu_oversubscribed": "too many threads",
     "cpu_pinned": "ranks share CPUs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import row_medians
+from ddpmon.run.medians import peers, row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.recent import STEPS
 from ddpmon.snapshot import BucketView, Floats, Ints, MarkView, Timeline
@@ -22,8 +22,9 @@ def build_timeline(run: Run) -> Timeline:
     some = np.flatnonzero(run.rings.last >= 0)
     some = some if len(some) <= MOST_RANKS else some[np.arange(MOST_RANKS) * len(some) // MOST_RANKS]
     names = ("work", "duration", "allreduce", "loss")
-    work, duration, allreduce, loss = (row_medians(table.T) for table in run.rings.takes(names, steps, some))
-    late, rank = _worst(run, steps, work)
+    work, *tables = run.rings.takes(names, steps, some)
+    duration, allreduce, loss = (row_medians(table.T) for table in tables)
+    late, rank = _worst(run, steps, peers(work).of_high)
     known = np.flatnonzero(np.isfinite(duration))
     first = int(known[0]) if known.size else len(steps)
     seen, transfers = run.buckets.transfers()
@@ -41,7 +42,7 @@ def build_timeline(run: Run) -> Timeline:
 
 
 def _worst(run: Run, steps: Ints, typical: Floats) -> tuple[Floats, Ints]:
-    """[steps] by how many ms the work of the latest rank exceeds the typical one, and which rank that is."""
+    """[steps] the lateness of the latest rank in ms, by the median of the others, and which rank that is."""
     work = run.rings.take("work", steps)
     if not len(work) or not len(steps):
         return np.full(len(steps), np.nan), np.full(len(steps), -1, np.int64)

@@ -78,7 +78,7 @@ def _moment(snapshot: Snapshot, step: int) -> str:
 
 def _tracks(timeline: Timeline, at: int) -> list[Track]:
     rank = int(timeline.late_rank[at])
-    bandwidth = timeline.busbw_gb_s[np.isfinite(timeline.busbw_gb_s)]
+    bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [
         Track("worst late", timeline.late_pct, "%", f"rank {rank}" if rank >= 0 else ""),

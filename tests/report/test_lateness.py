@@ -136,7 +136,10 @@ def test_a_steps_time_is_what_the_steps_since_have_taken() -> None:
 def test_hours_are_ranks_that_wait_times_how_long() -> None:
     shown = timed(Made(straggler=5, gpu=True))
     finding = replace(shown.findings[0], cost_pct=50.0, since_step=204)
-    assert lost_hours(finding, shown) == pytest.approx(0.5 * 8 * 200.5 / 3600)
+    assert lost_hours(finding, shown) == pytest.approx(0.5 * 8 * 200 / 3600)
+    assert shown.run is not None
+    later = replace(shown, run=replace(shown.run, step_age_s=86_400.0, state="finished"))
+    assert lost_hours(finding, later) == pytest.approx(0.5 * 8 * 200 / 3600), "what is over costs nothing more"
     assert hour_unit(shown) == "GPU-h"
     assert hour_unit(timed(Made())) == "rank-h"
     hang = replace(HANG, evidence={"seconds": 90.0, "waiting": 7})

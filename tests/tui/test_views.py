@@ -91,7 +91,7 @@ def test_a_finding_leads_to_its_rank_and_its_host_and_esc_one_level_back() -> No
         await watched.until_shown("q quit")
         await watched.press("5")
         await watched.until_shown("CRIT")
-        assert "rank 11: late" in watched.text(), "the evidence of the one under the cursor"
+        assert "rank 11: input +41 ms" in watched.text(), "the evidence of the one under the cursor"
         await watched.press("enter")
         await watched.until_shown("last 20 steps")
         assert screens(watched)[1:] == [FindingsScreen, RankScreen]
@@ -119,7 +119,7 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
     async def act(watched: Watched) -> None:
         await watched.until_shown("q quit")
         await watched.press("5")
-        await watched.until_shown("rank 11: late")
+        await watched.until_shown("rank 11: input +41 ms")
         source.shown = replace(SHOWN, findings=(LATE, *SHOWN.findings))
         await watched.until_shown("backward +80 ms")
         await watched.press("down", "up")
@@ -214,7 +214,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         await watched.until_shown("worst late")
         assert isinstance(watched.app.screen, TimelineScreen)
         text = watched.text()
-        for part in ("rank 11", "▲ rank 11 late", "• eval", "170 ms", "24.0 ms", "25.0 MiB", "step 705", "1,204"):
+        for part in ("rank 11", "▲ rank 11 input +41 ms", "• eval", "170 ms", "24.0 ms", "25.0 MiB", "step 705", "1,204"):
             assert part in text
         assert "▒" in text, "the exposed part of the last bucket"
         past = replace(run, step=800)

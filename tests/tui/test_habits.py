@@ -86,7 +86,7 @@ def test_the_filter_is_one_for_all_views() -> None:
 @pytest.mark.parametrize(("letter", "heading"), [("L", "late"), ("B", "barrier"), ("H", "host")])
 def test_a_letter_sorts_by_a_column_which_is_then_shown(letter: str, heading: str) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press(letter)
         await watched.until_shown(f"by {heading} ")
         assert heading in next(line for line in watched.text().split("\n") if " rank " in line and "work" in line)
@@ -103,7 +103,7 @@ def test_every_column_by_which_one_can_sort_is_shown_and_named_by_its_heading() 
     source = Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True)))
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         overview = watched.app.screen
         assert isinstance(overview, Overview)
         seen = set()
@@ -124,7 +124,7 @@ def test_every_column_by_which_one_can_sort_is_shown_and_named_by_its_heading() 
 
 def test_a_click_on_a_heading_sorts() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         overview = watched.app.screen
         assert isinstance(overview, Overview)
         headings = watched.text().split("\n")[overview.table.region.y + 1]
@@ -142,7 +142,7 @@ def test_hosts_are_sorted_by_their_headings_too() -> None:
     source = Fixed(snapshot(Made(ranks=64, per_node=4, straggler=22)))
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press("3", "C")
         await watched.until_shown("by cpu%")
         await watched.press("H", "H")
@@ -171,7 +171,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
     monkeypatch.delenv("TMUX", raising=False)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         said = sent(watched)
         await watched.press("y")
         text = copied(said)
@@ -191,7 +191,7 @@ def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypat
     monkeypatch.setenv("TMUX", "/tmp/tmux-1/default,1,0")
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press("down", "enter")
         said = sent(watched)
         await watched.press("y")
@@ -205,7 +205,7 @@ def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypat
 
 @pytest.mark.parametrize(
     ("key", "ending", "inside"),
-    [("s", "svg", "<svg"), ("t", "txt", "is late by"), ("c", "csv", "rank,host,state"), ("j", "json", '"findings"')],
+    [("s", "svg", "<svg"), ("t", "txt", "ms/step"), ("c", "csv", "rank,host,state"), ("j", "json", '"findings"')],
 )
 def test_the_view_is_written_and_never_over_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, ending: str, inside: str
@@ -215,7 +215,7 @@ def test_the_view_is_written_and_never_over_another_file(
     first.write_text("mine")
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press("ctrl+s")
         await watched.until_shown("write the view as")
         await watched.press(key)
@@ -238,7 +238,7 @@ def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_sai
     monkeypatch.chdir(folder)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         folder.rmdir()
         await watched.press("w", "escape", "w", "t")
         await watched.until_shown("nothing was written")
@@ -248,7 +248,7 @@ def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_sai
 
 def test_the_palette_has_our_commands_and_none_of_textuals() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         names = {command.title for command in watched.app.get_system_commands(watched.app.screen)}
         assert {"Filter", "Copy the finding as text", "Theme: light", "Hosts", "Quit", "stack"} <= names
         assert names.isdisjoint({"Keys", "Theme", "Screenshot", "Maximize"})
@@ -264,7 +264,7 @@ def test_the_palette_has_our_commands_and_none_of_textuals() -> None:
 @pytest.mark.parametrize(("keys", "name"), [((), "overview"), (("3",), "hosts"), (("5",), "findings")])
 def test_help_is_of_the_view_that_it_was_opened_over(keys: tuple[str, ...], name: str) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press(*keys, "question_mark")
         await watched.until_shown(f"Keys: {name}")
         await watched.press("escape")
@@ -285,7 +285,7 @@ def test_it_begins_where_it_is_asked_to() -> None:
 
 def test_it_begins_where_the_last_one_was_left() -> None:
     async def leave(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press("R", "R")
         await type_filter(watched, "node0")
         await watched.press("enter", "5")
@@ -305,7 +305,7 @@ def test_it_begins_where_the_last_one_was_left() -> None:
 
 def test_a_users_command_runs_on_the_chosen_rank_without_a_shell() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.press("f5")
         await watched.until_shown("of 5 on node1; pid 4305 $HOME")
         await watched.until_shown("done")
@@ -364,7 +364,7 @@ def test_only_a_new_critical_finding_rings(monkeypatch: pytest.MonkeyPatch, kind
 
 def test_what_is_wrong_in_the_settings_is_said_and_the_dashboard_opens() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         await watched.until_shown("line 2: [bold]pink")
 
     watch(Fixed(STRAGGLER), act, complaints=("config.toml, line 2: [bold]pink",))

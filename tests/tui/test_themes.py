@@ -117,7 +117,7 @@ def test_a_notification_is_one_line_without_control_characters() -> None:
 
 def test_a_light_terminal_gets_the_light_theme_unless_another_is_chosen() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         watched.app.post_message(TerminalBackground(None))
         watched.app.post_message(TerminalBackground(False))
         await watched.until(lambda: watched.app.theme == "ddpmon-light")
@@ -132,7 +132,7 @@ def test_a_light_terminal_gets_the_light_theme_unless_another_is_chosen() -> Non
 
 def test_a_theme_that_is_chosen_is_there_from_the_first_picture() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("is late by")
+        await watched.until_shown("RUNNING")
         assert watched.app.theme == "ddpmon-light"
         assert watched.app.picture.look.text.color is not None
         assert watched.app.picture.look.text.color.name == LIGHT.text

@@ -24,7 +24,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-ORDERS = {"worst": "worst first", "host": "in host order"}
+ORDERS = {"worst": "worst first"}
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST = 16
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9

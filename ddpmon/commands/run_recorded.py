@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ddpmon.recording.recorder import Recorder
 
 _EVERY_S = 1.0
+_READY = "ready"
 
 
 def start_recorder(path: Path) -> str | None:
@@ -40,7 +41,8 @@ def start_recorder(path: Path) -> str | None:
     os.close(writing)
     os.waitpid(between, 0)
     with os.fdopen(reading, encoding="utf-8") as said:
-        return said.read() or None
+        answer = said.read()
+    return None if answer == _READY else answer or f"{path} cannot be recorded to: the recorder ended at once"
 
 
 def _beside(command: int, path: Path, writing: int) -> NoReturn:
@@ -64,10 +66,12 @@ def _made(path: Path, writing: int) -> Recorder | None:
 
     with os.fdopen(writing, "w", encoding="utf-8") as said:
         try:
-            return Recorder(path)
+            recorder = Recorder(path)
         except RecordingError as error:
             said.write(str(error))
             return None
+        said.write(_READY)
+        return recorder
 
 
 def _record(command: int, recorder: Recorder, path: Path) -> int:

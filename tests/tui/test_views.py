@@ -135,6 +135,19 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
     watch(source, act, (160, 50))
 
 
+@pytest.mark.parametrize(("size", "keys"), [((120, 34), ("5", "f", "f", "f")), ((80, 30), ("2", "v", "v"))])
+def test_a_list_that_was_hidden_takes_the_keys_again(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        for key in keys:
+            await watched.press(key)
+        focused = watched.app.screen.focused
+        assert focused is not None
+        assert focused.display
+
+    watch(Fixed(SHOWN), act, size)
+
+
 def test_what_is_over_comes_below_with_the_times_of_day() -> None:
     over = replace(LATE, cleared_at_step=1_100, summary="over since step 1,100: rank 3 was late.")
 

@@ -119,10 +119,17 @@ class ViewScreen(BaseScreen):
         typing = FilterBar.HEIGHT if self.bar is not None and self.bar.display else 0
         self.share_out(self.size.height - 2 - bool(notice(self.picture)) - typing)
         self._enlarge()
+        self._focus_again()
         super().show()
 
     def share_out(self, room: int) -> None:
         """Share out the lines between the header and the key line."""
+
+    def _focus_again(self) -> None:
+        """Give the keys back to the list of the view, which loses them while another panel is shown alone."""
+        usual = next(iter(self.query(self.AUTO_FOCUS)), None) if self.AUTO_FOCUS else None
+        if self.focused is None and usual is not None and usual.display:
+            usual.focus()
 
     def on_resize(self, _event: events.Resize) -> None:
         """Another size is another plan."""

@@ -38,6 +38,11 @@ class HostsScreen(ViewScreen):
         super().__init__()
         self._first = first
 
+    def action_maximise(self) -> None:
+        """Show one panel alone; the only host of a run is one already."""
+        if len(self.picture.snapshot.nodes) != 1:
+            super().action_maximise()
+
     def on_mount(self) -> None:
         """Put the cursor on the host of the chosen rank, if there is one."""
         if self._first is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +18,6 @@ from ddpmon.cli_options import (
     SCENARIO_HELP,
     WEBHOOK_HELP,
     Commands,
-    F,
     choice,
     completing,
     fail_on_option,
@@ -29,6 +27,7 @@ from ddpmon.cli_options import (
     number,
     quantity,
     scenario_names,
+    shell_option,
     slurm_option,
     ssh_option,
     switch,
@@ -51,25 +50,10 @@ if TYPE_CHECKING:
     from ddpmon.diagnose.alert import Severity
 
 
-def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
-    """Show the completion of a shell, or install it; the empty word is the shell in which we run."""
-    if shell is not None and not ctx.resilient_parsing:
-        from ddpmon.commands.completion import completion
-
-        leave(completion(app, shell, is_to_install=option.name == "install_completion"))
-
-
-def _shell_option(flag: str, text: str) -> Callable[[F], F]:
-    return click.option(
-        flag, is_flag=False, flag_value="", metavar="[SHELL]", is_eager=True, expose_value=False,
-        callback=_completion, help=text,
-    )  # fmt: skip
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, message="ddpmon %(version)s", help="Print the version and exit.")
-@_shell_option("--install-completion", "Install completion for the current shell, or for SHELL.")
-@_shell_option(
+@shell_option("--install-completion", "Install completion for the current shell, or for SHELL.")
+@shell_option(
     "--show-completion",
     "Show completion for the current shell, or for SHELL, to copy it or customize the installation.",
 )
@@ -404,10 +388,8 @@ def main() -> None:
         leave(USAGE)
     except click.Abort:
         leave(INTERRUPTED)
-    except SystemExit as end:
-        leave(
-            USAGE if end.code == 1 else int(end.code or OK)
-        )  # Click's 1: completion for a shell that it does not know
+    except SystemExit as end:  # Click's 1: completion for a shell that it does not know
+        leave(USAGE if end.code == 1 else int(end.code or OK))
     except Exception:
         traceback.print_exc()
         leave(BROKEN)

@@ -151,3 +151,20 @@ k8s_option = click.option("--k8s", metavar="[NAMESPACE/]JOB", help=K8S_HELP)
 job_option = click.option("--job", metavar="ID", help=JOB_HELP)
 json_switch = switch("--json", "Print one JSON object.", "as_json")
 fail_on_option = choice("--fail-on", FAIL_ON, "Exit 1 on a finding of this severity or worse.")
+
+
+def _completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
+    """Show the completion of a shell, or install it; the empty word is the shell in which we run."""
+    if shell is not None and not ctx.resilient_parsing:
+        from ddpmon.commands.completion import completion
+        from ddpmon.commands.console import leave
+
+        leave(completion(ctx.find_root().command, shell, is_to_install=option.name == "install_completion"))
+
+
+def shell_option(flag: str, text: str) -> Callable[[F], F]:
+    """An option with the name of a shell, which may be left out; it answers before the command is looked at."""
+    return click.option(
+        flag, is_flag=False, flag_value="", metavar="[SHELL]", is_eager=True, expose_value=False,
+        callback=_completion, help=text,
+    )  # fmt: skip

@@ -82,6 +82,22 @@ def _described(name: str, run: str) -> RunInfo:
     return run_info(1, run_id=run, name=name)
 
 
+def test_a_store_without_runs_is_named(
+    server: tuple[RedisServer, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    redis, certificate = server
+    empty = redis.url("watchers:WATCHERS_PASSWORD@", f"/1?ca={certificate}", scheme="rediss")
+    monkeypatch.setenv("DDPMON_STORE", empty)
+    assert ls(None, None, as_json=False, brief=False) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["ddpmon: no run in the store of DDPMON_STORE", "ddpmon: no run on this host"]
+
+
 @pytest.mark.usefixtures("runs")
 def test_watchers_on_rank_0s_host_use_their_own_login(capsys: pytest.CaptureFixture[str]) -> None:
     assert ls(None, None, as_json=True, brief=False) == 0

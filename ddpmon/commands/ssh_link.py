@@ -94,8 +94,8 @@ class SshLink:
             return ""
         down = f"the ssh connection to {self.host} is down"
         if self._is_refused:
-            asks = f"ssh would ask for a password again ({self._reason})"
-            return f"{down}, and {asks}; quit with q and run the command again"
+            todo = "quit with q and run the command again"
+            return f"{down}; ssh would ask for a password again: {todo} ({self._reason})"
         left_s = self._next_try - time.monotonic()
         after = f"trying again in {left_s:.0f} s" if left_s >= 1 else "trying again now"
         return f"{down}{f' ({self._reason})' if self._reason else ''}; {after}"

@@ -38,7 +38,7 @@ _FAREWELL_S = 0.5
 # A host that has vanished, or a link that was cut, is noticed within half a minute.
 _WATCHFUL = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
-_Advices = tuple[tuple[str, str], ...]
+_AdviceFor = tuple[tuple[str, str], ...]
 _NO_LOGIN = "; set DDPMON_STORE to this address with your user and password: {}://USER:PASSWORD@HOST"
 _CLUSTER = "is a Redis Cluster, and ddpmon needs a single server"
 # redis-py's class of an error -> the code that the server gave, which redis-py strips, what it means, what to do.
@@ -84,7 +84,7 @@ class RedisStore:
         self._redis: Any = load_redis()
         self._connection: Any = _connection(self._redis, address, timeout_s)
         tls = " (rediss:// is for a port with TLS, redis:// for one without)" if address.tls else ""
-        with self._in_words(f"no store at {self.address}", tls, _advices(address)):
+        with self._in_words(f"no store at {self.address}", tls, _advice_for(address)):
             self._connection.connect()
 
     def put(self, key: str, value: bytes) -> None:
@@ -230,7 +230,7 @@ class RedisStore:
             raise StoreSilent(f"the store at {self.address} does not answer")
 
     @contextmanager
-    def _in_words(self, trouble: str, hint: str = "", advices: _Advices = ()) -> Iterator[None]:
+    def _in_words(self, trouble: str, hint: str = "", advice_for: _AdviceFor = ()) -> Iterator[None]:
         """Whatever goes wrong is one sentence, and this connection is not used again; `hint` is for silence."""
         errors = self._redis.exceptions
         try:
@@ -251,7 +251,7 @@ class RedisStore:
             raise StoreRefuses(said) from None
         except Exception as error:
             self._broken = self._gone = True
-            advice = next((told for sign, told in advices if sign in str(error)), "")
+            advice = next((told for sign, told in advice_for if sign in str(error)), "")
             raise StoreUnavailable(f"{trouble}: {self._line(error).rstrip('.')}{advice}") from None
 
     def _line(self, error: Exception) -> str:
@@ -263,7 +263,7 @@ class RedisStore:
         return "".join(letter if letter.isprintable() else " " for letter in text[:160])
 
 
-def _advices(address: RedisAddress) -> _Advices:
+def _advice_for(address: RedisAddress) -> _AdviceFor:
     """What to do where a connection cannot be opened, by a part of redis-py's message."""
     if address.tls:
         return () if address.ca else (("CERTIFICATE_VERIFY_FAILED", "; name the authority that signed it: ?ca=FILE"),)

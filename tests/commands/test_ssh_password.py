@@ -65,8 +65,7 @@ def test_a_login_that_breaks_is_told_and_nobody_is_asked_across_the_dashboard(lo
         someone.reads("RUNNING")
         locked.server.drop()
         someone.reads("SILENT")
-        someone.reads("ssh would ask for a password again")
-        someone.reads("quit with q and run the command again")
+        someone.reads("ssh would ask for a password again: quit with q and run the command again")
         assert "GONE" not in someone.written
         failed = locked.server.log().count("Failed password")
         someone.types("q")

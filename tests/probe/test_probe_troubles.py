@@ -68,7 +68,7 @@ def test_without_a_loader_there_is_none(played: Played) -> None:
 
 def test_ddps_settings_are_told(played: Played) -> None:
     usual, other, static = (played.runs[scene].info for scene in SCENES[3:])
-    assert usual.settings == Settings(False, False, False, "float32", None)
+    assert usual.settings == Settings(False, False, False, "float32", None, 25 << 20)
     assert other.bucket_detail
     assert other.settings == Settings(True, True, False, "mixed", FP16)
     assert static.settings == Settings(False, False, True, "float32", FP16)

@@ -85,6 +85,7 @@ def test_the_run_and_the_job() -> None:
         "parallel": "ddp",
         "loss_from": None,
         "samples_from": None,
+        "configuration": None,
         "jobs": {},
         "launch": None,
         "restart": 0,

@@ -38,10 +38,11 @@ def write_table(run: Run, path: Path) -> None:
     lines = [",".join(["step,rank,node", *(f"{name}_ms" for name in QUANTITIES), "loss,samples"])]
     for rank, state in enumerate(run.ranks):
         host = "" if state is None else state.frame.host
-        for slot in np.flatnonzero(rings.step[rank] >= 0).tolist():
-            figures = [float(rings.column[name][rank, slot]) for name in (*QUANTITIES, "loss", "samples")]
+        steps = np.sort(rings.step[rank][rings.step[rank] >= 0]).astype(np.int64)
+        columns = rings.takes((*QUANTITIES, "loss", "samples"), steps, np.array([rank]))[:, 0]
+        for step, figures in zip(steps.tolist(), columns.T.tolist(), strict=True):
             cells = ["" if np.isnan(figure) else repr(figure) for figure in figures]
-            lines.append(",".join([str(rings.step[rank, slot]), str(rank), host, *cells]))
+            lines.append(",".join([str(step), str(rank), host, *cells]))
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -67,6 +67,7 @@ def picture(snapshot: Snapshot) -> dict[str, Any]:
     """What is judged and shown, without what differs between two looks."""
     seen = status_object(snapshot)
     del seen["time"], seen["run"]["source"], seen["run"]["elapsed_s"], seen["coverage"]["oldest_age_s"]
+    del seen["run"]["configuration"]["started_at"]  # the two runs are published one after the other
     for part in (*seen["ranks"], *seen["nodes"]):
         del part["age_s"]
     return seen

@@ -150,7 +150,11 @@ class Webhook:
             again = error.code >= 500 or error.code in (408, 429)
             raise NotDeliveredError(f"it answered {error.code}", again=again) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, TimeoutError):
+                raise _late(self._limit_s) from None
             raise NotDeliveredError(f"it cannot be reached: {_words(error.reason)}", again=True) from None
+        except TimeoutError:
+            raise _late(self._limit_s) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise NotDeliveredError(f"it gave no proper answer: {_words(error)}", again=True) from None
 
@@ -158,6 +162,10 @@ class Webhook:
 def _words(error: object) -> str:
     """What went wrong, without an address."""
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__
+
+
+def _late(seconds: float) -> NotDeliveredError:
+    return NotDeliveredError(f"it did not answer within {seconds:.0f} s", again=True)
 
 
 def _within(seconds: float, job: Callable[[], None]) -> None:
@@ -180,6 +188,6 @@ def _within(seconds: float, job: Callable[[], None]) -> None:
     try:
         error = done.get(timeout=seconds)
     except queue.Empty:
-        raise NotDeliveredError(f"it did not answer within {seconds:.0f} s", again=True) from None
+        raise _late(seconds) from None
     if error is not None:
         raise error

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 
+from ddpmon.format import json_line
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.report.status_json import status_object
 from ddpmon.snapshot import Coverage, Finding, JobView, Link, NodeView, Ranks, RunView, Snapshot
 
 NAN = float("nan")
@@ -159,3 +162,13 @@ def snapshot(**changes: Any) -> Snapshot:
         "findings": (STRAGGLER,),
     }
     return Snapshot(**{**parts, **changes})
+
+
+def parsed(taken: Snapshot) -> dict[str, Any]:
+    """The JSON of this snapshot, read again."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    answer: dict[str, Any] = json.loads(json_line(status_object(taken)), parse_constant=refuse)
+    return answer

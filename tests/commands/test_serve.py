@@ -82,12 +82,12 @@ def test_nobody_gets_in_without_the_token_or_from_a_foreign_page() -> None:
 def test_a_browser_shows_the_dashboard_and_takes_keys(tmp_path: Path) -> None:
     async def look(address: str) -> None:
         async with page(tmp_path / "profile", address) as opened:
-            await opened.until_received("is late")
+            await opened.until_received("costs")
             await opened.call("Runtime.evaluate", expression="document.querySelector('textarea').focus()")
             await opened.picture(tmp_path / "overview.png")
             before = len(opened.received)
             await opened.press("?")
-            await opened.until_received("collection goes on", before)
+            await opened.until_received("How to find the straggler", before)
             await opened.picture(Path(os.environ.get("SERVE_PICTURE", tmp_path / "help.png")))
             assert opened.asked_elsewhere == []
 

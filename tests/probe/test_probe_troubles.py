@@ -70,8 +70,8 @@ def test_ddps_settings_are_told(played: Played) -> None:
     usual, other, static = (played.runs[scene].info for scene in SCENES[3:])
     assert usual.settings == Settings(False, False, False, "float32", None, 25 << 20)
     assert other.bucket_detail
-    assert other.settings == Settings(True, True, False, "mixed", FP16)
-    assert static.settings == Settings(False, False, True, "float32", FP16)
+    assert other.settings == Settings(True, True, False, "mixed", FP16, 25 << 20)
+    assert static.settings == Settings(False, False, True, "float32", FP16, 25 << 20)
 
 
 def test_a_healthy_rank_has_no_stall_and_no_failure(played: Played) -> None:

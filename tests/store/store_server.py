@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import psutil
 SERVE = """
 import sys
 from tests.store.served import serve
-store, port = serve("127.0.0.1")
+store, port = serve(sys.argv[1])
 store.put("ddpmon/greeting", b"hello")
 print(port, flush=True)
 sys.stdin.read()
@@ -40,10 +41,16 @@ class Server:
         self.process.wait()
 
 
+def own_address() -> str:
+    """An address of this host where no other process serves: a port that is given up stays free there."""
+    pid = os.getpid()
+    return f"127.{1 + (pid >> 16) % 250}.{pid >> 8 & 255}.{pid & 255 or 1}"
+
+
 @contextmanager
-def server() -> Iterator[Server]:
+def server(address: str = "127.0.0.1") -> Iterator[Server]:
     with subprocess.Popen(
-        [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVE, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield Server(process)

@@ -19,7 +19,7 @@ from ddpmon.store.base import RUNS_KEY, Store, StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, connect, list_runs, parse_target
 from ddpmon.store.server import bind
 from tests.store.served import serve
-from tests.store.store_server import server
+from tests.store.store_server import own_address, server
 
 HOME = "127.0.0.1"
 T = TypeVar("T")
@@ -146,7 +146,8 @@ def once_it_answers(ask: Callable[[], T]) -> T:
 
 
 def test_a_server_that_dies_is_said() -> None:
-    with server() as host, closing(connect(Target(HOME, host.port))) as store:
+    address = own_address()
+    with server(address) as host, closing(connect(Target(address, host.port))) as store:
         host.kill()
         with pytest.raises(StoreUnavailable, match="does not answer: "):
             store.get_many(["ddpmon/greeting"])

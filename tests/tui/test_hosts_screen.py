@@ -46,7 +46,7 @@ def test_3_opens_the_hosts_arrows_choose_enter_opens_one_and_esc_goes_back() -> 
 @pytest.mark.parametrize("shown", [ONE, MANY], ids=["one host", "16 hosts"])
 def test_it_draws_at_every_size(shown: Snapshot, size: tuple[int, int]) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("3")
         await watched.until_shown("node0")
         lines = watched.text().split("\n")

@@ -128,7 +128,7 @@ def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
         term.send(b"\x1b[MC\x900")
         term.until(b"\x1b[?1006h")  # the mouse is asked for in SGR reports again
         term.send(b"5")
-        term.until(b"evidence:")
+        term.until(b"Measured")
         term.send(b"q")
         assert term.end() == 0
 
@@ -149,7 +149,7 @@ def test_what_native_code_writes_to_stderr_does_not_reach_the_screen() -> None:
     with terminal("--noise") as term:
         term.until(b"+41 ms")
         term.send(b"5")
-        term.until(b"evidence:")
+        term.until(b"Measured")
         term.send(b"q")
         assert term.end() == 0
         assert b"native noise" not in term.seen

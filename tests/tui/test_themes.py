@@ -145,18 +145,18 @@ def test_a_real_terminal_is_asked_and_its_answer_is_no_key() -> None:
     with terminal() as term:
         term.until(b"\x1b]11;?\x1b\\")
         os.write(term.screen, b"\x1b]11;rgb:fbfb/fb")
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         os.write(term.screen, b"fb/f5f5\x1b\\")
         term.until(b"38;2;11;13;15")  # the strong text of the light theme
         term.send(b"5")
-        term.until(b"evidence:")
+        term.until(b"Measured")
         term.send(b"q")
         assert term.end() == 0
 
 
 def test_with_a_theme_of_ones_own_the_terminal_is_not_asked() -> None:
     with terminal("--theme", "dark") as term:
-        term.until(b"is late by")
+        term.until(b"+41 ms")
         term.send(b"q")
         assert term.end() == 0
         assert b"\x1b]11;?" not in term.everything

@@ -55,7 +55,7 @@ VIEWS = [("2",), ("3",), ("3", "enter"), ("4",), ("5",), ("enter",), ("m", "j", 
 @pytest.mark.parametrize("keys", VIEWS, ids="".join)
 def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press(*keys)
         await watched.pilot.resize_terminal(20, 5)
         assert len(watched.app.screen_stack) == 2 + (keys == ("3", "enter"))
@@ -74,7 +74,7 @@ def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: t
 )
 def test_every_view_fills_every_size(size: tuple[int, int], shown: Snapshot) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         for keys in VIEWS:
             await watched.press(*keys)
             await watched.until(lambda: "q quit" in watched.text().split("\n")[-1])
@@ -88,7 +88,7 @@ def test_every_view_fills_every_size(size: tuple[int, int], shown: Snapshot) -> 
 
 def test_a_finding_leads_to_its_rank_and_its_host_and_esc_one_level_back() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("5")
         await watched.until_shown("CRIT")
         assert "rank 11: input +41 ms" in watched.text(), "the evidence of the one under the cursor"
@@ -117,7 +117,7 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
     source = Fixed(SHOWN)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("5")
         await watched.until_shown("rank 11: input +41 ms")
         source.shown = replace(SHOWN, findings=(LATE, *SHOWN.findings))
@@ -138,7 +138,7 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
 @pytest.mark.parametrize(("size", "keys"), [((120, 34), ("5", "f", "f", "f")), ((80, 30), ("2", "v", "v"))])
 def test_a_list_that_was_hidden_takes_the_keys_again(size: tuple[int, int], keys: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         for key in keys:
             await watched.press(key)
         focused = watched.app.screen.focused
@@ -152,7 +152,7 @@ def test_what_is_over_comes_below_with_the_times_of_day() -> None:
     over = replace(LATE, cleared_at_step=1_100, summary="over since step 1,100: rank 3 was late.")
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("5")
         await watched.until_shown("─ over ")
         lines = watched.text().split("\n")
@@ -168,7 +168,7 @@ def test_what_is_over_comes_below_with_the_times_of_day() -> None:
 
 def test_3_goes_to_the_host_of_the_chosen_rank() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("end", "enter")
         assert isinstance(watched.app.screen, RankScreen)
         host = watched.app.screen.rank // 8
@@ -183,7 +183,7 @@ def test_3_goes_to_the_host_of_the_chosen_rank() -> None:
 
 def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("enter")
         await watched.until_shown("─ work, ms")
         await watched.press("v")
@@ -199,7 +199,7 @@ def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
 
 def test_marked_ranks_are_compared() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("c")
         assert isinstance(watched.app.screen, Overview), "nothing is marked"
         await watched.press("m", "j", "m", "c")
@@ -222,7 +222,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
     assert run is not None
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("2")
         await watched.until_shown("worst late")
         assert isinstance(watched.app.screen, TimelineScreen)
@@ -246,7 +246,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
 
 def test_the_run_says_how_it_was_set_up() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("4")
         assert isinstance(watched.app.screen, RunScreen)
         await watched.until_shown("tcp://127.0.0.1:29480")

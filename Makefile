@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 
 FRAMEWORKS := build/frameworks
 
-.PHONY: setup demo test quick matrix frameworks check bench gpu findings package clean
+.PHONY: setup demo test quick matrix frameworks check bench gpu findings pictures package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -54,6 +54,10 @@ bench: setup
 # On a machine with an NVIDIA GPU: docs/measured/gpu.md.
 gpu: setup
 	$(BIN)/python bench/gpu/course.py --minutes 35 --out build/gpu
+
+# The pictures of README.md and docs, of a real run and of simulated ones: six minutes.
+pictures: setup
+	$(BIN)/python docs/make_pictures.py
 
 # The tables of kinds in README.md and docs/findings.md, from ddpmon/diagnose/kinds.py.
 findings: setup

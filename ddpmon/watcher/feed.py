@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import force_setattr
+from numpy.typing import NDArray
 
 from ddpmon.codec import decode
 from ddpmon.run.host_rows import HostRows, gather
-from ddpmon.run.model import Run
+from ddpmon.run.model import LOST_S, Run
 from ddpmon.schema import (
     F,
     FrameError,
@@ -35,6 +36,8 @@ RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
 # After which a rank that a host frame reported is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
+# After which a rank that brought nothing at the last turn of all is read between turns: its host's writer may have died.
+_OVERDUE_S = 1.5  # more than the second between two of its frames. Chosen, not measured.
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
@@ -102,6 +105,7 @@ class Feed:
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
         self._writers: set[int] = set()  # whose host frames have been seen
+        self._turned_at = np.inf  # when all host frames were read last
         self._ended = self._ticks = 0
         self._is_large = info.world_size > RANKS_AT_ONCE
         self.unread_histories = info.world_size
@@ -187,6 +191,8 @@ class Feed:
         known = _writers(self.run)
         if self._is_large and self._ticks % RANK_TURNS:
             known &= {*self.run.latest.writer[[*always]].tolist()}
+        else:
+            self._turned_at = time.monotonic()
         return sorted(known)
 
     def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], always: set[int]) -> list[int]:
@@ -201,6 +207,7 @@ class Feed:
         """
         writer = self.run.latest.writer
         due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
+        due |= self._overdue()
         for rows in waiting:
             due[rows.ranks[self.run.missing_whole(rows)]] = True
         due[0] = True
@@ -211,6 +218,12 @@ class Feed:
         turn = self._ranks.next(always)
         self.is_complete = self._ranks.is_complete
         return [rank for rank in turn if due[rank]]
+
+    def _overdue(self) -> NDArray[np.bool_]:
+        """[world] the ranks that brought nothing new at the last turn, and have not ended or been lost."""
+        latest, silent_s = self.run.latest, self.run.ages(self.read_at)
+        found: NDArray[np.bool_] = (silent_s > _OVERDUE_S) & (silent_s <= LOST_S) & (latest.heard_at < self._turned_at)
+        return found & ~latest.ended
 
     def _take_whole(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
         """Read the whole frames of these ranks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -67,3 +68,21 @@ def test_a_writer_that_vanishes_does_not_shift_the_turns_of_the_others(
         key = host_key(RUN_ID, writer)
         assert [key in keys for keys in asked[2:]] in ([True, False] * 4, [False, True] * 4)
     assert host_key(RUN_ID, 2) not in asked[-1]
+
+
+def test_a_rank_whose_writer_has_died_is_not_waited_for_until_its_turn(
+    store: TcpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpmon.watcher.feed.RANKS_AT_ONCE", 4)  # so that ten ranks are many
+    for rank in range(10):
+        store.put(rank_key(RUN_ID, rank), encode(rank_frame(rank, 1, StepColumns(), writer=0)))
+    feed, checked = Feed(run_info(10)), CheckedStore(store, Checks(None))
+    feed.read(checked, set(), told_ages=False)
+    feed.read(checked, set(), told_ages=False)
+    for rank in range(10):
+        store.put(rank_key(RUN_ID, rank), encode(rank_frame(rank, 2, StepColumns(), writer=0)))
+    feed.run.latest.heard_at[:] = time.monotonic()
+    feed.run.latest.heard_at[7] -= 2.0
+    feed.read(checked, set(), told_ages=False)
+    assert not feed.is_complete, "this tick lies between two turns"
+    assert feed.run.latest.seq.tolist() == [2, 1, 1, 1, 1, 1, 1, 2, 1, 1]

@@ -36,7 +36,7 @@ RANKS_AT_ONCE = 2048  # that every tick reads
 HOSTS_AT_ONCE = 128
 # After which a rank that a host frame reported is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
-# After which a rank that brought nothing at the last turn of all is read between turns: its host's writer may have died.
+# After which a rank that brought nothing at the last turn is read before the next: its host's writer may have died.
 _OVERDUE_S = 1.5  # more than the second between two of its frames. Chosen, not measured.
 RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB

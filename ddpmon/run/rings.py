@@ -46,7 +46,8 @@ class Rings:
         set_aside: records that could not be true (a duration that is 0, negative or infinite, waits far longer than
             the step) and were left out.
         touched: [world] the ranks whose records have changed since somebody last cleared this.
-        changed_from: the lowest step that was written since somebody last set this to `NOTHING`.
+        changed_from: the lowest step that was written since somebody last set this to `NOTHING`. Steps that lie a whole
+            ring below the newest do not count: a rank that has restarted writes such ones where it had none.
     """
 
     NOTHING = 1 << 62
@@ -127,9 +128,10 @@ class Rings:
             cells = who * self.capacity + steps % self.capacity
             self._write(cells, values)
             self.step.reshape(-1)[cells] = steps
+            recent = steps[steps > int(self.last.max()) - self.capacity]
+            self.changed_from = min(self.changed_from, int(recent.min(initial=self.NOTHING)))
             np.maximum.at(self.last, who, steps)
             self.touched[who] = True
-            self.changed_from = min(self.changed_from, int(steps.min()))
 
     def _write(self, cells: I64, values: dict[str, F32]) -> None:
         """Fill the columns; of those of the host, what no duration can be is unknown."""

@@ -1,0 +1,53 @@
+"""What is drawn of the newest steps is worked out for what is new only, and is the same as from the beginning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.run.recent import StepMap
+from ddpmon.run.rings import Rings
+from tests.made_frames import columns
+
+RANKS = 4096  # of so many ranks 256 steps are kept
+
+
+def record(rings: Rings, rank: int, steps: range, work_ms: float) -> None:
+    values = {"duration": [work_ms + 5.0] * len(steps), "exposed": [5.0] * len(steps)}
+    rings.add([(rank, columns(list(steps), values))])
+
+
+def same_as_from_the_beginning(rings: Rings, kept: StepMap) -> bool:
+    steps, base, tables = kept.read()
+    anew = StepMap(rings).read()
+    pairs = zip((steps, base, tables), anew, strict=True)
+    return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+
+
+def test_the_lateness_of_new_steps_joins_that_of_the_old_ones_whatever_comes() -> None:
+    rings = Rings(RANKS)
+    kept = StepMap(rings)
+    for rank in range(8):
+        record(rings, rank, range(1000), 100.0 + rank)
+    assert same_as_from_the_beginning(rings, kept)
+    record(rings, 0, range(1000, 1004), 150.0)
+    assert same_as_from_the_beginning(rings, kept)
+    rings.clear(3)  # it restarts, and counts from 0
+    assert same_as_from_the_beginning(rings, kept)
+    record(rings, 3, range(20), 90.0)
+    assert same_as_from_the_beginning(rings, kept)
+    record(rings, 3, range(20, 1002), 90.0)  # it has caught up
+    assert same_as_from_the_beginning(rings, kept)
+    record(rings, 5, range(1000, 1300), 80.0)  # it runs ahead
+    assert same_as_from_the_beginning(rings, kept)
+
+
+def test_a_rank_that_has_restarted_does_not_make_all_steps_new() -> None:
+    rings = Rings(RANKS)
+    for rank in range(2):
+        record(rings, rank, range(1000), 100.0)
+    rings.clear(1)
+    StepMap(rings).read()
+    record(rings, 1, range(20), 100.0)
+    assert rings.changed_from == rings.NOTHING
+    record(rings, 0, range(1000, 1002), 100.0)
+    assert rings.changed_from == 1000

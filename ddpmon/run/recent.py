@@ -111,7 +111,7 @@ class StepMap:
         end = min(rings.changed_from, int(old[-1]) + 1) if old.size and column == self._column else 0
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
-        if kept == len(steps) == len(old):
+        if old.size and kept == len(steps) == len(old):
             return old, self._base, self._tables
         tables = np.empty((1 + bool(column), len(rings.last), len(steps)), np.float32)
         base = np.empty(len(steps), np.float32)

@@ -51,3 +51,10 @@ def test_a_rank_that_has_restarted_does_not_make_all_steps_new() -> None:
     assert rings.changed_from == rings.NOTHING
     record(rings, 0, range(1000, 1002), 100.0)
     assert rings.changed_from == 1000
+
+
+def test_before_the_first_step_there_is_a_table_of_no_steps() -> None:
+    kept = StepMap(Rings(8))
+    for _ in range(2):
+        steps, base, tables = kept.read()
+        assert (steps.size, base.size, tables.shape) == (0, 0, (1, 8, 0))

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import codecs
 import fcntl
+import html
 import json
 import os
 import pty
@@ -103,8 +104,9 @@ def _step(app: WatchApp) -> int:
 
 
 def save(name: str, svg: str, *, as_png: bool) -> None:
-    """Write the picture; the fonts that it names in the net are left out."""
+    """Write the picture, with every letter in its cell; the fonts that it names in the net are left out."""
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
+    svg = re.sub(r'x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)"([^>]*)>([^<]*)<', _in_cells, svg)
     out = FOLDER / f"{name}.svg"
     out.write_text(svg)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -121,6 +123,14 @@ def save(name: str, svg: str, *, as_png: bool) -> None:
             check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     out.unlink()
+
+
+def _in_cells(text: re.Match[str]) -> str:
+    """A piece of text with a place for each of its letters: a font may have Braille of another width than the rest."""
+    left, line, length, rest, words = text.groups()
+    cells = len(html.unescape(words))
+    places = " ".join(f"{float(left) + float(length) / cells * cell:.1f}" for cell in range(cells))
+    return f'x="{places}" {line}{rest}>{words}<'
 
 
 def record_session(url: str, size: tuple[int, int] = (110, 32)) -> None:

@@ -68,16 +68,6 @@ def count(value: int | None, unknown: str = UNKNOWN) -> str:
     return unknown if value is None or value < 0 else f"{value:,}"
 
 
-def amount(size: float | None, unknown: str = UNKNOWN) -> str:
-    """Bytes as 1.23 GB."""
-    if size is None or not math.isfinite(size):
-        return unknown
-    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if abs(size) >= factor:
-            return f"{figure(size / factor)} {unit}"
-    return f"{size:.0f} B"
-
-
 def ms(duration: float) -> str:
     """A duration in ms: 0.35 ms, 17.8 ms, 4.05 s."""
     if not abs(duration) < 999.5:
@@ -92,8 +82,10 @@ def pct(share: float) -> str:
     return f"{share:.1f}" if 0 < abs(share) < 9.95 else f"{share:.0f}"
 
 
-def size(count: float) -> str:
+def size(count: float | None, unknown: str = UNKNOWN) -> str:
     """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB."""
+    if count is None or not math.isfinite(count):
+        return unknown
     if abs(count) < 999.5 * 2**20:
         return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
     return f"{count / 2**30:,.1f} GiB"
@@ -135,11 +127,13 @@ def time_of_day(wall: float | None, unknown: str = "") -> str:
     return unknown if wall is None or not math.isfinite(wall) else local_time(wall)[-8:]
 
 
-def signed(value: float | None, unknown: str = UNKNOWN) -> str:
-    """A difference with its sign, in three digits: +41.2, -3.10; what rounds to nothing in whole numbers is ±0."""
+def signed(value: float | None, unknown: str = UNKNOWN, noise: float = 0.0) -> str:
+    """A difference with its sign: +41, -3.1, +0.31; ±0 what is below `noise`, or below the second decimal."""
     if value is None or not math.isfinite(value):
         return unknown
-    return "±0" if abs(value) < 0.5 else f"{value:+,.{1 if abs(value) < 9.95 else 0}f}"
+    size = abs(value)
+    text = f"{value:+,.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}"
+    return "±0" if size < noise or not any(digit in text for digit in "123456789") else text
 
 
 def plural(number: int, noun: str) -> str:

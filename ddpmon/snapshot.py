@@ -219,7 +219,8 @@ class Timeline:
 
     Attributes:
         step: [W] ascending.
-        late_pct: [W] lateness of the latest rank, in percent of the step. late_rank: which, -1 for none.
+        late_pct: [W] lateness of the latest rank in percent of the base step (`Heat.base_ms`), NaN where unknown.
+        late_rank: [W] which rank that is, -1 for none.
         step_ms, allreduce_ms, loss: [W] medians over ranks.
         busbw_gb_s: [W] bus bandwidth, only with bucket detail.
         marks: phases that the user named.

@@ -1,4 +1,4 @@
-"""What a trouble costs in hours: ranks that wait, times how long; GPU-hours where the ranks have GPUs."""
+"""What a trouble costs in hours: ranks that wait, times how long; GPU-hours where the run is one on GPUs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ _HOUR_S = 3600
 
 
 def hour_unit(snapshot: Snapshot) -> str:
-    """GPU-h, or rank-h where no rank is known to have a GPU."""
-    return "GPU-h" if snapshot.ranks is not None and any(snapshot.ranks.gpu) else "rank-h"
+    """GPU-h of a run on GPUs, by what it says of itself or by the GPU of any rank; else rank-h."""
+    info = None if snapshot.run is None else snapshot.run.info
+    on_gpus = (info is not None and info.device == "cuda") or (snapshot.ranks is not None and any(snapshot.ranks.gpu))
+    return "GPU-h" if on_gpus else "rank-h"
 
 
 def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:

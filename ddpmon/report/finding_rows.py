@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddpmon.diagnose.kinds import KINDS, KindName
-from ddpmon.format import age, count, known, pct, time_of_day
+from ddpmon.format import age, count, known, pct, signed, time_of_day
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
@@ -49,8 +49,13 @@ NAMES: Mapping[KindName, str] = {
     "monitor_degraded": "monitor sees not all",
     "advice": "advice",
 }
-BADGES = {"critical": "CRIT", "warning": "WARN", "info": "info"}
+_BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
 _FEW = 3  # ranks or hosts that are listed in one row
+
+
+def badge(finding: Finding) -> str:
+    """CRIT, WARN or INFO; HANG where no step finishes."""
+    return "HANG" if finding.kind == "hang" else _BADGES[finding.severity]
 
 
 def who(finding: Finding) -> str:
@@ -68,7 +73,7 @@ def what(finding: Finding) -> str:
     if not KINDS[finding.kind].late or isinstance(excess, str) or not known(excess):
         return NAMES[finding.kind]
     rare = " now and then" if finding.kind == "intermittent_straggler" else ""
-    return f"{finding.phase or 'work'} {excess:+.{0 if abs(excess or 0.0) >= 9.95 else 1}f} ms{rare}"
+    return f"{finding.phase or 'work'} {signed(excess)} ms{rare}"
 
 
 def cost(finding: Finding) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
-from ddpmon.format import age, count, ms, pct, plural, time_of_day
+from ddpmon.format import age, count, ms, pct, plural, signed, time_of_day
+from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
@@ -15,12 +16,6 @@ from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Finding, Snapshot
 
 _COMMAND = re.compile(r"`([^`]+)`")
-_BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
-
-
-def badge(finding: Finding) -> str:
-    """CRIT, WARN or INFO; HANG where no step finishes."""
-    return "HANG" if finding.kind == "hang" else _BADGES[finding.severity]
 
 
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
@@ -86,14 +81,7 @@ def _what(finding: Finding, excess: float, snapshot: Snapshot) -> str:
     often = f" in one step of {rhythm:.0f}" if isinstance(rhythm, float | int) and rhythm >= 1.5 else "/step"
     share = base_share(snapshot, excess)
     part = f" (+{share:.0f} %)" if share is not None else ""
-    return f"{phase} +{excess:,.{0 if excess >= 9.95 else 1}f} ms{often}{part}"
-
-
-def base_share(snapshot: Snapshot, late_ms: float) -> float | None:
-    """A lateness in percent of the newest known base step; None where that is not known."""
-    base = snapshot.heat.base_ms if snapshot.heat is not None else ()
-    known = [float(ms) for ms in base[-20:] if ms > 0]
-    return 100 * late_ms / sorted(known)[len(known) // 2] if known else None
+    return f"{phase} {signed(excess)} ms{often}{part}"
 
 
 def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:

@@ -9,8 +9,9 @@ from typing import Literal
 
 import numpy as np
 
+from ddpmon.report.base_step import noise_ms
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, Ranks
+from ddpmon.snapshot import Floats, Ranks, Snapshot
 
 MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
 GONE = ("lost", "failed", "unknown")
@@ -71,40 +72,55 @@ class Row:
     Attributes:
         quantity: which.
         own: each rank's, NaN where unknown. others: the median of the ranks that are compared with, NaN where unknown.
+        noise_ms: a difference of times below this is noise.
     """
 
     quantity: Quantity
     own: tuple[float, ...]
     others: float
+    noise_ms: float
 
     def difference(self, place: int = 0) -> float:
         """How much more a rank has than the others."""
         return self.own[place] - self.others
 
     def is_worse(self, place: int = 0) -> bool:
-        """Whether it differs by a tenth or more in the direction that is bad."""
+        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise."""
         more = self.difference(place)
         if self.quantity.worse == "none" or not math.isfinite(more):
             return False
-        signed = more if self.quantity.worse == "more" else -more
-        return signed >= NOTABLE * abs(self.others) and signed >= (0.5 if self.quantity.unit == "ms" else 0.0)
+        worse = more if self.quantity.worse == "more" else -more
+        return worse >= max(NOTABLE * abs(self.others), self.noise_ms if self.quantity.unit == "ms" else 0.0)
 
 
-def compare(ranks: Ranks, who: Sequence[int]) -> list[Row]:
-    """What is known of these ranks, beside the median of up to `MOST_PEERS` others, evenly spaced."""
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Some ranks beside others: a row a quantity that is known, and how many others there are."""
+
+    rows: list[Row]
+    others: int
+
+
+def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
+    """What is known of these ranks, beside the median of up to `MOST_PEERS` others."""
+    ranks, noise, rows = snapshot.ranks, noise_ms(snapshot), list[Row]()
+    if ranks is None:
+        return Comparison(rows, 0)
     others = _others(ranks, who)
-    rows = []
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
-            rows.append(Row(quantity, tuple(own.tolist()), float(np.median(rest)) if rest.size else math.nan))
-    return rows
+            middle = float(np.median(rest)) if rest.size else math.nan
+            rows.append(Row(quantity, tuple(own.tolist()), middle, noise))
+    return Comparison(rows, len(others))
 
 
 def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """Other ranks that are there, evenly spaced."""
+    """Up to `MOST_PEERS` other ranks that are there, evenly spaced."""
     there = np.flatnonzero(np.isfinite(ranks.work_ms))
     there = there[~np.isin(there, list(who))]
-    some = there if len(there) <= MOST_PEERS else there[np.arange(MOST_PEERS) * len(there) // MOST_PEERS]
-    return [rank for rank in some.tolist() if ranks.state[rank] not in GONE]
+    alive = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
+    some = alive if len(alive) <= MOST_PEERS else alive[np.arange(MOST_PEERS) * len(alive) // MOST_PEERS]
+    found: list[int] = some.tolist()
+    return found

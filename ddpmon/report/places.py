@@ -9,6 +9,9 @@ from ddpmon.report.trace import main_stack, newest_own
 from ddpmon.snapshot import Ranks, Snapshot
 
 WAITING = ("exposed", "barrier")
+_MOST_SEEN = 8  # distinct stacks that the next one is compared with
+Where = tuple[tuple[str, int] | None, tuple[str, int] | None]  # the collective with its number; file and line
+_newest: list[tuple[Ranks, list[Place]]] = []  # the groups that were worked out last
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,35 @@ def is_hanging(snapshot: Snapshot) -> bool:
 
 def places(ranks: Ranks) -> list[Place]:
     """The groups: those that do not wait come first, and of these the smallest."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for rank in range(len(ranks)):
-        stall = ranks.stall[rank]
-        frame, flight = _frame(stall), _flight(stall)
-        line = None if frame is None else (frame.file, frame.line)
-        entered = None if flight is None else (flight.operation, flight.last_enqueued)
-        groups.setdefault((ranks.state[rank], ranks.phase[rank], entered, line), []).append(rank)
+    if not (_newest and _newest[0][0] is ranks):  # several panels of one picture ask
+        _newest[:] = [(ranks, _grouped(ranks))]
+    return _newest[0][1]
+
+
+def _grouped(ranks: Ranks) -> list[Place]:
+    groups: dict[tuple[str, str, Where], list[int]] = {}
+    seen: list[tuple[Stall, Where]] = []
+    for rank, key in enumerate(
+        zip(ranks.state, ranks.phase, (_where(stall, seen) for stall in ranks.stall), strict=True)
+    ):
+        groups.setdefault(key, []).append(rank)
     found = [_place(ranks, members) for members in groups.values()]
     return sorted(found, key=lambda place: (place.is_waiting, len(place.ranks), place.ranks))
+
+
+def _where(stall: Stall | None, seen: list[tuple[Stall, Where]]) -> Where:
+    """The collective and the line; a stack like one of the last is not searched again, since most ranks are alike."""
+    if stall is None:
+        return None, None
+    for other, where in seen:
+        if stall.stacks == other.stacks and stall.flights == other.flights:
+            return where
+    frame, flight = _frame(stall), _flight(stall)
+    line = None if frame is None else (frame.file, frame.line)
+    where = None if flight is None else (flight.operation, flight.last_enqueued), line
+    seen.insert(0, (stall, where))
+    del seen[_MOST_SEEN:]
+    return where
 
 
 def _place(ranks: Ranks, members: list[int]) -> Place:

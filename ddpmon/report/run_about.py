@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import what, who
@@ -50,7 +52,8 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     yield "id", run.id
     if info is not None:
         yield "command", info.command or UNKNOWN
-        yield "started", f"{local_time(info.started_at)}, {clock(run.elapsed_s)} ago"
+        yield "started", local_time(info.started_at)
+        yield "running for" if _goes_on(snapshot) else "ran for", clock(run.elapsed_s, UNKNOWN)
         yield "rank 0", f"pid {info.pid} on {info.host}"
     yield "ranks", f"{run.world_size:,} on {plural(len(run.nodes), 'host')}"
     yield "backend", run.backend + (f", {info.device}" if info is not None else "")
@@ -58,7 +61,20 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if run.launch:
         most = "" if run.max_restarts is None else f" of {run.max_restarts}"
         yield "launch", f"{run.launch}, restart {run.restart}{most}"
-    yield "loss from", run.loss_from or "monitor.log"
+    yield "loss from", (run.loss_from or "monitor.log") if _has_loss(snapshot) else "no rank has logged one"
+
+
+def _goes_on(snapshot: Snapshot) -> bool:
+    """Whether the run is known to go on now."""
+    run = snapshot.run
+    is_alive = run is not None and run.state in ("running", "stalled")
+    return is_alive and snapshot.link.state == "live" and snapshot.replay is None
+
+
+def _has_loss(snapshot: Snapshot) -> bool:
+    """Whether a loss is known of any step."""
+    series = snapshot.series
+    return known(snapshot.job.loss) or (series is not None and bool(np.isfinite(series.loss).any()))
 
 
 def versions(info: RunInfo) -> Pairs:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ddpmon.diagnose.alert import SEVERITIES, Severity
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import clean, clock, count, figure, local_time, plural
+from ddpmon.report.cost import hour_unit, hours_words
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.schema import RunInfo
@@ -95,9 +96,9 @@ class RunReport:
 
     @property
     def device_hours(self) -> tuple[float, str]:
-        """What the reported time took in all, and in which unit: GPU-hours, or rank-hours without GPUs."""
+        """What the reported time took in all, and in which unit: GPU-h, or rank-h without GPUs."""
         hours = max(0.0, self.ended_at - self.began_at) / 3600 * self.info.world_size
-        return hours, "GPU-hours" if self.info.device == "cuda" else "rank-hours"
+        return hours, hour_unit(self.snapshot)
 
 
 def _as_one(events: Sequence[Event]) -> Event:
@@ -127,12 +128,12 @@ def _weight(event: Event) -> tuple[bool, bool, int, float]:
 
 
 def cost_words(event: Event, report: RunReport) -> str:
-    """`16 % of the time, 1.2 GPU-hours`; empty where it is not known."""
+    """`16 % of the time, 1.2 GPU-h`; empty where it is not known."""
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
     words = f"{event.cost_pct:.2g} % of the time" if event.cost_pct < 10 else f"{event.cost_pct:.0f} % of the time"
     hours = event.cost_pct / 100 * event.seconds / 3600 * report.info.world_size
-    return f"{words}, {figure(hours)} {report.device_hours[1]}" if hours >= 0.01 else words
+    return f"{words}, {hours_words(hours)} {report.device_hours[1]}" if hours >= 0.01 else words
 
 
 def when_words(event: Event) -> str:
@@ -154,7 +155,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "state", run.state if run else "unknown"
     yield "ranks", f"{info.world_size:,} on {hosts}"
     yield "reported", f"{local_time(report.began_at)} to {local_time(report.ended_at)[11:]}"
-    yield "time", f"{clock(report.ended_at - report.began_at)} ({figure(hours)} {unit})"
+    yield "time", f"{clock(report.ended_at - report.began_at)} ({hours_words(hours)} {unit})"
     yield "step", count(run.step if run else None)
     yield "step time", f"{figure(job.step_ms)} ms"
     yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"

@@ -5,32 +5,32 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import peers, row_medians
+from ddpmon.report.base_step import of_base
+from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.recent import STEPS
-from ddpmon.snapshot import BucketView, Floats, Ints, MarkView, Timeline
+from ddpmon.snapshot import BucketView, Floats, Heat, Ints, MarkView, Timeline
 
 # So many ranks, evenly spaced, stand for the typical one: their median is that of all within the spread of healthy
 # ranks, and a tick at 4,096 ranks sorts a sixteenth. Chosen, not measured.
 MOST_RANKS = 256
 
 
-def build_timeline(run: Run) -> Timeline:
-    """The newest steps of the run."""
+def build_timeline(run: Run, heat: Heat) -> Timeline:
+    """The newest steps of the run; `heat` is their lateness, which may begin later."""
     newest = int(run.rings.last.max(initial=-1))
     steps = np.arange(max(0, newest + 1 - min(STEPS, run.rings.capacity)), newest + 1)
     some = np.flatnonzero(run.rings.last >= 0)
     some = some if len(some) <= MOST_RANKS else some[np.arange(MOST_RANKS) * len(some) // MOST_RANKS]
-    names = ("work", "duration", "allreduce", "loss")
-    work, *tables = run.rings.takes(names, steps, some)
+    tables = run.rings.takes(("duration", "allreduce", "loss"), steps, some)
     duration, allreduce, loss = (row_medians(table.T) for table in tables)
-    late, rank = _worst(run, steps, peers(work).of_high)
+    late_pct, rank = _worst(heat, len(steps))
     known = np.flatnonzero(np.isfinite(duration))
     first = int(known[0]) if known.size else len(steps)
     seen, transfers = run.buckets.transfers()
     return Timeline(
         step=steps[first:],
-        late_pct=(100 * late / duration)[first:],
+        late_pct=late_pct[first:],
         late_rank=rank[first:],
         step_ms=duration[first:],
         allreduce_ms=allreduce[first:],
@@ -41,14 +41,15 @@ def build_timeline(run: Run) -> Timeline:
     )
 
 
-def _worst(run: Run, steps: Ints, typical: Floats) -> tuple[Floats, Ints]:
-    """[steps] the lateness of the latest rank in ms, by the median of the others, and which rank that is."""
-    work = run.rings.take("work", steps)
-    if not len(work) or not len(steps):
-        return np.full(len(steps), np.nan), np.full(len(steps), -1, np.int64)
-    most = np.fmax.reduce(work, axis=0)
-    rank = np.where(np.isfinite(most), (work == most).argmax(axis=0), -1).astype(np.int64)
-    return most.astype(np.float64) - typical, rank
+def _worst(heat: Heat, steps: int) -> tuple[Floats, Ints]:
+    """[steps] the lateness of the latest rank in percent of the base step, and which rank that is; -1 for none."""
+    late_pct, rank = np.full(steps, np.nan), np.full(steps, -1, np.int64)
+    seen = slice(steps - len(heat.step), None)
+    if heat.values.size:
+        most = np.fmax.reduce(heat.values, axis=0)
+        late_pct[seen] = of_base(most, heat.base_ms)
+        rank[seen] = np.where(np.isfinite(most), (heat.values == most).argmax(axis=0), -1)
+    return late_pct, rank
 
 
 def _bandwidth(run: Run, steps: Ints, seen: Ints, transfers: NDArray[np.float32]) -> Floats:

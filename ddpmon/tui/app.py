@@ -17,9 +17,10 @@ from textual.theme import Theme
 from textual.timer import Timer
 
 from ddpmon.recording.travel import Move, Request, Travel
+from ddpmon.report.frozen import as_of
 from ddpmon.report.summary import summary_line
 from ddpmon.snapshot import Metric, RunView, Snapshot
-from ddpmon.tui.choices import ThemeName
+from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
@@ -61,6 +62,12 @@ class WatchApp(App[None]):
     TITLE = "ddpmon"
     CSS_PATH = "app.tcss"
     ALLOW_SELECT = False
+    SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {  # a view stays as it is while another one is open
+        "timeline": TimelineScreen,
+        "hosts": HostsScreen,
+        "run": RunScreen,
+        "findings": FindingsScreen,
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c,ctrl+q", "quit", "Quit", show=False),
         Binding("question_mark", "help", "Help", show=False),
@@ -187,13 +194,13 @@ class WatchApp(App[None]):
         self.post_message(ReaderFailed(error))
 
     def on_arrived(self, message: Arrived) -> None:
-        """Keep the newest picture; show it unless the display is frozen."""
+        """Keep the newest picture; show it unless the display is frozen: then only what it knows of that moment."""
         self._latest = message.snapshot
         self.habits.look_for_news(message.snapshot)
         if self._frozen_at is None:
             self._shown = message.snapshot
         else:
-            self._shown = replace(self._shown, detail=message.snapshot.detail)
+            self._shown = as_of(self._shown, message.snapshot)
         self._draw()
 
     def on_reader_failed(self, message: ReaderFailed) -> None:
@@ -335,29 +342,30 @@ class WatchApp(App[None]):
 
     def action_findings(self) -> None:
         """Open the findings in full."""
-        self._open_view(FindingsScreen())
+        self._open_view("findings")
 
     def action_timeline(self) -> None:
         """Open the timeline."""
-        self._open_view(TimelineScreen())
+        self._open_view("timeline")
 
     def action_run(self) -> None:
         """Open what the run is and how it was set up."""
-        self._open_view(RunScreen())
+        self._open_view("run")
 
     def action_hosts(self) -> None:
         """Open the hosts, with the chosen rank's under the cursor."""
-        self._open_view(HostsScreen(self.links.host_of(self.links.chosen_rank)))
+        self._open_view("hosts")
 
     def action_overview(self) -> None:
         """Go back to the overview."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
-    def _open_view(self, view: BaseScreen) -> None:
-        """Open a view over the overview alone: `esc` leads back there."""
-        self.action_overview()
-        self.push_screen(view)
+    def _open_view(self, name: ViewName) -> None:
+        """Open a view over the overview alone, as it was left: `esc` leads back there."""
+        if len(self.screen_stack) != 2 or self.screen is not self.get_screen(name):
+            self.action_overview()
+            self.push_screen(name)
 
     def on_rank_table_opened(self, message: RankTable.Opened) -> None:
         """Open a rank in detail."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from ddpmon.tui.screens.compare import CompareScreen
 from ddpmon.tui.screens.hosts import HostScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.rank import Plotted, RankScreen
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ class Links:
         app: the dashboard.
 
     Attributes:
+        chosen: the rank that the reader has chosen in any view: the cursor of each view goes to it once that view is
+            open; None as long as the reader is content with the worst one.
         marked: the ranks that are marked, in the order in which they were.
+        plotted: what is plotted of any rank in detail.
     """
 
     def __init__(self, app: WatchApp) -> None:
         self._app = app
+        self.chosen: int | None = None
         self.marked: tuple[int, ...] = ()
-
-    @property
-    def chosen_rank(self) -> int | None:
-        """The rank that the reader has chosen in any view: the overview's cursor is on it; None before that."""
-        return self._overview.table.held
+        self.plotted = Plotted()
 
     @property
     def _overview(self) -> Overview:
@@ -42,7 +42,7 @@ class Links:
     def open_rank(self, rank: int) -> None:
         """Open a rank in detail; it is the chosen one in all views."""
         self._overview.table.hold(rank)
-        self._app.push_screen(RankScreen(rank))
+        self._app.push_screen(RankScreen(rank, self.plotted))
 
     def open_host(self, rank: int) -> None:
         """Open the host of a rank, which is the chosen one then."""
@@ -51,7 +51,7 @@ class Links:
             self._app.bell()
         else:
             self._overview.table.hold(rank)
-            self._app.push_screen(HostScreen(number, rank))
+            self._app.push_screen(HostScreen(number))
 
     def host_of(self, rank: int | None) -> int | None:
         """The number of the host that a rank runs on, None where that is not known."""

@@ -12,10 +12,14 @@ from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.build import build_heat, build_ranks
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
-from ddpmon.report.headline import badge, command, facts
+from ddpmon.report.finding_rows import badge
+from ddpmon.report.headline import command, facts
 from ddpmon.report.places import is_hanging, places, rank_ranges
+from ddpmon.report.run_report import RunReport
+from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
+from ddpmon.report.timeline import build_timeline
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Metric, Series, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
@@ -98,6 +102,23 @@ def test_what_a_step_takes_without_the_late_rank_does_not_depend_on_how_late_it_
     assert base[2] == pytest.approx(base[0], rel=0.02)
 
 
+def test_the_timeline_has_the_percentages_of_the_heat_map() -> None:
+    """Its lateness was a share of the step as it became: 400 ms of a step of 560 ms were 71 % (B2)."""
+    run, _ = run_with(400.0)
+    heat, _ = build_heat(run)
+    timeline = build_timeline(run, heat)
+    percent = 100 * heat.values / heat.base_ms
+    np.testing.assert_array_equal(timeline.step[-len(heat.step) :], heat.step)
+    np.testing.assert_allclose(timeline.late_pct[-20:], percent[1, -20:], rtol=1e-5)
+    assert timeline.late_pct[-1] > 200
+    assert set(timeline.late_rank[-20:].tolist()) == {1}
+    alone = Run(run_info(1))
+    alone.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(1, 40)).columns(0, 0, 40)), 0.0)
+    single = build_timeline(alone, build_heat(alone)[0])
+    assert np.isnan(single.late_pct).all(), "nobody to be late against"
+    assert set(single.late_rank.tolist()) == {-1}
+
+
 def test_a_reading_of_a_gpu_holds_until_the_next() -> None:
     run = Run(run_info(2))
     points = np.array([[10, 90, 1, 1e9, 97, 600, 1700.0], [10, 90, 1, 1e9, 50, 300, 1200.0]])
@@ -153,6 +174,19 @@ def test_hours_are_ranks_that_wait_times_how_long() -> None:
     ]
 
 
+def test_dashboard_and_report_have_one_unit_of_hours() -> None:
+    """A run on GPUs whose sensors nobody reads had rank-h on the screen and GPU-hours in its report."""
+    made = timed(Made(straggler=5))
+    assert made.run is not None
+    for device, gpu, unit in (("cuda", False, "GPU-h"), ("cpu", False, "rank-h"), ("cpu", True, "GPU-h")):
+        ranks = snapshot(Made(straggler=5, gpu=gpu)).ranks
+        shown = replace(made, run=replace(made.run, info=run_info(8, device=device)), ranks=ranks)
+        report = RunReport(shown, run_info(8, device=device), (), 0.0, 3600.0, "a file")
+        assert hour_unit(shown) == unit
+        assert report.device_hours == (8.0, unit)
+        assert f"(8.0 {unit})" in dict(report_facts(report))["time"]
+
+
 def test_what_matters_survives_in_few_words() -> None:
     shown = timed(Made(straggler=5, gpu=True))
     ways = list(facts(shown.findings[0], shown, "·"))
@@ -201,3 +235,13 @@ def test_ranks_of_a_hang_are_grouped_by_place() -> None:
     assert rank_ranges(others.ranks) == "0-1, 3-7"
     assert others.frame is not None
     assert others.frame.line == 61
+
+
+def test_each_of_many_places_is_a_group_of_its_own() -> None:
+    made = snapshot(Made(ranks=60))
+    assert made.ranks is not None
+    lines = [rank % 20 for rank in range(60)]  # more than are remembered at a time
+    stalls = [Stall(12.0, [Stack("MainThread", [StackFrame("a.py", line, "f")])]) for line in lines]
+    groups = places(replace(made.ranks, stall=tuple(stalls), phase=("input",) * 60))
+    assert sorted(group.ranks for group in groups) == [(line, line + 20, line + 40) for line in range(20)]
+    assert {group.frame.line for group in groups if group.frame} == {*range(20)}

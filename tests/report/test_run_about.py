@@ -13,7 +13,7 @@ from ddpmon.report.build import build_run
 from ddpmon.report.run_about import about
 from ddpmon.report.status_json import status_object
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Link, Snapshot
+from ddpmon.snapshot import JobView, Link, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 
@@ -38,6 +38,27 @@ def test_settings_versions_and_command_are_told_as_far_as_they_are_known() -> No
     assert [*sections["versions"]] == ["torch", "CUDA", "NCCL", "driver", "Python"]
     assert sections["store and watching"]["store"] == "tcp://node0:29480"
     assert about(replace(shown(), run=None)) == []
+
+
+def test_what_is_over_was_not_started_some_time_ago() -> None:
+    live = shown()
+    assert live.run is not None
+    for state, link, named in (
+        ("running", "live", "running for"),
+        ("finished", "gone", "ran for"),
+        ("running", "gone", "ran for"),
+    ):
+        run = replace(live.run, state=state, elapsed_s=90.0)  # type: ignore[arg-type]
+        pairs = dict(about(replace(live, run=run, link=Link(link)))[0].pairs)  # type: ignore[arg-type]
+        assert pairs[named] == "00:01:30"
+        assert "ago" not in pairs["started"]
+
+
+def test_where_losses_come_from_is_told_once_there_are_any() -> None:
+    without = shown()
+    with_loss = replace(without, job=JobView(loss=2.3))
+    said = [dict(about(each)[0].pairs)["loss from"] for each in (without, with_loss)]
+    assert said == ["no rank has logged one", "monitor.log"]
 
 
 def test_the_json_has_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -96,8 +97,8 @@ def timed(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def compared(picture: ViewState, width: int, height: int) -> list[Line]:
     ranks = picture.snapshot.ranks
-    return fit_all([] if ranks is None else marked_lines(ranks, [0, len(ranks) - 1], width, height, picture.look),
-                   width, height)  # fmt: skip
+    who = [0] if ranks is None else [0, len(ranks) - 1]
+    return marked_lines(picture.snapshot, who, width, height, picture.look)
 
 
 TIMELINE = made_timeline(buckets=True)
@@ -214,6 +215,16 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     figures = text_of([figures_line(picture, 160)])[0]
     assert "– ms/step" in figures
     assert "waiting –" in figures
+
+
+@pytest.mark.parametrize("run", ["eight", "shared", "4,096"])
+def test_memory_has_one_unit_everywhere(run: str) -> None:
+    """Decimal GB stood beside GiB on one screen (review of the screen, section 4)."""
+    picture = ViewState(SNAPSHOTS[run], LOOKS["colour"])
+    lines = [line for draw in BLOCKS.values() for line in draw(picture, 240, 60)]
+    lines += [line for draw in ROWS.values() for line in draw(picture, 240)]
+    assert not [line for line in text_of(lines) if re.search(r"\b[kMGT]B\b", line)]
+    assert any("GiB" in line for line in text_of(lines))
 
 
 def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:

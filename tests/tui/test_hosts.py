@@ -59,18 +59,18 @@ def remarks(made: Snapshot, index: int) -> list[str]:
 
 def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
     heading, *rows = section(said(TROUBLED), "GPUs")
-    assert heading.split() == ["gpu", "rank", "late", "util", "%", "power", "W", "memory", "GB", "SM", "MHz", "C"]
+    assert heading.split() == ["gpu", "rank", "late", "util", "%", "power", "W", "memory", "GiB", "SM", "MHz", "C"]
     words = [[word for word in row.split() if not set(word) <= set("#.!x")] for row in rows]
     words = [[*row[:2], *row[3:]] for row in words]
-    assert words[0] == ["0", "0", "91", "520/700", "71.0/150", "1755", "58"]
+    assert words[0] == ["0", "0", "91", "520/700", "66.1/140", "1755", "58"]
     assert words[1][2:4] == ["100", "180/700"]
-    assert words[7][:5] == ["7", "7", "-", "-", "71.0/150"], "unknown is a dash, not zero"
+    assert words[7][:5] == ["7", "7", "-", "-", "66.1/140"], "unknown is a dash, not zero"
     assert [row[:2] for row in rows] == ["  ", "  ", "  ", " !", "  ", " !", " x", "  "]
 
 
 def test_strangers_come_first_marked_and_ours_have_their_rank() -> None:
     _, first, *others = section(said(TROUBLED), "on the GPUs")
-    assert first.split(maxsplit=7) == ["!", "3", "foreign", "8123", "bob", "12.3", "38", STRANGER.process.command]
+    assert first.split(maxsplit=7) == ["!", "3", "foreign", "8123", "bob", "11.5", "38", STRANGER.process.command]
     assert [row.split()[:3] for row in others] == [[str(rank), "rank", str(rank)] for rank in range(8)]
     assert not any("!" in row for row in others)
     styles = [line for line in host_lines(ViewState(TROUBLED, COLOUR), 0, 120) if "foreign" in text_of([line])[0]]
@@ -107,8 +107,8 @@ def test_two_ranks_on_one_gpu_are_named_together() -> None:
 def test_hidden_processes_fall_back_on_memory_that_is_not_ours() -> None:
     lines = section(said(HIDDEN), "on the GPUs")
     assert lines == [
-        " ! GPU 2: processes hidden; 28.0 GB not held by our ranks' torch",
-        " * GPUs 0-1, 3-7: processes hidden; at most 2.00 GB not held by our ranks' torch",
+        " ! GPU 2: processes hidden; 26.1 GiB not held by our ranks' torch",
+        " * GPUs 0-1, 3-7: processes hidden; at most 1.9 GiB not held by our ranks' torch",
     ]
     assert remarks(HIDDEN, 2) == ["23.6 GiB not ours"], "a context of ours and its NCCL take 2.5 GiB"
     assert remarks(HIDDEN, 0) == ["hidden"]
@@ -120,7 +120,7 @@ def test_where_processes_are_hidden_nobody_is_called_a_stranger() -> None:
     assert state.hidden
     assert state.foreign_processes == []
     row = section(said(unclear), "on the GPUs")[1]
-    assert row.split() == ["0", "hidden", "77", "-", "60.0", "-", "-"]
+    assert row.split() == ["0", "hidden", "77", "-", "55.9", "-", "-"]
 
 
 def test_a_rank_that_holds_no_memory_yet_is_not_hidden() -> None:
@@ -136,7 +136,7 @@ def test_a_rank_that_holds_no_memory_yet_is_not_hidden() -> None:
 def test_a_process_list_that_was_not_read_says_why_and_accuses_nobody() -> None:
     made = with_gpu(CALM, 4, processes=None, process_count=None, unread={"processes": "no permission"})
     lines = said(made)
-    assert " * GPU 4: processes not read (no permission); at most 3.00 GB not held by our ranks' torch" in lines
+    assert " * GPU 4: processes not read (no permission); at most 2.8 GiB not held by our ranks' torch" in lines
     assert " * processes of GPU 4: no permission" in section(lines, "unavailable")
     assert remarks(made, 4) == []
     assert remarks(with_gpu(made, 4, memory_used=80 * GB), 4) == ["8.7 GiB not ours"]

@@ -138,9 +138,8 @@ def test_more_metrics_come_with_more_room() -> None:
 
 
 def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
-    ranks = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)).ranks
-    assert ranks is not None
-    lines = text_of(marked_lines(ranks, [2, 5], 100, 24, ASCII))
+    made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
+    lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
     assert lines[0].split()[-5:] == ["rank", "2", "rank", "5", "others"]
     work = next(line for line in lines if line.startswith(" work ms ")).split()
     two, five, more = float(work[2]), float(work[3]), float(work[4])
@@ -148,9 +147,33 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     assert more == pytest.approx(50, abs=3)
 
 
+def test_the_others_are_those_that_are_compared_with() -> None:
+    """Lost ranks were counted among the others, and all ranks where 256 stand for them."""
+    for made, others in ((Made(ranks=64, per_node=8, lost=(3, 9)), 60), (Made(ranks=4096, per_node=8), 256)):
+        lines = text_of(marked_lines(snapshot(made), [2, 5], 100, 24, ASCII))
+        assert lines[1].rstrip().endswith(f" {others} ranks")
+        assert compare(snapshot(made), [2, 5]).others == others
+
+
+def test_what_of_a_comparison_has_no_room_is_said() -> None:
+    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
+    whole = text_of(marked_lines(made, [1, 2, 3, 4], 160, 40, ASCII))
+    assert not any("more " in line for line in whole)
+    small = text_of(marked_lines(made, [1, 2, 3, 4], 40, 10, ASCII))
+    assert [len(line) for line in small] == [40] * 10
+    said = " ".join(line.strip() for line in small if "more" in line)
+    assert "2 more ranks: 16 more columns" in said
+    figures = sum(bool(line.strip()) for line in whole) - 2
+    assert f"more figures: {figures - 8} more lines" in said
+    assert small[0].split()[-5:] == ["rank", "1", "rank", "2", "others"]
+    grown = text_of(marked_lines(made, [1, 2, 3, 4], 56, figures + 2, ASCII))
+    assert not any("more " in line for line in grown), "so many are enough"
+
+
 def test_4096_ranks_are_compared_with_some_of_them() -> None:
-    ranks = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True)).ranks
-    assert ranks is not None
-    rows = {row.quantity.name: row for row in compare(ranks, [7])}
+    made = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True))
+    found = compare(made, [7])
+    assert found.others == 256
+    rows = {row.quantity.name: row for row in found.rows}
     assert rows["input"].is_worse()
     assert rows["input"].difference() == pytest.approx(41, abs=2)

@@ -15,7 +15,7 @@ from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank import RankScreen
 from ddpmon.tui.screens.run import RunScreen
 from ddpmon.tui.screens.timeline import TimelineScreen
-from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 
 MADE = Made(ranks=16, per_node=8, straggler=11, gpu=True, findings=NOTES)
@@ -146,6 +146,18 @@ def test_a_list_that_was_hidden_takes_the_keys_again(size: tuple[int, int], keys
         assert focused.display
 
     watch(Fixed(SHOWN), act, size)
+
+
+def test_a_hang_has_one_badge_in_the_headline_and_in_the_list() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown(" HANG ")
+        await watched.press("5")
+        await watched.until_shown("─ now")
+        rows = [line for line in watched.text().split("\n") if " HANG " in line or " CRIT " in line]
+        assert any(" HANG " in row and "rank 2" in row for row in rows)
+        assert not any(" CRIT " in row for row in rows)
+
+    watch(Fixed(snapshot(Made(ranks=8, stuck=2, findings=(HANG,)))), act, (120, 34))
 
 
 def test_what_is_over_comes_below_with_the_times_of_day() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, known
+from ddpmon.format import figure, known, signed
+from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, Ranks
 from ddpmon.tui.draw.bars import Excess, bar, swatch
-from ddpmon.tui.draw.columns import BY_KEY, difference
+from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
@@ -33,7 +34,7 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all([], width, height)
     lines = [title(f"rank {rank} against the others", "median of the last 20 steps", width, look)]
     lines.append(_headings(width, look))
-    lines += [*_phases(picture, ranks, rank, width), *_more(ranks, rank, width, look)]
+    lines += [*_phases(picture, ranks, rank, width), *_more(picture, ranks, rank, width)]
     return fit_all(lines, width, height)
 
 
@@ -47,7 +48,7 @@ def _headings(width: int, look: Look) -> Line:
 
 
 def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
-    look = picture.look
+    look, noise = picture.look, noise_ms(picture.snapshot)
     own = [float(ranks.column(f"{phase}_ms")[rank]) for phase in PHASES]
     others = [float(others_ms(ranks, f"{phase}_ms")[rank]) for phase in PHASES]
     longest = max((ms for ms in (*own, *others) if known(ms)), default=0.0)
@@ -59,21 +60,21 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
         drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
-        yield fit([*name, *drawn, *_numbers(own[index], others[index], look, loud=excess is not None)], width)
+        yield fit([*name, *drawn, *_numbers(own[index], others[index], noise, look, loud=excess is not None)], width)
 
 
-def _numbers(own: float, others: float, look: Look, *, loud: bool = False) -> Line:
-    apart = look.clean(difference(own - others, 1 if abs(own - others) < 9.95 else 0, NUMBER, look.unknown))
+def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool = False) -> Line:
+    apart = look.clean(signed(own - others, look.unknown, noise))
     return [
         Segment(f"{figure(own, look.unknown):>{NUMBER}}", look.text),
         Segment(f"{figure(others, look.unknown):>{NUMBER}}", look.dim),
-        Segment(apart, look.accent if loud else look.text),
+        Segment(f"{apart:>{NUMBER}}", look.accent if loud else look.text),
     ]
 
 
-def _more(ranks: Ranks, rank: int, width: int, look: Look) -> Iterator[Line]:
+def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
     """What else is known of this rank, without a bar."""
-    everybody = np.arange(len(ranks))
+    look, everybody = picture.look, np.arange(len(ranks))
     for name, unit, key in MORE:
         values: Floats = BY_KEY[key].values(ranks, everybody)
         if known(float(values[rank])):
@@ -81,5 +82,6 @@ def _more(ranks: Ranks, rank: int, width: int, look: Look) -> Iterator[Line]:
             others = others[np.isfinite(others)]
             typical = float(np.median(others)) if others.size else float("nan")
             label = f"  {name} {unit}".ljust(NAME + 2)
-            numbers = _numbers(float(values[rank]), typical, look)
+            noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0
+            numbers = _numbers(float(values[rank]), typical, noise, look)
             yield fit([Segment(label, look.dim), Segment(" " * _bar_width(width)), *numbers], width)

@@ -67,7 +67,7 @@ COLUMNS = (
     Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
     Column("power", "W", 4, 32, _gpu("power_w"), "power"),
     Column("cpu", "cpu%", 5, 45, _own("cpu_pct"), "cpu"),
-    Column("rss", "GB", 5, 30, _own("rss_bytes", 1e9), "rss"),
+    Column("rss", "GiB", 5, 30, _own("rss_bytes", 2**30), "rss"),
     Column("age", "age s", 5, 65, _own("age_s"), "age"),
 )
 BY_KEY = {column.key: column for column in COLUMNS}

@@ -8,7 +8,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from ddpmon.format import age, amount, count, figure, plural
+from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.report.trace import (
@@ -106,7 +106,7 @@ def _plain(number: np.int64, look: Look) -> str:
 def _gpu(gpu: GpuFigures | None, look: Look) -> str:
     if gpu is None:
         return "no GPU"
-    memory = f", {amount(gpu.memory_used, look.unknown)} used" if gpu.memory_used is not None else ""
+    memory = f", {size(gpu.memory_used)} used" if gpu.memory_used is not None else ""
     return f"GPU {gpu.index} {look.clean(gpu.name or '')}{memory}".rstrip()
 
 
@@ -214,7 +214,7 @@ def detail_lines(
     room -= len(trouble)
     lines += [
         *trouble,
-        *_figures(picture, ranks, rank, detail, found, width, room, metric, plot_alone=plot_alone),
+        *_figures(picture, rank, detail, found, width, room, metric, plot_alone=plot_alone),
         *notes,
     ]
     return fit_all(lines, width, height)
@@ -222,7 +222,6 @@ def detail_lines(
 
 def _figures(
     picture: ViewState,
-    ranks: Ranks,
     rank: int,
     detail: RankDetail,
     found: list[Finding],
@@ -243,11 +242,11 @@ def _figures(
     if plot_alone:
         return course_plot(detail, first, width, room, look, since)
     if width < WIDE:
-        table = peer_lines(ranks, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
+        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
     left_side = min(TABLE_WIDTH, width // 2)
     right_side, rest = plots(detail, first, width - left_side - 1, room, look, since)
-    table = peer_lines(ranks, rank, left_side, room, look, blamed)
+    table = peer_lines(picture.snapshot, rank, left_side, room, look, blamed)
     table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
     table = fit_all(table, left_side, room)
     return [[*one, Segment(" "), *other] for one, other in zip(table, right_side, strict=True)]

@@ -9,7 +9,7 @@ from rich.style import Style
 
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import BADGES, cost, rows, since, what, who
+from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
@@ -27,21 +27,21 @@ NAME = 10  # of a row of evidence
 PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
 
 
-def badge(finding: Finding, look: Look) -> Segment:
+def _badge(finding: Finding, look: Look) -> Segment:
     """` CRIT `: severity as a word; what is critical stands out by an inverse badge, too."""
     if finding.cleared_at_step is not None:
         return Segment(f" {look.glyphs.finished}    ", look.dim)
     _, style = finding_style(finding, look)
     style = look.dim if finding.severity == "info" else style
     style = style + Style(reverse=True, bold=True) if finding.severity == "critical" else style
-    return Segment(f" {BADGES[finding.severity]} ", style)
+    return Segment(f" {badge(finding)} ", style)
 
 
 def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView, width: int, height: int) -> list[Line]:
     """Titles and as many findings as fit; `findings` are in row order, those that last first."""
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
-    room = max(height - 2, 0)
+    room = list_room(picture, findings, width, height)
     lines = [title("now", _narrowed(picture, len(shown)) or f"{lasting:,}", width, look)]
     if not lasting:
         lines += _calm(picture, width)
@@ -53,6 +53,13 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         here = view.focused and place == view.cursor
         lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
     return fit_all(lines, width, height)
+
+
+def list_room(picture: ViewState, findings: Sequence[Finding], width: int, height: int) -> int:
+    """The findings that fit besides the titles and the calm sentence."""
+    lasting = any(finding.cleared_at_step is None for finding in findings)
+    over = any(finding.cleared_at_step is not None for finding in findings)
+    return max(height - 1 - over - (0 if lasting else len(_calm(picture, width))), 1)
 
 
 def _narrowed(picture: ViewState, shown: int) -> str:
@@ -87,7 +94,7 @@ def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: b
     strong = not over and finding.severity != "info"
     line = [
         Segment(look.glyphs.cursor if under_cursor else " ", look.strong),
-        badge(finding, look),
+        _badge(finding, look),
         Segment(f"{cost(finding):>{COST}}  ", look.dim if over else look.text),
         Segment(f"{whom} ", look.strong if strong else look.dim if over else look.text),
         Segment(words, look.dim if over else look.broken if is_broken(finding) else look.text),

@@ -11,8 +11,9 @@ from rich.style import Style
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import figure, signed
 from ddpmon.machine import GpuFigures
+from ddpmon.report.base_step import noise_ms
 from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
-from ddpmon.snapshot import Finding, Ranks
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit
@@ -67,8 +68,8 @@ def _whole(value: float | None, unknown: str) -> str:
 def _memory(gpu: GpuFigures, unknown: str) -> str:
     if gpu.memory_used is None:
         return unknown
-    whole = f"/{gpu.memory_total / 1e9:.0f}" if gpu.memory_total is not None else ""
-    return figure(gpu.memory_used / 1e9) + whole
+    whole = f"/{gpu.memory_total / 2**30:.0f}" if gpu.memory_total is not None else ""
+    return figure(gpu.memory_used / 2**30) + whole
 
 
 GAUGES = (
@@ -76,7 +77,7 @@ GAUGES = (
           lambda gpu, unknown: _whole(gpu.utilization_pct, unknown)),
     Gauge("power W", 8, (4, 16), 8, STRONG, lambda gpu: share_of(gpu.power_w, gpu.power_limit_w),
           lambda gpu, unknown: _pair(gpu.power_w, gpu.power_limit_w, unknown)),
-    Gauge("memory GB", 9, (3, 16), 7, USUAL, lambda gpu: share_of(gpu.memory_used, gpu.memory_total), _memory),
+    Gauge("memory GiB", 9, (3, 16), 7, USUAL, lambda gpu: share_of(gpu.memory_used, gpu.memory_total), _memory),
     Gauge("SM MHz", 5, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
           lambda gpu, unknown: _whole(gpu.sm_clock_mhz, unknown)),
     Gauge("C", 4, (0, 8), 5, FAINT, lambda gpu: share_of(gpu.temperature_c, HOTTEST_C),
@@ -85,14 +86,15 @@ GAUGES = (
 
 
 def gpu_lines(
-    states: Sequence[GpuState], marked: dict[int, Finding], ranks: Ranks | None, width: int, look: Look
+    states: Sequence[GpuState], marked: dict[int, Finding], late: Sequence[str], width: int, look: Look
 ) -> list[Line]:
-    """Title, headings, and a row a GPU, with the lateness of the latest rank on it."""
+    """Title, headings, and a row a GPU; `late` is the lateness of the latest rank on each."""
     names = list(dict.fromkeys(look.clean(state.gpu.name) for state in states if state.gpu.name))
     lines = [title("GPUs", ", ".join(names), width, look)]
     gauges, bars = _sheet(width - _late_room(width))
     lines.append(_headings(gauges, bars, width, look))
-    return [*lines, *(_row(state, marked, ranks, gauges, bars, width, look) for state in states)]
+    rows = zip(states, late, strict=True)
+    return [*lines, *(_row(state, marked, said, gauges, bars, width, look) for state, said in rows)]
 
 
 def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
@@ -120,7 +122,7 @@ def _headings(gauges: list[Gauge], bars: list[int], width: int, look: Look) -> L
 def _row(
     state: GpuState,
     marked: dict[int, Finding],
-    ranks: Ranks | None,
+    late: str,
     gauges: list[Gauge],
     bars: list[int],
     width: int,
@@ -129,7 +131,8 @@ def _row(
     remarks = gpu_remarks(state)
     glyph, style = gpu_glyph(state, remarks, marked, look)
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
-    line += [_late(state, ranks, look)] if _late_room(width) else []
+    if _late_room(width):
+        line.append(Segment(f"{late:>{LATE - 1}} ", look.dim if late == look.unknown else look.text))
     for gauge, bar in zip(gauges, bars, strict=True):
         text = gauge.text(state.gpu, look.unknown)
         line.append(Segment(" ", look.text))
@@ -154,11 +157,11 @@ def _late_room(width: int) -> int:
     return LATE if width >= LATE_FROM else 0
 
 
-def _late(state: GpuState, ranks: Ranks | None, look: Look) -> Segment:
-    """By how much the latest of its ranks is late."""
-    late = [float(ranks.lateness_ms[rank]) for rank in state.ranks if ranks is not None and rank < len(ranks)]
-    text = look.clean(signed(max(late, default=None), look.unknown))
-    return Segment(f"{text:>{LATE - 1}} ", look.dim if text == look.unknown else look.text)
+def lateness_words(snapshot: Snapshot, who: Sequence[int], look: Look) -> str:
+    """By how much the latest of these ranks is late."""
+    ranks = snapshot.ranks
+    late = [float(ranks.lateness_ms[rank]) for rank in who if ranks is not None and rank < len(ranks)]
+    return look.clean(signed(max(late, default=None), look.unknown, noise_ms(snapshot)))
 
 
 def level_style(level: Level, look: Look) -> tuple[str, Style]:

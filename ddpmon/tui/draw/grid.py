@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.report.base_step import of_base
 from ddpmon.run.medians import median, row_medians
 from ddpmon.snapshot import Heat, Ints, Metric
 from ddpmon.tui.draw.bands import Bands
@@ -38,7 +39,7 @@ class Shown:
 
 
 def _of_step(heat: Heat) -> F32:
-    return heat.values / heat.base_ms * np.float32(100)
+    return of_base(heat.values, heat.base_ms)
 
 
 def _above_typical(heat: Heat) -> F32:
@@ -82,12 +83,14 @@ class Grid:
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
         stride: steps that share a column.
         steps: [columns] the first step of each column.
+        percent: [world, steps] what the colours show, from the first column's first step on.
     """
 
     levels: Levels
     at: Ints
     stride: int
     steps: Ints
+    percent: F32
 
     def column_of(self, step: int) -> int:
         """The first column that shows the step; -1 for a step before all."""
@@ -103,14 +106,14 @@ def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
     """
     at, stride = _columns(heat.step, columns)
     part = slice(int(at[0]), None)
-    percent = METRICS[heat.metric].percent(heat)[:, part]
+    percent = of_all = METRICS[heat.metric].percent(heat)[:, part]
     if not np.array_equal(bands.order, np.arange(len(percent))):
         percent = percent[bands.order]
     if bands.folded:  # over whole rows at a time: many times as fast as reduceat along this axis
         percent = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(percent, bands.starts[1:])])
     starts, cells = np.unique(at - at[0], return_inverse=True)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at])
+    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at], of_all)
 
 
 def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
@@ -132,9 +135,8 @@ def _levels(percent: F32) -> Levels:
 
 def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
     """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
-    first = int(grid.at[column])
-    part = slice(first, first + grid.stride)
-    percent = METRICS[heat.metric].percent(heat)[ranks, part]
+    first, begin = int(grid.at[column]), int(grid.at[0])
+    percent = grid.percent[ranks, first - begin : first - begin + grid.stride]
     if np.isnan(percent).all():
         return None
     row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)

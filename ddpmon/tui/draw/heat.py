@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from ddpmon.format import count, figure, signed, time_of_day
+from ddpmon.format import count, figure, pct, signed, time_of_day
+from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Heat
@@ -119,11 +120,18 @@ def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Curs
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
     rank, step, value, percent = found
-    shown = METRICS[heat.metric]
-    number = signed(value) if heat.metric == "lateness" else figure(value)
     parts = [f"rank {rank}", f"step {count(step)}", time_of_day(wall_of(picture.snapshot, step))]
-    parts.append(f"{shown.name} {number} {shown.unit}".rstrip() + f", {percent:.0f} % {shown.of}")
+    parts.append(_value_words(heat, value, percent, noise_ms(picture.snapshot)))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
+
+
+def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
+    """`lateness +41 ms, 31 % of a step`; of a lateness below the noise just that."""
+    shown = METRICS[heat.metric]
+    if heat.metric == "lateness" and abs(value) < noise:
+        return f"{shown.name} {signed(value, noise=noise)}, below the noise of {NOISE_SHARE * 100:g} % of a step"
+    number = signed(value) if heat.metric == "lateness" else figure(value)
+    return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 
 
 def _rows(grid: Grid, bands: Bands, picture: ViewState, width: int, tall: int, cursor: Cursor | None) -> list[Line]:

@@ -10,6 +10,7 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
 from ddpmon.snapshot import NodeView, Ranks, Snapshot
 from ddpmon.tui.theme import LEVELS, Look, ink
@@ -42,11 +43,6 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else 100 * part / whole
 
 
-def _lateness(ranks: Ranks, who: Sequence[int]) -> Sequence[float]:
-    found: list[float] = ranks.lateness_ms[list(who)].tolist()
-    return found
-
-
 METRICS = (
     CellMetric("util", "GPU utilisation, %", 3, lambda gpu: gpu.utilization_pct),
     CellMetric("power", "GPU power, % of its limit", 3, lambda gpu: _share(gpu.power_w, gpu.power_limit_w)),
@@ -54,7 +50,7 @@ METRICS = (
     CellMetric("temp", "GPU temperature, °C", 3, lambda gpu: gpu.temperature_c),
     CellMetric("clock", "SM clock, MHz", 4, lambda gpu: gpu.sm_clock_mhz),
     CellMetric(
-        "late", "lateness of the ranks, ms", 4, of_rank=lambda ranks, who: ranks.lateness_ms[list(who)].tolist()
+        "late", "lateness of the ranks, ms", 5, of_rank=lambda ranks, who: ranks.lateness_ms[list(who)].tolist()
     ),
 )
 BY_KEY = {metric.key: metric for metric in METRICS}
@@ -93,22 +89,23 @@ def middle_of(metric: CellMetric, snapshot: Snapshot) -> float:
     return float(np.median(known)) if known else math.nan
 
 
-def level_of(metric: CellMetric, value: float, middle: float, step_ms: float | None) -> int:
-    """0 for what is quiet, up to `len(STOPS)`: by the share of a step that a rank is late, else of the median."""
-    whole = abs(middle) if metric.of_gpu is not None else step_ms or math.nan
+def level_of(metric: CellMetric, value: float, middle: float, base_ms: float | None) -> int:
+    """0 for what is quiet, up to `len(STOPS)`: by the lateness as a share of the base step, else of the median."""
+    whole = abs(middle) if metric.of_gpu is not None else base_ms or math.nan
     more = abs(value - middle) if metric.of_gpu is not None else value
     if not (math.isfinite(more) and math.isfinite(whole) and whole > 0):
         return 0
     return sum(more >= stop * whole for stop in STOPS)
 
 
-def cell(metric: CellMetric, value: float, level: int, glyph: tuple[str, Style], look: Look) -> list[Segment]:
-    """A sign, the number on its heat, and a gap."""
+def cell(
+    metric: CellMetric, value: float, level: int, noise: float, glyph: tuple[str, Style], look: Look
+) -> list[Segment]:
+    """A sign, the number on its heat, and a gap; a lateness below `noise` is ±0."""
     sign, style = glyph
     if not math.isfinite(value):
         return [Segment(sign, style), Segment(f"{look.unknown:>{metric.width}} ", look.dim)]
-    text = f"{value:+.0f}" if metric.of_rank is not None else f"{value:.0f}"
-    text = "0" if text in ("+0", "-0") else text
+    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:.0f}"
     text = text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
     tone = _heat(level, look)
     return [Segment(sign, style), Segment(f"{text:>{metric.width}}", tone), Segment(" ", look.text)]

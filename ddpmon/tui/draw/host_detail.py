@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, amount, figure, pct, plural
+from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
@@ -16,7 +16,7 @@ from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot
-from ddpmon.tui.draw.gpu_table import gpu_lines
+from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.layout import TABLE_HEAD
@@ -38,7 +38,7 @@ def gpu_process_lines(states: Sequence[GpuState], ours: ProcessRoles, width: int
     listed = [(state, on, strange) for state in states for on, strange in state.listed()]
     lines = [title("on the GPUs", "", width, look)]
     if listed:
-        heading = _heading("gpu", ("memory GB", "SM %"), look, width)
+        heading = _heading("gpu", ("GiB", "SM %"), look, width)
         listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
         lines += [heading, *(_on_gpu(state, on, loud, ours, width, look) for state, on, loud in listed)]
     for state in states:
@@ -52,7 +52,7 @@ def gpu_process_lines(states: Sequence[GpuState], ours: ProcessRoles, width: int
 def _on_gpu(state: GpuState, on: GpuProcess, loud: bool, ours: ProcessRoles, width: int, look: Look) -> Line:
     who = whose(on.process, ours)
     known = who or (STRANGER if loud else UNCLEAR if state.hidden else on.kind)
-    figures = (figure(on.memory / 1e9) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
+    figures = (figure(on.memory / 2**30) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
     return _row(str(state.gpu.index), known, loud, on.process, figures, width, look)
 
 
@@ -73,8 +73,8 @@ def _row(first: str, who: str, loud: bool, process: Process, figures: tuple[str,
         Segment(left(who, WHO, more), look.strong if ours else style),
         Segment(f"{process.pid:>8} ", style),
         Segment(left(user, USER, more), style if loud else look.dim),
-        *(Segment(f"{text:>{size}}", look.dim if text == look.unknown else style)
-          for text, size in zip(figures, (10, 6), strict=True)),
+        *(Segment(f"{text:>{cells}}", look.dim if text == look.unknown else style)
+          for text, cells in zip(figures, (10, 6), strict=True)),
         Segment(f"  {command}", style if loud else look.dim),
     ]  # fmt: skip
     return cut(line, width, Segment(more, look.dim))
@@ -90,14 +90,14 @@ def _unseen(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
     unseen = [state for state in states if state.hidden or state.gpu.processes is None]
     lines: list[Line] = []
     for state in [state for state in unseen if state.crowded]:
-        said = f"GPU {state.gpu.index}: {_why(state)}; {amount(state.untold)} not held by our ranks' torch"
+        said = f"GPU {state.gpu.index}: {_why(state)}; {size(state.untold)} not held by our ranks' torch"
         lines += paragraph(said, look.glyphs.mark, look.accent, width, look)
     calm: dict[str, list[GpuState]] = {}
     for state in [state for state in unseen if not state.crowded]:
         calm.setdefault(_why(state), []).append(state)
     for why, alike in calm.items():
         most = max((state.untold for state in alike if state.untold is not None), default=None)
-        rest = "" if most is None else f"; at most {amount(most)} not held by our ranks' torch"
+        rest = "" if most is None else f"; at most {size(most)} not held by our ranks' torch"
         where = f"GPU{'s' if len(alike) > 1 else ''} {number_span([state.gpu.index for state in alike])}"
         said = f"{where}: {why}{rest}"
         lines += paragraph(said, look.glyphs.note, look.dim, width, look)
@@ -114,18 +114,18 @@ def cpu_user_lines(processes: Sequence[HostProcess], ours: ProcessRoles, width: 
     if not processes:
         return []
     lines = [title("on the CPUs", "top CPU users", width, look)]
-    lines.append(_heading("", ("memory GB", "CPU %"), look, width))
+    lines.append(_heading("", ("GiB", "CPU %"), look, width))
     for used in processes[:MOST]:
         who = whose(used.process, ours) or STRANGER
-        resident = figure(used.rss_bytes / 1e9) if used.rss_bytes is not None else look.unknown
+        resident = figure(used.rss_bytes / 2**30) if used.rss_bytes is not None else look.unknown
         figures = (resident, _whole(used.cpu_pct, look))
         lines.append(_row("", who, is_hog(used, ours), used.process, figures, width, look))
     return lines
 
 
 def per_second(rate: float | None, unknown: str) -> str:
-    """Bytes a second as 1.23 GB/s."""
-    return unknown if rate is None else f"{amount(rate)}/s"
+    """Bytes a second as 1.2 GiB/s."""
+    return unknown if rate is None else f"{size(rate)}/s"
 
 
 def place_lines(figures: HostFigures, width: int, look: Look) -> list[Line]:
@@ -143,7 +143,7 @@ def _disk(disk: Disk, look: Look) -> Line:
     free, tight = free_share(disk), is_tight(disk)
     style = look.accent if tight else look.text
     share = look.unknown if free is None else f"{100 * free:.0f} %"
-    facts = [f"{share} of {amount(disk.total, look.unknown)} free", ", ".join(disk.uses)]
+    facts = [f"{share} of {size(disk.total, look.unknown)} free", ", ".join(disk.uses)]
     facts += [f"busy {disk.busy_pct:.0f} %"] if disk.busy_pct is not None else []
     waits = (("read", disk.read_wait_ms), ("write", disk.write_wait_ms))
     facts += [f"{name} {figure(wait)} ms" for name, wait in waits if wait is not None]
@@ -220,14 +220,15 @@ def _ranks(
 ) -> tuple[list[Line], dict[int, int]]:
     """Its GPUs with the ranks on them, and the other ranks; and the rank of each line, counted from the page's top."""
     marked, ranks = marked_ranks(snapshot.findings), snapshot.ranks
-    lines = gpu_lines(states, marked, ranks, width, look) if states else []
+    late = [lateness_words(snapshot, state.ranks, look) for state in states]
+    lines = gpu_lines(states, marked, late, width, look) if states else []
     by_rank = {state.ranks[0]: above + TABLE_HEAD + place for place, state in enumerate(states) if state.ranks}
     links = {line: rank for rank, line in by_rank.items()}
     if ranks is None:
         return lines, links
     rest = [rank for rank in node.ranks if rank < len(ranks) and rank not in links.values()]
     first = above + len(lines) + TABLE_HEAD
-    return [*lines, *rank_rows(ranks, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
+    return [*lines, *rank_rows(snapshot, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
 def _identity(node: NodeView, width: int, look: Look) -> Line:
@@ -278,10 +279,10 @@ def _facts(figures: HostFigures, look: Look) -> list[Line]:
     facts = [
         _fact("cpu", _percent(figures.cpu_pct, look), _of(figures.cpu_count), look),
         _fact("load", f"{figure(figures.load_1m, look.unknown):>5}", "", look),
-        _fact("memory", _percent(memory_pct(figures), look), _of(amount(figures.memory_total, "")), look),
-        _fact("net", f"{amount(net, look.unknown):>7}", "" if net is None else "/s", look),
+        _fact("memory", _percent(memory_pct(figures), look), _of(size(figures.memory_total, "")), look),
+        _fact("net", f"{size(net, look.unknown):>7}", "" if net is None else "/s", look),
     ]
-    return [*facts, _fact("swap", amount(figures.swap_used), "", look)] if figures.swap_used else facts
+    return [*facts, _fact("swap", size(figures.swap_used), "", look)] if figures.swap_used else facts
 
 
 def _percent(value: float | None, look: Look) -> str:

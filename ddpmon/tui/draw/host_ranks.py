@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from ddpmon.format import figure, signed
-from ddpmon.snapshot import Finding, Ranks
+from ddpmon.report.base_step import noise_ms
+from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, fit
@@ -17,18 +18,19 @@ from ddpmon.tui.theme import Look
 COLUMNS = (("late", 7), ("work ms", 9), ("wait ms", 9), ("cpu%", 6), ("GiB", 7))
 
 
-def rank_rows(ranks: Ranks, who: Sequence[int], marked: dict[int, Finding], width: int, look: Look) -> list[Line]:
+def rank_rows(snapshot: Snapshot, who: Sequence[int], marked: dict[int, Finding], width: int, look: Look) -> list[Line]:
     """Title, headings, and a row for each of these ranks; nothing for none."""
-    if not who:
+    ranks, noise = snapshot.ranks, noise_ms(snapshot)
+    if ranks is None or not who:
         return []
     headings = "".join(f"{name:>{size}}" for name, size in COLUMNS)
     lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  now", look.dim)]]
-    return [*lines, *(_row(ranks, rank, marked.get(rank), width, look) for rank in who)]
+    return [*lines, *(_row(ranks, rank, marked.get(rank), noise, width, look) for rank in who)]
 
 
-def _row(ranks: Ranks, rank: int, finding: Finding | None, width: int, look: Look) -> Line:
+def _row(ranks: Ranks, rank: int, finding: Finding | None, noise: float, width: int, look: Look) -> Line:
     glyph, style = finding_style(finding, look) if finding else (" ", look.text)
-    late = look.clean(signed(float(ranks.lateness_ms[rank]), look.unknown))
+    late = look.clean(signed(float(ranks.lateness_ms[rank]), look.unknown, noise))
     resident = float(ranks.figures["rss_bytes"][rank]) / 2**30
     numbers = [late, *(figure(float(ranks.column(name)[rank]), look.unknown) for name in ("work_ms", "wait_ms"))]
     cpu = float(ranks.figures["cpu_pct"][rank])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, amount, figure, signed
+from ddpmon.format import age, figure, signed, size
+from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
@@ -57,10 +58,10 @@ def host_sheet(nodes: Sequence[NodeView], metric: CellMetric, width: int) -> She
     longest = max((len(node.host) for node in nodes), default=0)
     host = min(max(longest, 4), 20 if width >= NET_FROM else 10)
     most = max((len(node.gpus if metric.of_gpu is not None else node.ranks) for node in nodes), default=0)
-    size = metric.width + 2
-    sheet = Sheet(host, width >= NET_FROM, size, most)
+    one = metric.width + 2
+    sheet = Sheet(host, width >= NET_FROM, one, most)
     room = width - sheet.lead
-    return sheet if most * size <= room else Sheet(host, sheet.wide, size, max(room - BEYOND, 0) // size)
+    return sheet if most * one <= room else Sheet(host, sheet.wide, one, max(room - BEYOND, 0) // one)
 
 
 def host_table_lines(picture: ViewState, view: TableView, width: int, height: int, metric: str = "util") -> list[Line]:
@@ -99,9 +100,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
     parts += [ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")]
-    brief = (
-        [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: share of a step"]
-    )
+    brief = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
     return look.clean("; ".join([*parts, f"cells: {metric.name} [v]", *brief]))
 
 
@@ -125,6 +124,7 @@ class _Page:
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
         self.middle = middle_of(metric, snapshot)
+        self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
         sheet, metric = self.sheet, self.metric
@@ -164,7 +164,7 @@ class _Page:
     def _late(self, node: NodeView) -> str | None:
         """Lateness of its latest rank."""
         late = latest(node, self.snapshot.ranks)
-        return None if late is None else self.look.clean(signed(late))
+        return None if late is None else self.look.clean(signed(late, noise=self.noise_ms))
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown
@@ -187,8 +187,8 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node) if metric.of_gpu is not None else []
         line: Line = []
         for place, value in enumerate(values[: sheet.cells]):
-            level = level_of(metric, value, self.middle, self.snapshot.job.step_ms)
-            line += cell(metric, value, level, self._glyph(node, states, place), look)
+            level = level_of(metric, value, self.middle, self.base_ms)
+            line += cell(metric, value, level, self.noise_ms, self._glyph(node, states, place), look)
         more = len(values) - sheet.cells
         short = sheet.cells - len(values)
         rest = Segment(f"+{more}" if more > 0 else " " * (short * sheet.cell), look.dim)
@@ -218,4 +218,4 @@ def _load(node: NodeView) -> str | None:
 
 def _net(node: NodeView) -> str | None:
     rate = known_sum([received(node.figures), sent(node.figures)])
-    return None if rate is None else amount(rate)
+    return None if rate is None else size(rate)

@@ -94,6 +94,16 @@ def plan(
     return _narrow(room, head, ranks, rows, findings)
 
 
+def alone(panel: str, width: int, height: int, head: int) -> Plan:
+    """The same with one panel besides the head: "table", "heat" or "plots"."""
+    if width < LEAST[0] or height < LEAST[1]:
+        return Plan(fits=False)
+    shares, room = Plan(True, head), height - head - 1
+    if panel == "table":
+        return replace(shares, body=room)
+    return replace(shares, heat=room) if panel == "heat" else replace(shares, plots=room)
+
+
 def _narrow(room: int, head: int, ranks: int, rows: int, findings: int) -> Plan:
     """One column: bars, then the heat-map, then a plot if a good one fits, then further findings."""
     listed = min(findings + 1, max(room - 26, 0)) if findings else 0

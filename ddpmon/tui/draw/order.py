@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import known_sum, latest, memory_pct, received, sent
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
@@ -14,7 +15,7 @@ from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
-CALM_SHARE = 0.05  # lateness is sorted in steps of this share of a step, so that calm rows do not jump
+CALM_SHARE = 0.05  # lateness is sorted in steps of this share of the base step, so that calm rows do not jump
 
 
 def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
@@ -75,7 +76,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
     for place, rank in enumerate(marked_ranks(snapshot.findings)):
         if 0 <= rank < len(ranks):
             named[rank] = place
-    step = snapshot.job.step_ms or _typical(ranks)
+    step = base_step_ms(snapshot) or _typical(ranks)
     late = np.where(np.isnan(ranks.lateness_ms), -np.inf, np.maximum(ranks.lateness_ms, 0.0))
     bucket = np.floor(late / max(step * CALM_SHARE, 1e-6))
     return np.lexsort((np.arange(len(ranks)), -bucket, named, state)).astype(np.int64)

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import plural
 from ddpmon.report.peers import Row, compare
-from ddpmon.snapshot import Ranks
+from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER = 20, 9
+NAME_LEAST, NAMES_FROM = 14, 60  # cells of a figure's name in narrow terminals, and the width from which on it has all
 CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
 # What is left out first where room is short.
 WORTH = (
@@ -46,14 +48,16 @@ def _number(value: float, row: Row, look: Look) -> str:
     return look.unknown if not math.isfinite(value) else f"{value:,.{_decimals(row)}f}"
 
 
-def peer_lines(ranks: Ranks, rank: int, width: int, room: int, look: Look, blamed: str | None = None) -> list[Line]:
+def peer_lines(
+    snapshot: Snapshot, rank: int, width: int, room: int, look: Look, blamed: str | None = None
+) -> list[Line]:
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines."""
     if room < 2:
         return []
-    rows = _fitting(compare(ranks, [rank]), room - 1)
+    rows = _fitting(compare(snapshot, [rank]).rows, room - 1)
     number = min(NUMBER, max((width - NAME) // 3, 6))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    lines = [_heading("last 20 steps", heading, width, look)]
+    lines = [_heading("last 20 steps", heading, NAME, width, look)]
     for row in rows:
         style, sign = _tone(row, 0, look, blamed)
         cells = [
@@ -62,18 +66,17 @@ def peer_lines(ranks: Ranks, rank: int, width: int, room: int, look: Look, blame
             Segment(f"{look.clean(difference(row)) or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
-        lines.append(fit([*_name(row, look), *cells], width))
+        lines.append(fit([*_name(row, NAME, look), *cells], width))
     return lines
 
 
-def _heading(name: str, heading: str, width: int, look: Look) -> Line:
-    rule = title(name, "", NAME, look)
-    return fit([*rule, Segment(heading, look.dim)], width)
+def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Line:
+    return fit([*title(name, "", cells, look), Segment(heading, look.dim)], width)
 
 
-def _name(row: Row, look: Look) -> Line:
+def _name(row: Row, cells: int, look: Look) -> Line:
     unit = row.quantity.unit if not look.ascii_only else row.quantity.unit.replace("°", "")
-    return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), NAME - 1, look.glyphs.more)}", look.dim)]
+    return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), cells - 1, look.glyphs.more)}", look.dim)]
 
 
 def _tone(row: Row, place: int, look: Look, blamed: str | None) -> tuple[Style, str]:
@@ -90,20 +93,39 @@ def _fitting(rows: list[Row], room: int) -> list[Row]:
 
 
 def marked_lines(
-    ranks: Ranks, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
+    snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
 ) -> list[Line]:
-    """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first."""
-    cell = max(min((width - NAME - NUMBER - 2) // len(who), CELL_MOST), CELL_LEAST)
-    room = _more_room(cell)
-    names = "".join(f"{f'rank {rank}':>{cell - room - 2}}{'':{room + 2}}" for rank in who)
-    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", width, look), _hosts(ranks, who, cell, look)]
-    for row in _fitting(compare(ranks, who), max(height - 2, 0)):
-        line = _name(row, look)
-        for place in range(len(who)):
-            line += _compared(row, place, cell, look, blamed if row.is_worse(place) else None)
-        line.append(Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim))
-        lines.append(fit(line, width))
-    return fit_all(lines, width, height)
+    """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first.
+
+    Where ranks or figures do not fit, the last lines say how many.
+    """
+    found = compare(snapshot, who)
+    name = NAME if width >= NAMES_FROM else NAME_LEAST
+    room = width - name - NUMBER - 1
+    shown = who[: max(room // CELL_LEAST, 1)]
+    cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)
+    names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
+    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
+    lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
+    missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
+    rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
+    lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
+    return fit_all([*lines, *([Segment(f" {text}", look.accent)] for text in missing)], width, height)
+
+
+def _missing(ranks: int, figures: int, width: int) -> list[str]:
+    """What of a comparison has no room, as lines."""
+    said = [f"{plural(ranks, 'more rank')}: {ranks * CELL_LEAST} more columns"] if ranks > 0 else []
+    said += [f"more figures: {figures} more lines"] if figures > 0 else []
+    return wrap("; ".join(said), width - 2) if said else []
+
+
+def _compared(row: Row, ranks: int, name: int, cell: int, look: Look, blamed: str | None) -> Line:
+    """A figure of each of the ranks, and of the others."""
+    line = _name(row, name, look)
+    for place in range(ranks):
+        line += _one(row, place, cell, look, blamed if row.is_worse(place) else None)
+    return [*line, Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim)]
 
 
 def _more_room(cell: int) -> int:
@@ -111,7 +133,7 @@ def _more_room(cell: int) -> int:
     return MORE if cell >= MORE + 9 else 0
 
 
-def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
+def _one(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
     """One rank's figure, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, blamed)
     room = _more_room(cell)
@@ -125,11 +147,12 @@ def _compared(row: Row, place: int, cell: int, look: Look, blamed: str | None) -
     ]
 
 
-def _hosts(ranks: Ranks, who: Sequence[int], cell: int, look: Look) -> Line:
-    """The hosts below the ranks' names."""
-    line: Line = [Segment(" " * NAME)]
+def _hosts(snapshot: Snapshot, who: Sequence[int], others: int, name: int, cell: int, look: Look) -> Line:
+    """The hosts below the ranks' names, and how many ranks the others are."""
+    line: Line = [Segment(" " * name)]
     room = _more_room(cell)
     for rank in who:
-        name = clip(look.clean(ranks.host[rank]) or look.unknown, cell - room - 3, look.glyphs.more)
-        line.append(Segment(f"{name:>{cell - room - 2}}{'':{room + 2}}", look.dim))
-    return [*line, Segment(f"{len(ranks) - len(who):,} ranks".rjust(NUMBER), look.dim)]
+        host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""
+        shown = clip(host or look.unknown, cell - room - 3, look.glyphs.more)
+        line.append(Segment(f"{shown:>{cell - room - 2}}{'':{room + 2}}", look.dim))
+    return [*line, Segment(plural(others, "rank").rjust(NUMBER), look.dim)]

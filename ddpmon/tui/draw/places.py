@@ -61,6 +61,13 @@ def first_ranks(picture: ViewState) -> list[int]:
     return [place.ranks[0] for place in places(snapshot.ranks)]
 
 
+def leader_of(picture: ViewState, rank: int) -> int:
+    """The first rank of the group that a rank is in while the run stands still; itself where it is in none."""
+    ranks = picture.snapshot.ranks
+    found = [] if ranks is None else [place.ranks[0] for place in places(ranks) if rank in place.ranks]
+    return found[0] if found else rank
+
+
 def _headings(width: int, look: Look) -> Line:
     collective = f"{'collective':<{OPERATION}} {'seq':>7}  " if width >= WIDE else ""
     text = f"    {'ranks':<{NAMED}} {'number':>6}  {'phase':<10} {'for':>6}  {collective}top of the Python stack"

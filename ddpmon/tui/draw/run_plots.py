@@ -8,6 +8,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, signed
+from ddpmon.report.base_step import noise_ms
 from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Floats, Heat, Series
 from ddpmon.tui.draw.panel import title
@@ -17,7 +18,7 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 LEAST = 7  # lines of a plot beside others
-NOTABLE = 0.2  # of a step: the lateness that the axis reaches at least, so that noise looks like noise
+NOTABLE = 0.2  # of the base step: the lateness that the axis reaches at least, so that noise looks like noise
 PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
@@ -83,7 +84,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
         return None
     low, high = _band(heat, rank)
     ranks = picture.snapshot.ranks
-    late = signed(float(ranks.lateness_ms[rank])) if ranks is not None else ""
+    late = signed(float(ranks.lateness_ms[rank]), noise=noise_ms(picture.snapshot)) if ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
     marks = tuple(onsets(picture.snapshot.findings))
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)

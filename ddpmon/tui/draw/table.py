@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, figure, known
+from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.schema import PHASES
@@ -107,6 +108,7 @@ class _Page:
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen = look, chosen
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort)
+        self.noise_ms = noise_ms(snapshot)
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.marked = marked_ranks(snapshot.findings)
         self.place = {rank: place for place, rank in enumerate(rows.tolist())}
@@ -124,7 +126,7 @@ class _Page:
             family: decimals_for(np.concatenate([c.values(self.ranks, everybody) for c in free if c.family == family]))
             for family in {column.family for column in free}
         }
-        families["late"] = max(families["late"] - 1, 0)  # a lateness below a hundredth of the largest is noise
+        families["late"] = max(families["late"] - 1, 0)  # two digits of the largest are enough
         return {c.key: DECIMALS[c.key] if c.key in DECIMALS else families[c.family] for c in columns} | {"age": 1}
 
     def heads(self) -> list[tuple[str, str | None]]:
@@ -188,6 +190,7 @@ class _Page:
 
     def _cell(self, column: Column, rank: int, style: Style) -> Segment:
         value = float(self.values[column.key][self.place[rank]])
+        value = 0.0 if column.is_difference and abs(value) < self.noise_ms else value
         form = difference if column.is_difference else cell
         text = form(value, self.decimals[column.key], column.width, self.look.unknown)
         text = self.look.clean(text) if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number

@@ -7,7 +7,8 @@ from rich.style import Style
 
 from ddpmon.format import known, pct, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
-from ddpmon.report.headline import badge, cause_words, command, facts, sentence
+from ddpmon.report.finding_rows import badge
+from ddpmon.report.headline import cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.header import calm_style

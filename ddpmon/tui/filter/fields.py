@@ -17,7 +17,7 @@ SHARE = "%"  # of a step, for fields in milliseconds
 STATES = ("running", "stalled", "finished", "failed", "lost", "unknown")
 _MS = {"µs": 1e-3, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_GB = {"MB": 1e-3, "MiB": 2**20 / 1e9, "GB": 1.0, "GiB": 2**30 / 1e9}
+_GIB = {"MB": 1e6 / 2**30, "MiB": 2**-10, "GB": 1e9 / 2**30, "GiB": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NumberField:
         meaning: what it is, with the unit of a number without one.
         values: [world size] the figure of each rank, NaN where unknown.
         units: the units that may follow a number, with their size in the usual one; their case does not matter.
-        shares: whether `%` means percent of the run's step time.
+        shares: whether `%` means percent of the base step, in which nobody is late.
         aliases: other names for it.
     """
 
@@ -98,7 +98,7 @@ _NUMBERS = (
     NumberField("clock", "GPU clock, MHz", _column("clock"), {"MHz": 1.0, "GHz": 1e3}, aliases=("mhz",)),
     NumberField("temp", "GPU temperature, °C", _gpu("temperature_c"), {"C": 1.0, "°C": 1.0}),
     NumberField("cpu", "CPU of the rank's process, % of a core", _column("cpu"), {SHARE: 1.0}, aliases=("cpu%",)),
-    NumberField("rss", "resident memory, GB", _column("rss"), _GB, aliases=("gb", "mem")),
+    NumberField("rss", "resident memory, GiB", _column("rss"), _GIB, aliases=("gib", "mem")),
     NumberField("heard", "age of its last word, s", _column("age"), _SECONDS, aliases=("age",)),
     NumberField("pid", "its process", _own("pid"), {}),
 )

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.report.base_step import base_step_ms, of_base
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.filter.fields import NUMBERS, STATES, TEXTS
@@ -109,8 +110,7 @@ def _ranks_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
 def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
     values = NUMBERS[leaf.field].values(ranks)
     if leaf.of_step:
-        step_ms = snapshot.job.step_ms
-        values = values / step_ms * 100 if step_ms else np.full(len(ranks), np.nan)
+        values = of_base(values, base_step_ms(snapshot) or np.nan)
     with np.errstate(invalid="ignore"):
         above = values >= leaf.low if leaf.with_low else values > leaf.low
         below = values <= leaf.high if leaf.with_high else values < leaf.high

@@ -34,7 +34,11 @@ class BaseScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """From now on there is something to draw on."""
+        self.follow()
         self.ready = True
+
+    def follow(self) -> None:
+        """Put the cursor on what the reader has chosen in another view."""
 
     @property
     def dashboard(self) -> WatchApp:
@@ -65,6 +69,7 @@ class BaseScreen(Screen[None]):
         """Hidden screens are not drawn; catch up."""
         self.dashboard.read_detail_of(self.detailed_rank)
         if self.ready:
+            self.follow()
             self.show()
 
     def keys(self) -> Keys:

@@ -40,7 +40,7 @@ class CompareScreen(ViewScreen):
         if ranks is None or not here:
             return []
         blamed = next((f.phase for f in findings if f.phase in PHASES and set(f.ranks) & set(here)), None)
-        return marked_lines(ranks, here, width, height, self.picture.look, blamed)
+        return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

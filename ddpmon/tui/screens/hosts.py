@@ -34,20 +34,21 @@ class HostsScreen(ViewScreen):
     view: ClassVar[str] = "hosts"
     panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
 
-    def __init__(self, first: int | None = None) -> None:
-        super().__init__()
-        self._first = first
+    _followed: int | None = None  # the chosen rank to whose host the cursor went last
 
     def action_maximise(self) -> None:
         """Show one panel alone; the only host of a run is one already."""
         if len(self.picture.snapshot.nodes) != 1:
             super().action_maximise()
 
-    def on_mount(self) -> None:
-        """Put the cursor on the host of the chosen rank, if there is one."""
-        if self._first is not None:
-            self.table.hold(self._first)
-        super().on_mount()
+    def follow(self) -> None:
+        """Put the cursor on the host of the chosen rank, once another one is chosen."""
+        links = self.dashboard.links
+        host = links.host_of(links.chosen)
+        if host is not None and links.chosen != self._followed:
+            self._followed = links.chosen
+            self.table.hold(host)
+            self.query_one(LinkedText).hold(links.chosen)
 
     def compose(self) -> ComposeResult:
         """Header, the table, the host under the cursor, the keys."""
@@ -130,14 +131,13 @@ class HostScreen(ViewScreen):
 
     view: ClassVar[str] = "host"
 
-    def __init__(self, node: int, rank: int | None = None) -> None:
+    def __init__(self, node: int) -> None:
         super().__init__()
-        self.node, self._first = node, rank
+        self.node = node
 
-    def on_mount(self) -> None:
-        """Put the cursor on the rank from which the reader came."""
-        self.query_one(LinkedText).hold(self._first)
-        super().on_mount()
+    def follow(self) -> None:
+        """Put the cursor on the chosen rank, if it is one of this host."""
+        self.query_one(LinkedText).hold(self.dashboard.links.chosen)
 
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open one of its ranks."""

@@ -18,7 +18,7 @@ from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
-from ddpmon.tui.draw.layout import LEAST, Plan, plan
+from ddpmon.tui.draw.layout import LEAST, Plan, alone, plan
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.places import stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
@@ -30,6 +30,8 @@ from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
+
+OF_RANK = ("chosen", "under", "side", "plots")  # the panels that are about the rank under the table's cursor
 
 
 def _replay_keys(replay: ReplayView) -> Keys:
@@ -55,9 +57,12 @@ class Overview(BaseScreen):
         ),
         Binding("v", "metric", "Show the next metric in the heat-map", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
-        Binding("escape", "all_ranks", "Show all ranks", show=False),
+        Binding("f", "maximise", "The next panel alone", show=False),
+        Binding("escape", "all_ranks", "Show all panels, all ranks", show=False),
     ]
     AUTO_FOCUS = "RankTable"
+    panels: ClassVar[tuple[str, ...]] = ("table", "heat", "plots")
+    _alone: str | None = None
 
     def compose(self) -> ComposeResult:
         """One widget a panel; sizes come from the plan."""
@@ -71,7 +76,7 @@ class Overview(BaseScreen):
                 yield Canvas(lambda w, h: lateness_plot(self.picture, self.rank, w, h), id="under")
             yield Canvas(self._side, id="side")
         yield HeatMap()
-        yield Canvas(lambda w, h: plots_beside(self.picture, self.rank, w, h), id="plots")
+        yield Canvas(self._plots, id="plots")
         yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
@@ -90,9 +95,24 @@ class Overview(BaseScreen):
         draw = stuck_lines if is_hanging(self.picture.snapshot) else against_lines
         return draw(self.picture, self.rank, width, height)
 
+    def _plots(self, width: int, height: int) -> list[Line]:
+        """Two plots beside each other; all of them where they are alone."""
+        if self._alone == "plots":
+            return plots_stacked(self.picture, self.rank, width, height, lateness=True)
+        return plots_beside(self.picture, self.rank, width, height)
+
     def _side(self, width: int, height: int) -> list[Line]:
         """The plots; the lateness is among them where it is not below the table."""
         return plots_stacked(self.picture, self.rank, width, height, lateness=not self.query_one("#under").display)
+
+    def follow(self) -> None:
+        """The cursor of the table is on the chosen rank."""
+        self.table.hold(self.dashboard.links.chosen)
+
+    def on_virtual_table_moved(self) -> None:
+        """Another rank is under the cursor: draw what is about it."""
+        for name in OF_RANK:
+            self.query_one(f"#{name}", Canvas).redraw(faded=self.faded)
 
     def show(self) -> None:
         """Share out the room, then draw."""
@@ -114,6 +134,8 @@ class Overview(BaseScreen):
         size, look = self.size, self.picture.look
         found = len(snapshot.findings) - (headline(snapshot.findings) is not None)
         height = size.height - FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
+        if self._alone is not None:
+            return alone(self._alone, size.width, height, self._head_height())
         rows = len(self.table.view.order) if is_hanging(snapshot) else ranks
         return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth, rows=max(rows, 1))
 
@@ -165,7 +187,7 @@ class Overview(BaseScreen):
         if replay is not None:
             return (*_replay_keys(replay), ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("q", "quit"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
-        clear = (("esc", "all ranks"),) if self.table.view.wanted else ()
+        clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
         zoom = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
             *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
@@ -178,12 +200,27 @@ class Overview(BaseScreen):
         self.table.focus()
 
     def action_all_ranks(self) -> None:
-        """Drop the filter."""
-        self.dashboard.filter_by("")
+        """Show all panels again, else drop the filter."""
+        if self._alone is not None:
+            self._enlarge(None)
+        else:
+            self.dashboard.filter_by("")
 
     @on(HeatMap.Opened)
     def _open(self, event: HeatMap.Opened) -> None:
         self.post_message(RankTable.Opened(event.rank))
+
+    def action_maximise(self) -> None:
+        """Show the first panel alone, then the next one, and after the last one all of them."""
+        names = (None, *self.panels)
+        self._enlarge(names[(names.index(self._alone) + 1) % len(names)])
+
+    def _enlarge(self, panel: str | None) -> None:
+        """Show this panel alone, and give it the keys; None: all panels."""
+        self._alone = panel
+        self.show()
+        if self._alone != "plots":
+            (self.query_one(HeatMap) if self._alone == "heat" else self.table).focus()
 
     def action_metric(self) -> None:
         """Show the next metric in the heat-map; those of GPUs only where ranks have any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -17,8 +18,21 @@ from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas
 
 
+@dataclass(slots=True)
+class Plotted:
+    """What is plotted of a rank: the key of the metric, and whether its plot stands alone. It outlives the screen."""
+
+    metric: str = METRICS[0].key
+    alone: bool = False
+
+
 class RankScreen(ViewScreen):
-    """Who a rank is, what it did in its last steps, and what its machine did meanwhile."""
+    """Who a rank is, what it did in its last steps, and what its machine did meanwhile.
+
+    Args:
+        rank: which.
+        plotted: what is plotted of it.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "app.step_rank(-1)", "The rank above", show=False),
@@ -29,22 +43,19 @@ class RankScreen(ViewScreen):
 
     view: ClassVar[str] = "rank"
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, plotted: Plotted) -> None:
         super().__init__()
-        self.rank, self._plot_alone = rank, False
-        self.metric = METRICS[0].key
+        self.rank, self._plotted = rank, plotted
 
     def compose(self) -> ComposeResult:
         """Header, the rank, the keys."""
         yield Canvas(self.head, id="head")
-        yield Canvas(
-            lambda w, h: detail_lines(self.picture, self.rank, w, h, self.metric, plot_alone=self._plot_alone),
-            id="detail",
-        )
+        yield Canvas(self._detail, id="detail")
         yield Canvas(self.foot, id="foot")
 
     def _detail(self, width: int, height: int) -> list[Line]:
-        return detail_lines(self.picture, self.rank, width, height, self.metric, plot_alone=self._plot_alone)
+        plotted = self._plotted
+        return detail_lines(self.picture, self.rank, width, height, plotted.metric, plot_alone=plotted.alone)
 
     @property
     def detailed_rank(self) -> int | None:
@@ -63,13 +74,14 @@ class RankScreen(ViewScreen):
         detail = self.picture.snapshot.detail
         if detail is not None:
             known = [metric.key for metric in offered(detail)]
-            place = known.index(self.metric) if self.metric in known else -1
-            self.metric = known[(place + 1) % len(known)] if known else self.metric
+            shown = self._plotted.metric
+            place = known.index(shown) if shown in known else -1
+            self._plotted.metric = known[(place + 1) % len(known)] if known else shown
             self.show()
 
     def action_maximise(self) -> None:
         """Show the plot alone, or all again."""
-        self._plot_alone = not self._plot_alone
+        self._plotted.alone = not self._plotted.alone
         self.show()
 
     def action_host(self) -> None:

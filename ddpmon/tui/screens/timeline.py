@@ -45,12 +45,9 @@ class TimelineScreen(ViewScreen):
         """The ranks at that moment."""
         return self.query_one(RankTable)
 
-    def on_mount(self) -> None:
+    def follow(self) -> None:
         """The cursor of the table is on the chosen rank."""
-        rank = self.dashboard.links.chosen_rank
-        if rank is not None:
-            self.table.hold(rank)
-        super().on_mount()
+        self.table.hold(self.dashboard.links.chosen)
 
     def share_out(self, room: int) -> None:
         """The rows above; the ranks and the buckets side by side in wide terminals, else one of both."""

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ints
-from ddpmon.tui.draw.finding_list import calm_rows, list_lines
+from ddpmon.tui.draw.finding_list import calm_rows, list_lines, list_room
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
@@ -39,7 +39,7 @@ class FindingList(VirtualTable):
         """The finding under the cursor."""
         return None if self.chosen is None else self.findings[self._at[self.chosen]]
 
-    def arranged(self, picture: ViewState) -> Ints:
+    def arranged(self, picture: ViewState, wanted: str) -> Ints:  # noqa: ARG002  # `found` is what it fits
         """The findings' numbers in row order."""
         lasting = firing(picture.found)
         over = [finding for finding in picture.found if finding.cleared_at_step is not None]
@@ -57,6 +57,12 @@ class FindingList(VirtualTable):
             number, self._next = self._next, self._next + 1
         self._numbers.setdefault(name, number)
         return number
+
+    @property
+    def _room(self) -> int:
+        if self.picture is None:
+            return 1
+        return list_room(self.picture, self.findings, self.size.width, self.size.height)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The list's lines."""

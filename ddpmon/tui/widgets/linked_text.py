@@ -44,6 +44,7 @@ class LinkedText(ScrollText):
         super().__init__(self._marked)
         self._page, self._look = page, look
         self._rank: int | None = None
+        self._seeks = False  # whether the cursor is to be brought into sight
         self._links: dict[int, int] = {}
 
     @property
@@ -58,13 +59,15 @@ class LinkedText(ScrollText):
         return here[0] if here else min(self._links, default=None)
 
     def hold(self, rank: int | None) -> None:
-        """Put the cursor on a rank."""
-        self._rank = rank
+        """Put the cursor on a rank, and into sight."""
+        self._rank, self._seeks = rank, rank is not None
 
     def _marked(self, width: int) -> list[Line]:
         page = self._page(width)
         self._links = page.ranks
         lines, at, look = page.lines, self._line, self._look()
+        if at is not None and self._seeks:
+            self._seeks, self.top = False, max(min(self.top, at), at - self.size.height + 2)
         if at is not None:
             text = [Segment(look.glyphs.cursor, look.strong), *_without_first(lines[at])]
             lines[at] = list(Segment.apply_style(text, look.selected))

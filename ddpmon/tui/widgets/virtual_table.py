@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from textual import events
@@ -17,11 +17,14 @@ from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
 from ddpmon.tui.draw.host_table import host_heading_at, host_table_lines
 from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
-from ddpmon.tui.draw.places import first_ranks, place_lines
+from ddpmon.tui.draw.places import first_ranks, leader_of, place_lines
 from ddpmon.tui.draw.table import HEAD, TableView, heading_at, table_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
+
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
 
 
 class VirtualTable(Canvas, can_focus=True):
@@ -49,9 +52,10 @@ class VirtualTable(Canvas, can_focus=True):
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self._held: int | None = None
+        self._told: tuple[int | None, int | None] = None, None  # what was chosen and held when `Moved` was posted last
 
-    def arranged(self, picture: ViewState) -> Ints:
-        """The numbers to show, first row first."""
+    def arranged(self, picture: ViewState, wanted: str) -> Ints:
+        """The numbers that the filter `wanted` fits, first row first."""
         raise NotImplementedError
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
@@ -72,18 +76,30 @@ class VirtualTable(Canvas, can_focus=True):
         """The number that the reader has put the cursor on; None until then."""
         return self._held
 
-    def hold(self, number: int) -> None:
-        """Put the cursor on a number, wherever its row is or will be."""
+    def hold(self, number: int | None) -> None:
+        """Put the cursor on a number, wherever its row is or will be; None: on the first row, whatever it shows."""
+        if number != self._held:
+            self.keep(number)
+            if self.picture is not None:
+                self._settle(self.view.order)
+
+    def keep(self, number: int | None) -> None:
+        """Follow this number from now on."""
         self._held = number
-        if self.picture is not None:
-            self._settle(self.view.order)
+
+    def line_of(self, number: int) -> int:
+        """The number of the row that stands for a number."""
+        return number
 
     def show(self, picture: ViewState) -> None:
         """Take over a new picture; the screen draws it, with all its other panels."""
         self.picture = picture
+        order = self.arranged(picture, picture.wanted)
         if picture.wanted != self.view.wanted:
-            self.view, self._held = replace(self.view, top=0, cursor=0, wanted=picture.wanted), None
-        self._place(self.arranged(picture))
+            self.view = replace(self.view, top=0, cursor=0, wanted=picture.wanted)
+            if self._held is not None and self.line_of(self._held) not in order:
+                self.keep(None)
+        self._place(order)
 
     def _settle(self, order: Ints) -> None:
         self._place(order)
@@ -91,12 +107,13 @@ class VirtualTable(Canvas, can_focus=True):
 
     def _place(self, order: Ints) -> None:
         """Find the cursor's row in the new order and keep it in sight."""
-        before, row = self.chosen, 0
+        row = 0
         if self._held is not None:
-            found = np.flatnonzero(order == self._held)
+            found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
-        if self.chosen != before:
+        if self._told != (self.chosen, self._held):
+            self._told = self.chosen, self._held
             self.post_message(self.Moved())
 
     @property
@@ -116,15 +133,15 @@ class VirtualTable(Canvas, can_focus=True):
         """Sort differently, and go back to the first row."""
         changes = {"sort": sort, "reverse": reverse}
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
-        self._held = None
+        self.keep(None)
         if self.picture is not None:
-            self._settle(self.arranged(self.picture))
+            self._settle(self.arranged(self.picture, self.view.wanted))
 
     def action_move(self, rows: int) -> None:
         """Move the cursor, and hold on to what it lands on."""
         total = len(self.view.order)
         if total:
-            self._held = int(self.view.order[max(0, min(self.view.cursor + rows, total - 1))])
+            self.keep(int(self.view.order[max(0, min(self.view.cursor + rows, total - 1))]))
             self._settle(self.view.order)
 
     def action_page(self, pages: int) -> None:
@@ -133,7 +150,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     def action_first(self) -> None:
         """Go to the first row, and stay on it whatever it shows."""
-        self._held = None
+        self.keep(None)
         self._settle(self.view.order)
 
     def action_last(self) -> None:
@@ -203,23 +220,33 @@ class RankTable(VirtualTable):
             super().__init__()
             self.rank = rank
 
-    def arranged(self, picture: ViewState) -> Ints:
+    def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The ranks in row order; of a run that stands still the first rank of each group."""
-        return self._groups(picture) if self._is_grouped(picture) else self._ordered(picture)
+        if self._is_grouped(picture, wanted):
+            return self._groups(picture)
+        return ordered(picture.snapshot, self.view.sort, self.view.reverse, wanted)
 
-    def _ordered(self, picture: ViewState) -> Ints:
-        return ordered(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
+    def keep(self, number: int | None) -> None:
+        """Follow this rank from now on; it is the chosen one of all views."""
+        super().keep(number)
+        cast("WatchApp", self.app).links.chosen = number
+
+    def line_of(self, number: int) -> int:
+        """The rank itself, or the first rank of its group."""
+        if self.picture is None or not self._is_grouped(self.picture, self.view.wanted):
+            return number
+        return leader_of(self.picture, number)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
-        if not self._is_grouped(picture):
+        if not self._is_grouped(picture, view.wanted):
             return table_lines(picture, view, width, height)
         cursor = self.chosen if view.focused else None
         return place_lines(picture, view.order[view.top :].tolist(), cursor, width, height)
 
-    def _is_grouped(self, picture: ViewState) -> bool:
+    def _is_grouped(self, picture: ViewState, wanted: str) -> bool:
         """Whether the rows are groups of ranks: while the run stands still and the reader asks for nothing else."""
-        return self.view.sort == "worst" and not self.view.wanted and is_hanging(picture.snapshot)
+        return self.view.sort == "worst" and not wanted and is_hanging(picture.snapshot)
 
     def _groups(self, picture: ViewState) -> Ints:
         firsts = np.array(first_ranks(picture), dtype=np.int64)
@@ -242,7 +269,7 @@ class RankTable(VirtualTable):
 
     def heading_at(self, x: int) -> str | None:
         """The column whose heading stands there; groups of ranks have an order of their own."""
-        if self.picture is None or self._is_grouped(self.picture):
+        if self.picture is None or self._is_grouped(self.picture, self.view.wanted):
             return None
         return heading_at(self.picture, self.view, self.size.width, x)
 
@@ -263,9 +290,9 @@ class HostTable(VirtualTable):
             super().__init__()
             self.node = node
 
-    def arranged(self, picture: ViewState) -> Ints:
+    def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The node numbers in row order."""
-        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, self.view.wanted)
+        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, wanted)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""

@@ -1,0 +1,42 @@
+"""The base step: what a step takes if no rank is late. Every percentage of a step that is shown is a share of it.
+
+The step as it was is no base: it grows with the lateness, so a rank that is late by a whole step would be late by 50 %.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from ddpmon.run.recent import RECENT
+from ddpmon.snapshot import Snapshot
+
+# Of the base step, a tenth of the heat-map's first stop. If the steps of ranks that do the same work vary by 2 %
+# (normal, 256 ranks), their medians over 20 steps lie 0.44 % from the middle on average. Not measured on a GPU.
+NOISE_SHARE = 0.005
+T = TypeVar("T", float, NDArray[Any])
+
+
+def of_base(ms: T, base_ms: float | NDArray[Any]) -> T:
+    """Percent of the base step: of one step, or of each of [..., W] steps."""
+    percent: T = ms / base_ms * 100
+    return percent
+
+
+def base_step_ms(snapshot: Snapshot) -> float | None:
+    """The median of the newest base steps; None where none is known."""
+    base = snapshot.heat.base_ms[-RECENT:].tolist() if snapshot.heat is not None else []
+    known = sorted(ms for ms in base if ms > 0)
+    return float(known[len(known) // 2]) if known else None
+
+
+def base_share(snapshot: Snapshot, ms: float) -> float | None:
+    """A time in percent of the newest base step; None where that is not known."""
+    base_ms = base_step_ms(snapshot)
+    return None if base_ms is None else of_base(ms, base_ms)
+
+
+def noise_ms(snapshot: Snapshot) -> float:
+    """The lateness below which a rank is as early as the others; 0 where the base step is not known."""
+    return NOISE_SHARE * (base_step_ms(snapshot) or 0.0)

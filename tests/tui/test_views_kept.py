@@ -1,0 +1,183 @@
+"""What views share and keep: the chosen rank, their sort, cursor, metric and the panel that is alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.snapshot import Finding
+from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.timeline import TimelineScreen
+from ddpmon.tui.theme import LIGHT
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_app import _backgrounds
+from tests.tui.test_overview import hanging
+from tests.tui.test_views import LATE, SHOWN, timed
+from tests.tui.watched import Fixed, Watched, watch
+
+
+def under_cursor(watched: Watched) -> int | None:
+    screen = watched.app.screen
+    assert isinstance(screen, Overview | TimelineScreen)
+    return screen.table.rank
+
+
+def test_a_rank_that_is_chosen_in_one_view_is_chosen_in_all() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("2", "j", "j")
+        chosen = under_cursor(watched)
+        assert chosen not in (None, watched.rows()[0])
+        await watched.press("1")
+        assert under_cursor(watched) == chosen, "from the timeline to the overview"
+        await watched.press("j")
+        chosen = under_cursor(watched)
+        await watched.press("2")
+        assert under_cursor(watched) == chosen, "and back"
+        await watched.press("5", "enter")
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 11
+        await watched.press("2")
+        assert under_cursor(watched) == 11, "a finding's rank"
+        await watched.press("3")
+        assert isinstance(watched.app.screen, HostsScreen)
+        assert watched.app.screen.table.chosen == 1, "its host"
+        await watched.press("enter", "k", "enter")
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 10, "the cursor of the host was on rank 11"
+        await watched.press("j", "escape")
+        assert isinstance(watched.app.screen, HostScreen)
+        await watched.press("1")
+        assert under_cursor(watched) == watched.app.links.chosen
+        await watched.press("home", "2")
+        assert under_cursor(watched) == watched.rows()[0], "the first row again, whoever that is"
+
+    watch(Fixed(timed(SHOWN)), act, (160, 50))
+
+
+def test_the_chosen_rank_survives_a_filter_that_fits_it() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("j", "j", "j")
+        chosen = under_cursor(watched)
+        await watched.press("slash", "0", "minus", "1", "5", "enter")
+        assert under_cursor(watched) == chosen
+        await watched.press("slash", *(["backspace"] * 4), "1", "1", "enter")
+        assert under_cursor(watched) == 11
+        assert watched.app.links.chosen is None
+
+    watch(Fixed(timed(SHOWN)), act, (120, 34))
+
+
+def test_a_chosen_rank_of_a_run_that_stands_still_is_in_its_group() -> None:
+    source = Fixed(snapshot(Made(ranks=64, per_node=8)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("end")
+        assert under_cursor(watched) == 63
+        source.shown = hanging()
+        await watched.until_shown("where the ranks are")
+        assert under_cursor(watched) == 0, "the first rank of the group of 63"
+        assert watched.app.links.chosen == 63
+
+    watch(source, act)
+
+
+def test_each_view_is_as_it_was_left() -> None:
+    shown = timed(replace(SHOWN, findings=(*SHOWN.findings, LATE)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("3", "v", "C", "end", "5", "j", "2", "f")
+        await watched.until(lambda: "─ ranks" not in watched.text())
+        await watched.press("3")
+        hosts = watched.app.screen
+        assert isinstance(hosts, HostsScreen)
+        assert (hosts.table.metric, hosts.table.view.sort) == ("power", "cpu%")
+        assert hosts.table.view.cursor == len(hosts.table.view.order) - 1
+        await watched.press("5")
+        findings = watched.app.screen
+        assert isinstance(findings, FindingsScreen)
+        assert findings.listing.view.cursor == 1
+        await watched.press("2")
+        await watched.until_shown("─ timeline")
+        assert "─ ranks" not in watched.text(), "its first panel is still alone"
+        await watched.press("1", "enter", "v", "escape", "j", "enter")
+        await watched.until_shown("─ lateness, ms")
+        await watched.pilot.resize_terminal(100, 30)
+        await watched.press("5")
+        await watched.until(lambda: {len(line) for line in watched.text().split("\n")} == {100})
+        watched.app.theme = "ddpmon-light"
+        await watched.press("3")
+        await watched.until(lambda: _backgrounds(watched) >= {LIGHT.background})
+        await watched.press("2")
+        await watched.until(lambda: _backgrounds(watched) == {LIGHT.background, *_raised(watched)})
+
+    watch(Fixed(shown), act, (80, 30))
+
+
+def _raised(watched: Watched) -> set[str]:
+    return {LIGHT.raised} & _backgrounds(watched)
+
+
+def test_the_panels_follow_the_cursor_without_another_picture() -> None:
+    source = Fixed(snapshot(Made(ranks=8, straggler=5)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("rank 5 against the others")
+        source.answering.clear()
+        await watched.press("j")
+        rank = under_cursor(watched)
+        await watched.pilot.pause()
+        assert f"rank {rank} against the others" in watched.text()
+        assert f"lateness of rank {rank}" in watched.text()
+        source.answering.set()
+
+    watch(source, act, (160, 50), interval=10)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 34), (160, 50), (40, 12)])
+def test_the_cursor_of_the_findings_stays_in_sight(size: tuple[int, int]) -> None:
+    lasting = [replace(LATE, ranks=(rank,), id=rank + 1) for rank in range(14)]
+    over = [replace(each, id=each.id + 100, cleared_at_step=1_100) for each in lasting]
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.press("5")
+        for _ in range(30):
+            await watched.press("j")
+            assert sum(line.startswith("▸") for line in watched.text().split("\n")) == 1
+        await watched.press("home")
+        assert any(line.startswith("▸") for line in watched.text().split("\n"))
+
+    for findings in ([*lasting, *over], over, lasting):
+        watch(Fixed(replace(SHOWN, findings=tuple[Finding, ...](findings))), act, size, interval=10)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_f_shows_one_panel_of_the_overview_after_the_other_alone(size: tuple[int, int]) -> None:
+    parts = ("─ ranks", "rank x step", "─ step time, ms")
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("rank x step")
+        for alone in parts:
+            await watched.press("f")
+            await watched.until(lambda here=alone: [part for part in parts if part in watched.text()] == [here])  # type: ignore[misc]
+            assert "rank 11" in watched.text(), "the verdict stays"
+            assert len(watched.text().split("\n")) == size[1]
+        await watched.press("f")
+        await watched.until_shown("rank x step")
+        await watched.press("f", "f")
+        await watched.until_shown("cell")
+        await watched.press("right", "escape")
+        await watched.until_shown("─ ranks")
+        focused = watched.app.screen.focused
+        assert focused is not None
+        assert focused.display
+
+    watch(Fixed(SHOWN), act, size)

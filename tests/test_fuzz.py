@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import header_line
 from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import TableView, table_lines
-from ddpmon.tui.draw.verdict import verdict_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.observer import Observer

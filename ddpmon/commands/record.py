@@ -13,7 +13,7 @@ from ddpmon.commands.recordings import SUFFIX, recording_at
 from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.target import Route, reached
 from ddpmon.format import size
-from ddpmon.report.summary import summary_line
+from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError
 

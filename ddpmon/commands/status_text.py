@@ -12,7 +12,7 @@ from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
-from ddpmon.report.progress import progress_words
+from ddpmon.report.job_progress import progress_words
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import calm_sentence, firing, headline, marked_ranks, median_of
 from ddpmon.report.wording import format_ranks

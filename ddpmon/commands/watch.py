@@ -14,7 +14,7 @@ from ddpmon.commands.target import Route, reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
-    from ddpmon.tui.reader import Source
+    from ddpmon.tui.picture_reader import Source
 
 
 _CLOSE_S = 2.0  # so long the end waits for the reader's thread, which may hang in the store

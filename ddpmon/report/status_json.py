@@ -12,8 +12,8 @@ import msgspec
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Process, ProcessFigures, TakenPort
 from ddpmon.parts import Attempt, Failure, Stall
+from ddpmon.report.attempt_sentences import how
 from ddpmon.report.host_gpus import ours_of
-from ddpmon.report.run_life import how
 from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES, RunInfo

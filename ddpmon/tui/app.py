@@ -18,24 +18,24 @@ from textual.timer import Timer
 
 from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.report.frozen import as_of
-from ddpmon.report.summary import summary_line
+from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Metric, RunView, Snapshot
 from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
 from ddpmon.tui.palette import commands
+from ddpmon.tui.picture_reader import Reader, Source
 from ddpmon.tui.preferences import Preferences, Session
-from ddpmon.tui.reader import Reader, Source
 from ddpmon.tui.screens.base import BaseScreen
-from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.go_to import GoTo, moment
-from ddpmon.tui.screens.help import HelpScreen
-from ddpmon.tui.screens.hosts import HostsScreen
+from ddpmon.tui.screens.help_screen import HelpScreen
+from ddpmon.tui.screens.host_screens import HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
-from ddpmon.tui.screens.run import RunScreen
-from ddpmon.tui.screens.timeline import TimelineScreen
+from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.screens.run_screen import RunScreen
+from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest

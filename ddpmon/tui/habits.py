@@ -17,7 +17,7 @@ from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
-from ddpmon.tui.screens.output import OutputScreen
+from ddpmon.tui.screens.output_screen import OutputScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.write_as import WriteAs
 from ddpmon.tui.user_commands import UnknownPlaceError, filled

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ddpmon.tui.screens.compare import CompareScreen
-from ddpmon.tui.screens.hosts import HostScreen
+from ddpmon.tui.screens.compare_screen import CompareScreen
+from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import Plotted, RankScreen
+from ddpmon.tui.screens.rank_screen import Plotted, RankScreen
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import numpy as np
 
 from ddpmon.diagnose.pending import Pending
 from ddpmon.diagnose.step_matrix import lost_ranks
-from ddpmon.report import build, run_life
+from ddpmon.report import attempt_sentences, build
+from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.timeline import build_timeline
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
@@ -76,7 +76,7 @@ def take_picture(
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,
-        notices=(*run_life.of_run(run.info), *moment.notices, *_notices(run)),
+        notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
         detail=None if focus is None else build_detail(run, focus),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age
-from ddpmon.report.run_life import attempt_of, ended_by, listed, may_restart
+from ddpmon.report.attempt_sentences import attempt_of, ended_by, listed, may_restart
 from ddpmon.report.wording import clean
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.snapshot import RunState

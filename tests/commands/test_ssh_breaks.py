@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 from ddpmon.commands.target import reached
-from ddpmon.report.summary import summary_line
+from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.observer import Observer
 from tests.commands.served_runs import remote_ddpmon, serve_runs

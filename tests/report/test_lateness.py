@@ -11,15 +11,15 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.build import build_heat, build_ranks
+from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
-from ddpmon.report.places import is_hanging, places, rank_ranges
+from ddpmon.report.rank_places import is_hanging, places, rank_ranges
 from ddpmon.report.run_report import RunReport
 from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
-from ddpmon.report.timeline import build_timeline
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Metric, Series, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info

@@ -13,7 +13,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.report.verdicts import about_host, calm_sentence, headline, is_broken, is_even, marked_hosts, marked_ranks
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
-from ddpmon.tui.draw.verdict import verdict_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of

@@ -8,10 +8,10 @@ import pytest
 
 from ddpmon.snapshot import Link
 from ddpmon.tui.draw.heat import TALLEST
-from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.help import HelpScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
+from ddpmon.tui.screens.help_screen import HelpScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.theme import DARK, LIGHT
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.tui.made_runs import NOTES, Made, Playing, snapshot

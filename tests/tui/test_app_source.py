@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.snapshot import Link, Snapshot
-from ddpmon.tui.screens.findings import FindingsScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.view_state import NOTHING_YET
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.commands.command_snapshots import unknown_ranks

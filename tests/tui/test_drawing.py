@@ -15,22 +15,22 @@ from ddpmon.snapshot import Link, Ranks, Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
-from ddpmon.tui.draw.figures import figures_line
-from ddpmon.tui.draw.finding_list import evidence_lines, list_lines
+from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.peer_table import marked_lines
-from ddpmon.tui.draw.run_about import run_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
+from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.draw.table import TableView, table_lines
-from ddpmon.tui.draw.timeline import bucket_lines, timeline_lines
-from ddpmon.tui.draw.verdict import verdict_lines
+from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState

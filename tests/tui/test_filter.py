@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.filter.complete import completed, completions
-from ddpmon.tui.filter.fields import NAMES
+from ddpmon.tui.filter.filter_fields import NAMES
 from ddpmon.tui.filter.fits import complaint, fitting_findings, fitting_hosts, fitting_ranks
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.tree import FilterError

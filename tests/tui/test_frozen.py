@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.report.frozen import as_of
 from ddpmon.snapshot import Metric, Snapshot
-from ddpmon.tui.screens.rank import RankScreen
+from ddpmon.tui.screens.rank_screen import RankScreen
 from tests.tui.made_runs import Made, Playing, snapshot
 from tests.tui.watched import Watched, watch
 

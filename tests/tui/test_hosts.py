@@ -16,9 +16,9 @@ from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host_cells import METRICS
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.host_table import host_sheet, host_table_lines
-from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.panel import meter
+from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_hosts import GB, STRANGER

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
-from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch

@@ -10,15 +10,15 @@ import pytest
 
 from ddpmon.format import time_of_day
 from ddpmon.report.step_clock import seconds_since
-from ddpmon.report.summary import summary_line
+from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Coverage, Finding, Link
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
-from ddpmon.tui.draw.layout import fold, plan
 from ddpmon.tui.draw.panel import footer_line
+from ddpmon.tui.draw.panel_sizes import fold, plan
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.draw.verdict import verdict_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, notice
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of

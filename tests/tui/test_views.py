@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import BucketView, Finding, MarkView, ReplayView, Snapshot, Timeline
-from ddpmon.tui.screens.compare import CompareScreen
-from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.compare_screen import CompareScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
+from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
-from ddpmon.tui.screens.run import RunScreen
-from ddpmon.tui.screens.timeline import TimelineScreen
+from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.screens.run_screen import RunScreen
+from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 

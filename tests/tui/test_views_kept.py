@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ddpmon.snapshot import Finding
-from ddpmon.tui.screens.findings import FindingsScreen
-from ddpmon.tui.screens.hosts import HostScreen, HostsScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
+from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
-from ddpmon.tui.screens.rank import RankScreen
-from ddpmon.tui.screens.timeline import TimelineScreen
+from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import LIGHT
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_app import _backgrounds

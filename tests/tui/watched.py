@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 
 from ddpmon.snapshot import Metric, Snapshot
 from ddpmon.tui.app import WatchApp
+from ddpmon.tui.picture_reader import Source
 from ddpmon.tui.preferences import Preferences, Session
-from ddpmon.tui.reader import Source
 from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import NOTES, Made, snapshot
 

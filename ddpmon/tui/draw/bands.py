@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import Ints
-from ddpmon.tui.draw.layout import fold
+from ddpmon.tui.draw.panel_sizes import fold
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.view_state import ViewState
 

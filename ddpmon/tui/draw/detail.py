@@ -27,8 +27,8 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, stacked
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.layout import WIDE
 from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, left, spread, width_of, wrap
 from ddpmon.tui.theme import Look

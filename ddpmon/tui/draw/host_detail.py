@@ -19,8 +19,8 @@ from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.host_ranks import rank_rows
-from ddpmon.tui.draw.layout import TABLE_HEAD
 from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.filter.fields import NAMES, NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS
 
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
 _MOST = 12

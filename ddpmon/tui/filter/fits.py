@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.report.base_step import base_step_ms, of_base
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ranks, Snapshot
-from ddpmon.tui.filter.fields import NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.terms import closest
 from ddpmon.tui.filter.tree import Either, Every, FilterError, Interval, Like, Node, Not, Word

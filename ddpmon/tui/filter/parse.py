@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ddpmon.tui.filter.fields import NUMBERS, TEXTS
+from ddpmon.tui.filter.filter_fields import NUMBERS, TEXTS
 from ddpmon.tui.filter.terms import closest, is_ranks, named, number_term, ranks_term, text_term
 from ddpmon.tui.filter.tree import Either, Every, FilterError, Node, Not
 from ddpmon.tui.filter.words import Token, tokens

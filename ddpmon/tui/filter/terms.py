@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from ddpmon.tui.filter.fields import NAMES, NUMBERS, SHARE, NumberField, TextField
+from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, SHARE, NumberField, TextField
 from ddpmon.tui.filter.tree import Either, FilterError, Interval, Like, Node, Not, Word
 
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d+)?|\.\d+))([^\d.]*)", re.ASCII)

@@ -11,8 +11,8 @@ from textual.screen import Screen
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
-from ddpmon.tui.draw.layout import LEAST
 from ddpmon.tui.draw.panel import Keys, footer_line
+from ddpmon.tui.draw.panel_sizes import LEAST
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
 from ddpmon.tui.widgets.canvas import Canvas

@@ -9,20 +9,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from ddpmon.report.places import is_hanging
+from ddpmon.report.rank_places import is_hanging
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import ReplayView
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
-from ddpmon.tui.draw.figures import figures_line
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
-from ddpmon.tui.draw.layout import LEAST, Plan, alone, plan
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.places import stuck_lines
+from ddpmon.tui.draw.panel_sizes import LEAST, Plan, alone, plan
+from ddpmon.tui.draw.place_table import stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
-from ddpmon.tui.draw.verdict import verdict_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, BaseScreen
 from ddpmon.tui.view_state import notice

@@ -9,7 +9,7 @@ from textual.message import Message
 
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ints
-from ddpmon.tui.draw.finding_list import calm_rows, list_lines, list_room
+from ddpmon.tui.draw.finding_view import calm_rows, list_lines, list_room
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState

@@ -11,13 +11,13 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from ddpmon.report.places import is_hanging
+from ddpmon.report.rank_places import is_hanging
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
 from ddpmon.tui.draw.host_table import host_heading_at, host_table_lines
 from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
-from ddpmon.tui.draw.places import first_ranks, leader_of, place_lines
+from ddpmon.tui.draw.place_table import first_ranks, leader_of, place_lines
 from ddpmon.tui.draw.table import HEAD, TableView, heading_at, table_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from ddpmon.report.run_about import Section, about
-from ddpmon.tui.draw.layout import WIDE
 from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState

@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from ddpmon.tui.draw.layout import WIDE
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.timeline import bucket_lines, timeline_height, timeline_lines
+from ddpmon.tui.draw.panel_sizes import WIDE
+from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas

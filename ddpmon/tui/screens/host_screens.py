@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ddpmon.tui.draw.host_detail import host_lines, host_page
-from ddpmon.tui.draw.layout import host_plan
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas

@@ -11,8 +11,8 @@ from ddpmon.format import age, count, figure, time_of_day
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
-from ddpmon.tui.draw.layout import TABLE_HEAD
 from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from ddpmon.snapshot import Coverage, Link, Metric, Snapshot
-from ddpmon.tui.reader import Reader
+from ddpmon.tui.picture_reader import Reader
 from ddpmon.tui.view_state import NOTHING_YET
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ddpmon.parts import Attempt, FailedRank
-from ddpmon.report.run_life import how, may_restart, of_run
+from ddpmon.report.attempt_sentences import how, may_restart, of_run
 from tests.made_frames import run_info
 
 ENDED = 1_700_000_000.0

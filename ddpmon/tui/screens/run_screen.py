@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.run_about import run_lines
+from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 

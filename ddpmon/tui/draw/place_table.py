@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from ddpmon.format import age, count, plural
-from ddpmon.report.places import Place, is_hanging, places, rank_ranges
+from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import shortened
 from ddpmon.tui.draw.detail import stall_lines
 from ddpmon.tui.draw.panel import title

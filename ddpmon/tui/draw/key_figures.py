@@ -8,7 +8,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import age, count, figure, known
-from ddpmon.report.progress import progress_words
+from ddpmon.report.job_progress import progress_words
 from ddpmon.snapshot import Floats, JobView, Snapshot
 from ddpmon.tui.draw.header import LATE_WORD_S
 from ddpmon.tui.lines import Line, fit, joined, width_of

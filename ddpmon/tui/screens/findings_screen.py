@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from ddpmon.snapshot import Finding
-from ddpmon.tui.draw.finding_list import calm_rows, evidence_lines
-from ddpmon.tui.draw.layout import finding_plan
+from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
 from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.panel_sizes import finding_plan
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas

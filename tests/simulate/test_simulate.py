@@ -185,6 +185,7 @@ def test_the_command_publishes_says_what_it_did_and_leaves_nothing_behind(tmp_pa
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("simulating 8 ranks on 1 host (scenario healthy); ")
     (frames, histories) = re.findall(r"published (\d+) rank frames, (\d+) history frames", done.stdout)[0]
     assert int(frames) >= 8, "every rank has spoken"
     assert int(histories) >= 8

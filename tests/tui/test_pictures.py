@@ -12,7 +12,7 @@ from ddpmon.format import time_of_day
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Coverage, Finding, Link
-from ddpmon.tui.draw.findings import all_findings
+from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.panel import footer_line
@@ -146,6 +146,18 @@ def test_a_finished_run_is_not_red() -> None:
     lost = ViewState(replace(over, run=replace(made.run, state="lost")), COLOUR)
     assert lost.faded
     assert COLOUR.broken in {segment.style for segment in notice_line(lost, 80)}
+
+
+def test_further_findings_are_in_full_where_there_is_room_and_the_run_has_ended() -> None:
+    """They shrank to clipped lines although the screen was empty (review of the screen, B7)."""
+    made = snapshot(Made(straggler=5, findings=NOTES))
+    assert made.run is not None
+    over = replace(made, run=replace(made.run, state="finished"), link=Link("gone", "the run has ended"))
+    for shown in (made, over):
+        text = "\n".join(text_of(finding_lines(ViewState(shown, COLOUR), 90, 30)))
+        assert "work ratio 1.35" in text
+        assert "data loader" in text, "its advice"
+        assert "…" not in text
 
 
 def test_a_calm_run_says_what_waiting_costs_in_one_line() -> None:

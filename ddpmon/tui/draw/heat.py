@@ -121,7 +121,7 @@ def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Curs
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
     rank, step, value, percent = found
     parts = [f"rank {rank}", f"step {count(step)}", time_of_day(wall_of(picture.snapshot, step))]
-    parts.append(_value_words(heat, value, percent, noise_ms(picture.snapshot)))
+    parts.append(look.clean(_value_words(heat, value, percent, noise_ms(picture.snapshot))))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
 
 

@@ -16,7 +16,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER = 20, 9
-NAME_LEAST, NAMES_FROM = 14, 60  # cells of a figure's name in narrow terminals, and the width from which on it has all
+NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
 # What is left out first where room is short.
 WORTH = (
@@ -100,7 +100,7 @@ def marked_lines(
     Where ranks or figures do not fit, the last lines say how many.
     """
     found = compare(snapshot, who)
-    name = NAME if width >= NAMES_FROM else NAME_LEAST
+    name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
     room = width - name - NUMBER - 1
     shown = who[: max(room // CELL_LEAST, 1)]
     cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)

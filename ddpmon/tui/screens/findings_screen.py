@@ -67,7 +67,8 @@ class FindingsScreen(ViewScreen):
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
-        self.dashboard.read_detail_of(self.detailed_rank)
+        if self.is_current:
+            self.dashboard.read_detail_of(self.detailed_rank)
         self.query_one("#evidence", Canvas).redraw(faded=self.faded)
 
     def on_finding_list_opened(self) -> None:

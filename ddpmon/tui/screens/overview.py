@@ -181,7 +181,7 @@ class Overview(BaseScreen):
         if self.query_one(HeatMap).has_focus:
             return (
                 ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
-                ("esc", "all ranks"),
+                ("esc", "all panels" if self._alone else "all ranks"),
             )  # fmt: skip
         replay = self.picture.snapshot.replay
         if replay is not None:
@@ -197,7 +197,8 @@ class Overview(BaseScreen):
     @on(HeatMap.Chosen)
     def _zoom(self, event: HeatMap.Chosen) -> None:
         self.dashboard.filter_by(event.words)
-        self.table.focus()
+        if self._alone is None:
+            self.table.focus()
 
     def action_all_ranks(self) -> None:
         """Show all panels again, else drop the filter."""

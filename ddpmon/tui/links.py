@@ -8,6 +8,7 @@ from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import Plotted, RankScreen
+from ddpmon.tui.widgets.linked_text import LinkedText
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class Links:
 
     @property
     def rank_here(self) -> int | None:
-        """The rank that the screen is about, or the one under the cursor of its table; of a screen without, None."""
+        """The rank that the screen is about, or the one under its cursor; of a screen without, None."""
         if isinstance(self._app.screen, RankScreen):
             return self._app.screen.rank
-        table = next(iter(self._app.screen.query(RankTable)), None)
-        return None if table is None else table.rank
+        lists = (*self._app.screen.query(RankTable), *self._app.screen.query(LinkedText))
+        return next((each.rank for each in lists if each.display), None)

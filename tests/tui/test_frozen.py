@@ -76,11 +76,13 @@ def test_what_is_not_on_record_any_more_is_unknown_and_a_restarted_rank_has_no_p
     assert not known[:-100].any()
     assert later.ranks is not None
     restarted = replace(later, ranks=replace(later.ranks, pid=later.ranks.pid + 1))
-    for newer, steps in ((later, 1_001 - 1_001), (restarted, 0)):
+    soon = snapshot(Made(ranks=8, step=1_100, focus=3))
+    restarted = replace(soon, ranks=restarted.ranks)
+    for newer in (later, restarted):
         detail = as_of(moment, newer).detail
         assert detail is not None
-        assert len(detail.courses["work"].step) == steps
-    near = as_of(moment, snapshot(Made(ranks=8, step=1_100, focus=3)))
+        assert not len(detail.courses["work"].step)
+    near = as_of(moment, soon)
     assert near.detail is not None
     assert near.detail.courses["work"].step[-1] == 1_000
     assert len(near.detail.courses["work"].others[1]) == len(near.detail.courses["work"].step)

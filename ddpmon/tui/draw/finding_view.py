@@ -23,6 +23,7 @@ from ddpmon.tui.view_state import ViewState
 
 BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
+CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
 PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
 
@@ -44,7 +45,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     room = list_room(picture, findings, width, height)
     lines = [title("now", _narrowed(picture, len(shown)) or f"{lasting:,}", width, look)]
     if not lasting:
-        lines += _calm(picture, width)
+        lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
     last = max(map(len, times), default=0)
     for place, finding in enumerate(shown[view.top : view.top + room], view.top):
@@ -59,7 +60,7 @@ def list_room(picture: ViewState, findings: Sequence[Finding], width: int, heigh
     """The findings that fit besides the titles and the calm sentence."""
     lasting = any(finding.cleared_at_step is None for finding in findings)
     over = any(finding.cleared_at_step is not None for finding in findings)
-    return max(height - 1 - over - (0 if lasting else len(_calm(picture, width))), 1)
+    return max(height - 1 - over - (0 if lasting else calm_rows(picture, width, height)), 1)
 
 
 def _narrowed(picture: ViewState, shown: int) -> str:
@@ -70,9 +71,9 @@ def _narrowed(picture: ViewState, shown: int) -> str:
     return f"filter {picture.look.clean(picture.wanted)}: {shown:,} of {total}"
 
 
-def calm_rows(picture: ViewState, width: int) -> int:
-    """The lines that the calm sentence takes where no finding lasts."""
-    return len(_calm(picture, width))
+def calm_rows(picture: ViewState, width: int, height: int) -> int:
+    """The lines that the calm sentence takes where no finding lasts: it leaves room for a finding that is over."""
+    return min(len(_calm(picture, width)), max(height - CALM_LEAVES, 1))
 
 
 def _calm(picture: ViewState, width: int) -> list[Line]:

@@ -55,7 +55,7 @@ class FindingsScreen(ViewScreen):
     def share_out(self, room: int) -> None:
         """The list beside the evidence in wide terminals, above it in others and where there is nothing to choose."""
         found = len(self.picture.found)
-        calm = calm_rows(self.picture, self.size.width)
+        calm = calm_rows(self.picture, self.size.width, room)
         wide, share = finding_plan(self.size.width, room, found) if found else (False, calm + 2)
         pair, table = self.query_one("#pair"), self.listing
         pair.styles.layout = "horizontal" if wide else "vertical"

@@ -75,7 +75,7 @@ class FindingList(VirtualTable):
     def row_at(self, line: int) -> int | None:
         """The row that is drawn in this line; the title of what is over is none."""
         lasting = len(firing(self.findings))
-        above = 1 if lasting or self.picture is None else 1 + calm_rows(self.picture, self.size.width)
+        above = 1 if lasting or self.picture is None else 1 + calm_rows(self.picture, *self.size)
         row = line - above + self.view.top
         if row >= lasting:
             row -= 1

@@ -52,7 +52,6 @@ class VirtualTable(Canvas, can_focus=True):
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self._held: int | None = None
-        self._told: tuple[int | None, int | None] = None, None  # what was chosen and held when `Moved` was posted last
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The numbers that the filter `wanted` fits, first row first."""
@@ -70,11 +69,6 @@ class VirtualTable(Canvas, can_focus=True):
     def chosen(self) -> int | None:
         """The number in the row under the cursor."""
         return int(self.view.order[self.view.cursor]) if len(self.view.order) else None
-
-    @property
-    def held(self) -> int | None:
-        """The number that the reader has put the cursor on; None until then."""
-        return self._held
 
     def hold(self, number: int | None) -> None:
         """Put the cursor on a number, wherever its row is or will be; None: on the first row, whatever it shows."""
@@ -107,13 +101,12 @@ class VirtualTable(Canvas, can_focus=True):
 
     def _place(self, order: Ints) -> None:
         """Find the cursor's row in the new order and keep it in sight."""
-        row = 0
+        before, row = self.chosen, 0
         if self._held is not None:
             found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
-        if self._told != (self.chosen, self._held):
-            self._told = self.chosen, self._held
+        if self.chosen != before:
             self.post_message(self.Moved())
 
     @property

@@ -26,6 +26,7 @@ def run_of_8() -> Snapshot:
     """Rank 6 is late, rank 2 is lost, and rank 5 has no GPU."""
     made = snapshot(Made(ranks=8, lost=(2,), straggler=6, gpu=True))
     assert made.ranks is not None
+    assert made.heat is not None
     ranks = replace(
         made.ranks,
         lateness_ms=np.array([0, 1, np.nan, -2, 9.6, 12, 40, 10], np.float64),
@@ -33,8 +34,8 @@ def run_of_8() -> Snapshot:
         gpu=tuple(None if rank == 5 else gpu for rank, gpu in enumerate(made.ranks.gpu)),
         phase=("backward",) * 7 + ("input",),
     )
-    job = replace(made.job, step_ms=200.0)
-    return replace(made, ranks=ranks, job=job, findings=(*made.findings, SLOW, OVER, JOB))
+    heat = replace(made.heat, base_ms=np.full_like(made.heat.base_ms, 200.0))
+    return replace(made, ranks=ranks, heat=heat, findings=(*made.findings, SLOW, OVER, JOB))
 
 
 RUN = run_of_8()
@@ -158,8 +159,7 @@ def test_deep_brackets_do_not_reach_the_end_of_the_stack() -> None:
 
 
 def test_a_share_of_a_step_needs_a_step() -> None:
-    unknown = replace(RUN, job=replace(RUN.job, step_ms=None))
-    assert not fitting_ranks(unknown, "late>5%").any()
+    assert not fitting_ranks(replace(RUN, heat=None), "late>5%").any()
 
 
 def test_hosts_and_findings_follow_the_same_filter() -> None:

@@ -79,7 +79,7 @@ def test_what_is_below_the_noise_is_said_to_be_and_grows_with_the_step() -> None
     values[2] = 0.004
     calm = replace(QUICK, heat=replace(QUICK.heat, values=values))
     title = text_of(heat_lines(ViewState(calm, COLOUR), 160, 12, cursor=Cursor(2, 0)))[0]
-    assert "lateness ±0, below the noise of 0.5 % of a step" in title
+    assert "lateness ±0, noise (<0.5 % of a step)" in title
     long = quicker(LATE, 10.0)
     assert noise_ms(long) == pytest.approx(6.55, abs=0.05)
     assert [signed(late, noise=noise_ms(long)) for late in (6.0, 7.0)] == ["±0", "+7.0"]

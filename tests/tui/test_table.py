@@ -46,7 +46,7 @@ def test_the_straggler_comes_first_with_the_longest_bar(ranks: int, straggler: i
 def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
     rows = rows_of(snapshot(Made(ranks=8, straggler=5, lost=(3,))))
     assert "lost, last word 14 s ago" in rows[0]
-    assert sum(char in "#+=" for char in rows[0]) == 0
+    assert sum(char in "#+=" for char in rows[0][30:]) == 0
     assert " 5 node1" in rows[1]
 
 

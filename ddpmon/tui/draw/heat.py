@@ -129,7 +129,7 @@ def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
     """`lateness +41 ms, 31 % of a step`; of a lateness below the noise just that."""
     shown = METRICS[heat.metric]
     if heat.metric == "lateness" and abs(value) < noise:
-        return f"{shown.name} {signed(value, noise=noise)}, below the noise of {NOISE_SHARE * 100:g} % of a step"
+        return f"{shown.name} {signed(value, noise=noise)}, noise (<{NOISE_SHARE * 100:g} % of a step)"
     number = signed(value) if heat.metric == "lateness" else figure(value)
     return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 

@@ -71,7 +71,7 @@ def peer_lines(
 
 
 def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Line:
-    return fit([*title(name, "", cells, look), Segment(heading, look.dim)], width)
+    return fit([*title(name, "", cells - 1, look), Segment(f" {heading}", look.dim)], width)
 
 
 def _name(row: Row, cells: int, look: Look) -> Line:

@@ -203,7 +203,7 @@ class Overview(BaseScreen):
     def action_all_ranks(self) -> None:
         """Show all panels again, else drop the filter."""
         if self._alone is not None:
-            self._enlarge(None)
+            self._show_alone(None)
         else:
             self.dashboard.filter_by("")
 
@@ -214,9 +214,9 @@ class Overview(BaseScreen):
     def action_maximise(self) -> None:
         """Show the first panel alone, then the next one, and after the last one all of them."""
         names = (None, *self.panels)
-        self._enlarge(names[(names.index(self._alone) + 1) % len(names)])
+        self._show_alone(names[(names.index(self._alone) + 1) % len(names)])
 
-    def _enlarge(self, panel: str | None) -> None:
+    def _show_alone(self, panel: str | None) -> None:
         """Show this panel alone, and give it the keys; None: all panels."""
         self._alone = panel
         self.show()

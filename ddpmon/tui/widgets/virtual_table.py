@@ -91,8 +91,6 @@ class VirtualTable(Canvas, can_focus=True):
         order = self.arranged(picture, picture.wanted)
         if picture.wanted != self.view.wanted:
             self.view = replace(self.view, top=0, cursor=0, wanted=picture.wanted)
-            if self._held is not None and self.line_of(self._held) not in order:
-                self.keep(None)
         self._place(order)
 
     def _settle(self, order: Ints) -> None:

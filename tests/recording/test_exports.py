@@ -180,7 +180,7 @@ def test_the_report_holds_the_story_and_no_foreign_mark_up(recorded: Path, tmp_p
     assert event.first_at > whole.began_at + 20, "it began later than the run"
     assert event.since_step is not None
     assert f"since step {event.since_step}" in markdown(whole)
-    assert "rank-h" in markdown(whole)
+    assert " GPU-h)" in markdown(whole), "its ranks have GPUs, as the dashboard says"
 
 
 def test_what_is_no_run_leaves_no_recording_behind(tmp_path: Path, ddpmon: Shell) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
 from ddpmon.snapshot import Course, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot, plots
+from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.view_state import ViewState
@@ -117,6 +117,17 @@ def test_the_plot_begins_where_the_first_reading_is() -> None:
     lines = text_of(course_plot(shown, BY_KEY["gpu_power_w"], 80, 12, ASCII))
     assert "step 1,100" in lines[-1]
     assert any(line[8] == "*" for line in lines[1:-1]), "nothing is empty at the left"
+
+
+def test_readings_are_plotted_where_no_step_is_on_record() -> None:
+    """As of a rank that is opened long after the display was frozen."""
+    detail = snapshot(Made(focus=5, gpu=True)).detail
+    assert detail is not None
+    power = detail.courses["gpu_power_w"]
+    none = Course(power.step[:0], power.own[:0], power.others[:, :0])
+    bare = replace(detail, courses={**detail.courses, "work": none})
+    assert span_of(bare, power) == (power.step[0], power.step[-1])
+    assert span_of(bare, none) is None
 
 
 def test_the_band_of_the_others_lies_below_the_line() -> None:

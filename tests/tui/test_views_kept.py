@@ -75,18 +75,16 @@ def test_the_chosen_rank_survives_a_filter() -> None:
 
 
 def test_a_chosen_rank_of_a_run_that_stands_still_is_in_its_group() -> None:
-    source = Fixed(snapshot(Made(ranks=64, per_node=8)))
-
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
-        await watched.press("end")
-        assert under_cursor(watched) == 63
-        source.shown = hanging()
         await watched.until_shown("where the ranks are")
-        assert under_cursor(watched) == 0, "the first rank of the group of 63"
-        assert watched.app.links.chosen == 63
+        assert under_cursor(watched) == 2, "the culprit"
+        watched.app.links.open_rank(40)
+        await watched.until_shown("rank 40 of 64")
+        await watched.press("escape")
+        assert under_cursor(watched) == 0, "the first rank of its group"
+        assert watched.app.links.chosen == 40
 
-    watch(source, act)
+    watch(Fixed(hanging()), act)
 
 
 def test_each_view_is_as_it_was_left() -> None:

@@ -61,9 +61,11 @@ def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
     """
     steps = detail.courses["work"].step
     known = course.step[np.isfinite(course.own)]
-    if not len(steps) or not len(known) or max(known[0], steps[0]) >= steps[-1]:
+    if not len(known):
         return None
-    return float(max(known[0], steps[0])), float(steps[-1])
+    first = max(known[0], steps[0]) if len(steps) else known[0]
+    last = steps[-1] if len(steps) else known[-1]  # of a frozen moment, whose steps are no longer on record
+    return (float(first), float(last)) if first < last else None
 
 
 def course_plot(

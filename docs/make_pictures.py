@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.tui.app import WatchApp
 from ddpmon.watcher.observer import Observer
 
@@ -48,14 +49,14 @@ class Picture(NamedTuple):
     """A view of a simulated run: the run's options, the kind of finding that is waited for, the keys, the size."""
 
     options: str
-    kind: str
+    kind: KindName
     keys: tuple[str, ...]
     size: tuple[int, int] = (140, 40)
 
 
 PICTURES = {
     "timeline": Picture("--ranks 64 --scenario straggler", "straggler", ("2",)),
-    "hosts": Picture("--ranks 64 --scenario clash", "gpu_contention", ("3",)),
+    "hosts": Picture("--ranks 64 --scenario clash", "gpu_shared", ("3",)),
     "findings": Picture("--ranks 64 --scenario mixed", "straggler", ("5",)),
     "rank": Picture("--ranks 64 --scenario straggler", "straggler", ("enter",)),
     "hang": Picture("--ranks 64 --scenario hang", "hang", ()),

@@ -39,6 +39,8 @@ def inject(pids: Sequence[int], *, every: bool) -> int:
     if len(refused) < len(asked):
         told = ", ".join(str(pid) for pid in asked if pid not in refused)
         print(f"asked {told}: a training is watched a few seconds after all of its ranks, on all hosts, were asked")
+    if refused:
+        complain("a training of which a rank cannot be asked is not watched; after 5 min its log says who was missing")
     return FAILED if refused else OK
 
 

@@ -93,8 +93,8 @@ CLOCK_REASONS = (
 )  # bits 0 to 8 of nvmlClocksEventReasons (nvml.h)
 
 
-class ProcessFigures(Struct, frozen=True, gc=False):
-    """One rank's own process.
+class ProcessFigures(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One rank's own process. What is unknown does not cross the store.
 
     Attributes:
         cpu_pct: percent of one core, all threads together; its DataLoader workers are in `workers_cpu_pct`.

@@ -22,9 +22,9 @@ class GpuMemoryGrowthMeasures(Measures, frozen=True):
     Attributes:
         rank: the one whose tensors grow most; the rest is about it.
         host: where it is.
-        growth_bytes: by how much its living tensors have grown in `window_s`.
+        growth_bytes: by how much its tensors grow in `window_s`.
         window_s: seconds.
-        allocated_bytes: what its living tensors take, None where unknown.
+        allocated_bytes: what its tensors occupy, None where unknown.
         left_s: in how many seconds its GPU is full at this pace, None where its size is unknown.
     """
 

@@ -50,6 +50,7 @@ class Gate:
 
     def __init__(self, models: Sequence[torch.nn.Module], group: Any, counted: Sequence[Any]) -> None:
         self._start: int | None = None  # None before it is known
+        self._is_over = False  # the round has ended without a start; the training thread takes the hooks out
         self._ranks, self._own = dist.get_process_group_ranks(group), dist.get_rank(group)
         self._counted = counted
         self._every_s = max(_EVERY_S, len(self._ranks) / _READINGS_PER_S)
@@ -81,6 +82,9 @@ class Gate:
         return without_effect("_before_forward")
 
     def _look(self) -> None:
+        if self._is_over:
+            self._end()
+            return
         now, start = self._collectives(), self._start
         before = self._seen[-1][1] if self._seen else now
         self._seen[1:] = [(time.monotonic(), now)]
@@ -103,6 +107,7 @@ class Gate:
         return sum(group._get_sequence_number_for_group() for group in self._counted)
 
     def _end(self, reason: str = "") -> None:
+        """Take the hooks out, on the training thread: a call of the model goes through them meanwhile."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._models = [], []
@@ -115,7 +120,12 @@ class Gate:
         try:
             self._take_part(time.monotonic() + LIMIT_S)
         except Exception as error:
-            self._end(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
+            self._give_up()
+            say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")
+
+    def _give_up(self) -> None:
+        self._is_over = True
+        _waiting.clear()
 
     def _take_part(self, deadline: float) -> None:
         store = dist.distributed_c10d._get_default_store()
@@ -136,7 +146,7 @@ class Gate:
         if start.isdigit():
             self._start = int(start)
         else:
-            self._end()
+            self._give_up()
 
     def _name(self, store: Any, key: str, start: str) -> None:
         """Name the start, or the reason why there is none, unless another rank has; a reason is said here alone."""

@@ -13,7 +13,7 @@ from ddpmon.diagnose.tick import Tick
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.model import Run
 
-_SLOTS = 11  # the oldest is under way while it is forgotten, so that the ten others hold `TORCH_MEMORY.recent_s`
+_SLOTS = 11  # parts of a tenth of `TORCH_MEMORY.recent_s` each; the newest of them is not complete
 
 
 class GpuMemoryGrowthMeasures(Measures, frozen=True):

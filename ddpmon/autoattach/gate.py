@@ -142,7 +142,7 @@ class Gate:
             if time.monotonic() >= deadline:
                 self._name(store, key, self._who_is_missing(store, key))
             time.sleep(self._every_s)
-        start = store.get(f"{key}/start").decode()
+        start = store.get(f"{key}/start").decode().partition(" ")[2]
         if start.isdigit():
             self._start = int(start)
         else:
@@ -150,7 +150,8 @@ class Gate:
 
     def _name(self, store: Any, key: str, start: str) -> None:
         """Name the start, or the reason why there is none, unless another rank has; a reason is said here alone."""
-        if store.compare_set(f"{key}/start", "", start).decode() == start and not start.isdigit():
+        named = f"{self._own} {start}"
+        if store.compare_set(f"{key}/start", "", named).decode() == named and not start.isdigit():
             say(f"no rank is watched: {start}")
 
     def _start_or_reason(self, store: Any, key: str, deadline: float) -> str:

@@ -39,7 +39,7 @@ def inject(pids: Sequence[int], *, every: bool) -> int:
     if len(refused) < len(asked):
         told = ", ".join(str(pid) for pid in asked if pid not in refused)
         print(
-            f"asked {told}: a training is watched a few seconds after all of its ranks, on all hosts, were asked, which "
+            f"asked {told}: a training is watched a few seconds after all of its ranks, on all hosts, were asked; they "
             "must be within 5 min"
         )
     if refused:

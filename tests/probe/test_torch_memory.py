@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import torch
 
+from ddpmon.probe.buckets import ReducerLog
+from ddpmon.probe.clock import CpuClock
+from ddpmon.probe.event_log import EventLog
+from ddpmon.probe.frame_builder import FrameBuilder
+from ddpmon.probe.host_sampler import HostSampler
+from ddpmon.probe.identity import Identity
+from ddpmon.probe.loss import LossReader
 from ddpmon.probe.torch_memory import FLOOR_S, FLOORS, DeviceMemory, Floors, TorchMemory
 
 MB = 1 << 20
@@ -91,6 +99,20 @@ def growth(floors: list[int]) -> int | None:
             now += FLOOR_S / 3
     watch.take(now, floors[-1] + 500 * MB)
     return watch.growth()
+
+
+def test_the_training_thread_reads_once_for_each_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = list[int]()
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda _: readers.append(threading.get_ident()))
+    me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cuda", 0), None, "nccl")
+    log = EventLog(CpuClock(), LossReader(on_cpu=True), lambda _: None)
+    reducer_log = ReducerLog(torch.nn.Linear(2, 2), lambda _: None, on_cpu=False)
+    frames = FrameBuilder(me, log, reducer_log, HostSampler(me, lambda: "run", {}, {}), lambda: "run")
+    for _ in range(2):
+        frames.word("running", 0)
+        for _ in range(3):
+            log.synced()
+    assert readers == [threading.get_ident()] * 2
 
 
 def test_a_reading_initialises_nothing() -> None:

@@ -123,9 +123,9 @@ def case(kind: str, ranks: int, fault: str, late_s: float) -> str:
 def follow(pids: list[int]) -> tuple[str, str]:
     """The first straggler that a watcher names, and the run's figures at the end."""
     observer, found, last = Observer(None), "", ""
-    living = {*pids}
-    while living:
-        living -= {pid for pid in living if os.waitpid(pid, os.WNOHANG)[0]}
+    left = {*pids}
+    while left:
+        left -= {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0]}
         snapshot = observer.tick()
         found = found or _named(snapshot)
         if snapshot.job.step_ms:

@@ -6,6 +6,7 @@ where a rank is stuck, makes the rank publish a whole frame (`is_told`).
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from operator import attrgetter
@@ -150,8 +151,9 @@ def _key(mark: Mark) -> tuple[int, str, float]:
 
 
 def _loader_of(row: Sequence[float]) -> Loader | None:
+    """The DataLoader's figures; None unless all of them are known, which a hostile frame may deny for some."""
     workers, batches, ended = row
-    return None if workers != workers else Loader(int(workers), int(batches), bool(ended))
+    return None if math.isnan(workers + batches + ended) else Loader(int(workers), int(batches), bool(ended))
 
 
 def _known(value: float) -> float | None:

@@ -93,8 +93,8 @@ CLOCK_REASONS = (
 )  # bits 0 to 8 of nvmlClocksEventReasons (nvml.h)
 
 
-class ProcessFigures(Struct, frozen=True, gc=False):
-    """One rank's own process.
+class ProcessFigures(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One rank's own process. What is unknown does not cross the store.
 
     Attributes:
         cpu_pct: percent of one core, all threads together; its DataLoader workers are in `workers_cpu_pct`.
@@ -115,8 +115,8 @@ class ProcessFigures(Struct, frozen=True, gc=False):
         gpu_memory: device bytes that torch holds in this process (reserved by its caching allocator).
         gpu_allocated, gpu_peak: bytes of tensors that live on the device, and the most that these have been.
         alloc_retries: how often an allocation failed, and was tried again after torch had freed its cache.
-        gpu_growth: bytes by which `gpu_allocated` has grown in the last five minutes, by the least value of each half
-            minute; 0 unless each of these is above the one before, None in the first five minutes.
+        gpu_growth: bytes by which `gpu_allocated` grows in five minutes, by the least value at the sync points of each
+            of eleven half minutes; 0 unless each of these is above the one before, None before there are so many.
         nccl_groups: the process groups that this rank reduces in with NCCL.
         cpu_mhz: the clock of the CPU on which the training thread ran last, as `scaling_cur_freq` has it; None where
             the kernel does not scale it, as in most virtual machines.

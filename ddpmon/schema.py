@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ddpmon.figures import State
@@ -59,7 +60,7 @@ MAX_BUCKETS = 1024
 MAX_FRAME_BYTES = 1 << 20
 MAX_HOST_RANKS = 1024
 MAX_LAYOUTS = 64  # sets of columns in one host frame
-HANDED_S = 6.5  # a row has the steps of these seconds: it outlasts the pause between two histories and whole frames
+HANDED_S = 6.5  # a frame has the steps of these seconds: it outlasts the pause between two histories and whole frames
 
 
 class FrameError(ValueError):
@@ -142,13 +143,14 @@ class Mark(Struct, frozen=True):
     ms: Number
 
 
-class RankFrame(Struct, frozen=True, kw_only=True, gc=False):
+class RankFrame(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What one rank says: once a second, or every five where a host frame carries its figures.
 
-    `writer` is the rank whose host frames do, -1 for none.
+    `writer` is the rank whose host frames do, -1 for none. A field that has its default does not cross the store, but
+    for the version.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)  # a value would be left out
     run_id: Text
     rank: RankNumber
     seq: Count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.codec import decode, encode
-from ddpmon.figures import FIGURES, PROCESS, STATES
+from ddpmon.figures import FIGURES, PLACE, PROCESS, STATES
 from ddpmon.host_frames import RankRow, figures_of, host_frame, is_told, process_of, with_figures
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import BadLoss, Failure, Loader, Stall
@@ -89,6 +90,13 @@ def test_of_a_process_that_nobody_could_read_nothing_is_made_up() -> None:
     row = [*map(float, figures_of(frame(process=None), 1))]
     assert process_of(None, row) is None
     assert process_of(ProcessFigures(1.0), row) == ProcessFigures()
+
+
+@pytest.mark.parametrize("field", ["loader_workers", "loader_batches", "loader_ended"])
+def test_a_loader_of_which_a_figure_is_unknown_is_none(field: str) -> None:
+    row = [*map(float, figures_of(frame(), 1))]
+    row[PLACE[field]] = math.nan
+    assert with_figures(frame(), row, "exposed").loader is None
 
 
 def test_a_full_host_frame_comes_back_as_it_was_put() -> None:

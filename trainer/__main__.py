@@ -39,11 +39,16 @@ def check_world(config: Config) -> None:
     """Refuse options that do not fit the number of ranks.
 
     Raises:
-        ConfigError: two launchers at once, or a fault for a rank that does not exist.
+        ConfigError: two launchers at once, ranks that would train without each other, no ranks to shard over, or a
+            fault for a rank that does not exist.
     """
     if config.nproc and "RANK" in os.environ:
         raise ConfigError("--nproc starts the ranks itself: omit it under torchrun")
     ranks = config.nproc or int(os.environ.get("WORLD_SIZE", "1"))
+    if config.dp and ranks > 1:
+        raise ConfigError(f"--dp is one process for all GPUs: start it without torchrun, which starts {ranks} ranks")
+    if (config.fsdp or config.zero) and not config.nproc and "RANK" not in os.environ:
+        raise ConfigError("--fsdp and --zero spread the model over ranks: start these with torchrun or --nproc")
     for fault in config.fault:
         if max(fault.ranks) >= ranks:
             raise ConfigError(f"--fault names rank {max(fault.ranks)}, but the last rank of this run is {ranks - 1}")

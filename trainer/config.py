@@ -137,7 +137,7 @@ def run_options(parser: Parser) -> None:
 
 
 def output_options(parser: Parser) -> None:
-    """Add what a run tells and leaves behind."""
+    """Add what a run prints and leaves behind."""
     count, every = number(int, 1), number(int, 0)
     add = parser.add_argument_group("output").add_argument
     add("--name", default="trainer", help="the run's name in the monitor")

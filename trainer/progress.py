@@ -1,4 +1,4 @@
-"""What rank 0 tells while it trains."""
+"""What rank 0 prints while it trains."""
 
 from __future__ import annotations
 

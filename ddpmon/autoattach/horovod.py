@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -11,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ddpmon.probe.parallel import HOROVOD_OPTIMIZERS
 from ddpmon.probe.registration import say
 
-_MOST_CALLS = 10_000  # of modules: where the model is not among them, it is not trained in this process
+_SEARCH_S = 300.0  # from the first call of a module on: an evaluation before the training takes minutes
 
 
 def wraps(made: Any) -> bool:
@@ -22,21 +24,28 @@ def wraps(made: Any) -> bool:
 def find_model(optimizer: torch.optim.Optimizer, found: Callable[[torch.nn.Module], None]) -> None:
     """Hand `found` the outermost module with all parameters of `optimizer`, in its first forward with gradients.
 
-    What goes wrong in that forward is said in a line, and nothing is watched.
+    The hook that looks for it is called for every module: it is taken out as soon as the model is found, and five
+    minutes after the first call at the latest. What goes wrong is said in a line, and nothing is watched.
     """
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    calls = 0
+    others: WeakSet[torch.nn.Module] = WeakSet()
+    deadline = 0.0
 
     def look(module: torch.nn.Module, _given: Any) -> None:
-        nonlocal calls
+        nonlocal deadline
         try:
-            calls += 1
-            is_it = torch.is_grad_enabled() and own <= {id(parameter) for parameter in module.parameters()}
-            if is_it or calls > _MOST_CALLS:
+            now = monotonic()
+            deadline = deadline or now + _SEARCH_S
+            if now >= deadline:
                 handle.remove()
-            if is_it:
-                HOROVOD_OPTIMIZERS[module] = optimizer
-                found(module)
+                say("cannot watch this run: no module has all parameters of Horovod's optimizer")
+            elif torch.is_grad_enabled() and module not in others:
+                if own <= {id(parameter) for parameter in module.parameters()}:
+                    handle.remove()
+                    HOROVOD_OPTIMIZERS[module] = optimizer
+                    found(module)
+                else:
+                    others.add(module)
         except Exception as error:
             handle.remove()
             say(f"cannot watch this run ({type(error).__name__}: {error}); training goes on unwatched")

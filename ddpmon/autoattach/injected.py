@@ -7,14 +7,19 @@ def _watch() -> None:
     try:
         if "torch.nn.parallel.distributed" not in sys.modules:
             return
-        from ddpmon.autoattach.living import watch_living
-
-        watch_living()
+        try:
+            from ddpmon.autoattach.running import watch_running
+        except ImportError as error:
+            reason = f"{sys.executable} cannot import ddpmon: {error}"
+        else:
+            watch_running()
+            return
     except Exception as error:
-        from contextlib import suppress
+        reason = f"{type(error).__name__}: {error}"
+    from contextlib import suppress
 
-        with suppress(Exception):  # stderr may be closed, or None
-            sys.stderr.write(f"ddpmon: nothing is watched: {sys.executable} cannot import ddpmon: {error}\n")
+    with suppress(Exception):  # stderr may be closed, or None
+        sys.stderr.write(f"ddpmon: nothing is watched: {reason}\n")
 
 
 _watch()

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ddpmon.checkup.facts import Check, Facts, Level
 from ddpmon.checkup.gpu_checks import check_gpus
@@ -65,5 +66,5 @@ def as_object(hosts: Sequence[Facts], checks: Sequence[Check]) -> dict[str, Any]
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "verdict": LEVELS[worst(checks)],
         "checks": [msgspec.to_builtins(check) for check in checks],
-        "hosts": [msgspec.to_builtins(facts) for facts in hosts],
+        "hosts": [{**msgspec.to_builtins(facts), "process": asdict(facts.process)} for facts in hosts],
     }

@@ -37,8 +37,13 @@ def inject(pids: Sequence[int], *, every: bool) -> int:
         return FAILED
     refused = [pid for pid in asked if not _ask(remote_exec, pid)]
     if len(refused) < len(asked):
-        told = ", ".join(str(pid) for pid in asked if pid not in refused)
-        print(f"asked {told}: a training is watched a few seconds after all of its ranks, on all hosts, were asked")
+        done = ", ".join(str(pid) for pid in asked if pid not in refused)
+        print(
+            f"asked {done}: a training is watched a few seconds after all of its ranks, on all hosts, were asked; they "
+            "must be within 5 min"
+        )
+    if refused:
+        complain("a training of which a rank cannot be asked is not watched; after 5 min its log says who was missing")
     return FAILED if refused else OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections import Counter
 from typing import Annotated, Literal
 
@@ -13,7 +12,7 @@ from msgspec import Meta, Struct
 
 from ddpmon.commands.listing import Listed, Listing
 from ddpmon.commands.port_forward import PortForward
-from ddpmon.commands.remote import ask, last_line, remote_command
+from ddpmon.commands.remote import ask, last_line, remote_command, run_bounded
 from ddpmon.commands.way import Seen
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target
@@ -21,6 +20,7 @@ from ddpmon.store.tcp_connection import knock
 from ddpmon.watcher.way import Fate
 
 _LIMIT_S, _KNOCK_S = 20.0, 3.0
+_MOST_BYTES = 64 << 20  # of a list of pods: 4,000 of 16 kB
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)  # of a job and of a namespace (RFC 1123)
 _LABELS = (  # that a job's controller gives its pods: JobSet and TrainJob, PyTorchJob, Job
     "jobset.sigs.k8s.io/jobset-name",
@@ -45,7 +45,7 @@ class _Status(Struct, frozen=True):
 
 
 class Pod(Struct, frozen=True):
-    """A pod as `kubectl get pods -o json` tells of it, as far as it matters here."""
+    """A pod as `kubectl get pods -o json` prints it, as far as it matters here."""
 
     metadata: _Metadata
     status: _Status = _Status()
@@ -78,7 +78,7 @@ class KubernetesJob:
             raise TargetError(f"{name!r} is not a job: --k8s takes [NAMESPACE/]JOB, such as team/gpt")
         self.name, self.options = f"the pods of {name}", f"--k8s {name} "
         self._given, self._job, self._namespace = name, job, [f"--namespace={namespace}"] if namespace else []
-        self._pods: dict[str, str] = {}  # run -> the pod that tells of it
+        self._pods: dict[str, str] = {}  # run -> the pod whose ddpmon lists it
         self._forward: PortForward | None = None
 
     def look(self) -> Seen:
@@ -97,7 +97,7 @@ class KubernetesJob:
         return self.listing(running, *arguments).runs if running else []
 
     def listing(self, pods: list[Pod], *arguments: str) -> Listing:
-        """What the first pod that has a run tells, or else that there is none.
+        """The runs of the first pod that has one; none where no pod has.
 
         Raises:
             StoreUnavailable: no pod has a run, and one of them cannot be asked.
@@ -191,17 +191,11 @@ def _kubectl(*arguments: str) -> bytes:
     """What kubectl prints.
 
     Raises:
-        StoreUnavailable: it is not there or fails.
+        StoreUnavailable: it is not there, fails, or does not answer within bounds.
     """
     if shutil.which("kubectl") is None:
         raise StoreUnavailable("kubectl is not installed here: --k8s needs a host where kubectl reaches the cluster")
-    command = ["kubectl", *arguments]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise StoreUnavailable(f"kubectl did not answer within {_LIMIT_S:.0f} s") from None
-    except OSError as error:
-        raise StoreUnavailable(f"kubectl cannot be run: {error.strerror or error}") from None
+    done = run_bounded(["kubectl", *arguments], "kubectl", _LIMIT_S, "a list of pods", _MOST_BYTES)
     if done.returncode:
         raise StoreUnavailable(f"kubectl failed: {last_line(done.stderr)}")
     return done.stdout

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from typing import IO
 
 from ddpmon.commands.remote import last_line
 from ddpmon.commands.ssh_link import ENDS_WITH_PARENT
@@ -20,8 +20,30 @@ from ddpmon.store.connect import Target
 
 _OPEN_S = 20.0  # the API server, the kubelet and the pod each have their part in it
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 8.0  # as with ssh
+_SAID = 1 << 16  # bytes that are kept of what kubectl says on a stream: it writes a line for each connection
+_LAST_WORDS_S = 1.0  # until what an ended kubectl has said is read
 _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 _REFUSED = re.compile(rb"error forwarding port \d+ to pod [^,]*, uid : (.+)|an error occurred forwarding [^:]*: (.+)")
+
+
+class _Stream:
+    """The end of what a process says on a stream, which a thread reads until the stream is closed."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.said = b""
+        self._stream = stream
+        self._thread = threading.Thread(target=self._read, name="ddpmon-kubectl-said", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            while piece := os.read(self._stream.fileno(), _SAID):
+                self.said = (self.said + piece)[-_SAID:]
+
+    def all(self) -> bytes:
+        """What it has said, after the process has ended."""
+        self._thread.join(_LAST_WORDS_S)
+        return self.said
 
 
 class PortForward:
@@ -36,7 +58,7 @@ class PortForward:
     def __init__(self, where: Sequence[str], pod: str, store: Target) -> None:
         self._where, self._pod, self._store = where, pod, store
         self._closing = threading.Event()
-        self._folder = tempfile.TemporaryDirectory(prefix="ddpmon-", ignore_cleanup_errors=True)
+        self._errors: _Stream | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port, self._reason = 0, ""
 
@@ -58,7 +80,7 @@ class PortForward:
 
     def refusal(self) -> str:
         """Why the pod could not connect to the store, in a sentence; empty where kubectl has not said."""
-        found = _REFUSED.findall(self._heard("err"))
+        found = _REFUSED.findall(b"" if self._errors is None else self._errors.said)
         if not found:
             return ""
         why = next(filter(None, found[-1])).decode("utf-8", "replace").strip()[:200]
@@ -71,7 +93,6 @@ class PortForward:
         if (process := self._process) is not None:
             process.kill()
             process.wait()
-        self._folder.cleanup()
 
     def _start(self) -> None:
         """Start kubectl, and wait until it forwards.
@@ -81,20 +102,23 @@ class PortForward:
         """
         ports = f"{self._port or ''}:{self._store.port}"
         command = ["kubectl", "port-forward", "--address=127.0.0.1", *self._where, ports]
-        with self._path("out").open("wb") as out, self._path("err").open("wb") as err:
-            self._process = subprocess.Popen(
-                [sys.executable, "-ISc", ENDS_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err
-            )
+        pipe = subprocess.PIPE
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-ISc", ENDS_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        words, self._errors = _Stream(process.stdout), _Stream(process.stderr)
         deadline = time.monotonic() + _OPEN_S
-        while self._process.poll() is None and time.monotonic() < deadline:
-            if found := _FORWARDING.search(self._heard("out")):
+        while process.poll() is None and time.monotonic() < deadline:
+            if found := _FORWARDING.search(words.said):
                 self._port = int(found[1])
                 return
             if self._closing.wait(0.05):
                 break
-        self._process.kill()
-        self._process.wait()
-        raise StoreUnavailable(f"no tunnel to pod {self._pod}: {last_line(self._heard('err'))}")
+        process.kill()
+        process.wait()
+        raise StoreUnavailable(f"no tunnel to pod {self._pod}: {self._last_words()}")
 
     def _keep(self) -> None:
         """Open it again, on the same port, whenever it has ended."""
@@ -103,7 +127,7 @@ class PortForward:
             process.wait()
             if self._closing.is_set():
                 return
-            self._reason = last_line(self._heard("err"))
+            self._reason = self._last_words()
             if self._closing.wait(pause_s):
                 return
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -111,11 +135,6 @@ class PortForward:
                 self._start()
                 self._reason, pause_s = "", _FIRST_PAUSE_S
 
-    def _path(self, name: str) -> Path:
-        return Path(self._folder.name) / name
-
-    def _heard(self, name: str) -> bytes:
-        """What kubectl has said on one of its streams since it was started."""
-        with suppress(OSError), self._path(name).open("rb") as said:
-            return said.read(1 << 16)
-        return b""
+    def _last_words(self) -> str:
+        """Why kubectl has ended."""
+        return last_line(b"" if self._errors is None else self._errors.all())

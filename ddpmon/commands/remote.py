@@ -45,14 +45,7 @@ def ask(command: Sequence[str], where: str) -> Listing:
     Raises:
         StoreUnavailable: it cannot be run, fails, or prints something else.
     """
-    try:
-        done = _run(command, LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise StoreUnavailable(f"{where} did not answer within {LIMIT_S:.0f} s") from None
-    except (OSError, ValueError) as error:
-        raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
-    if len(done.stdout) > MOST_BYTES:
-        raise StoreUnavailable(f"the answer of {where} is far longer than a list of runs")
+    done = run_bounded(command, where, LIMIT_S, "a list of runs")
     try:
         listings = _listings(done.stdout)
     except ValueError as error:
@@ -80,8 +73,32 @@ def _listings(said: bytes) -> list[Listing]:
     return found
 
 
-def _run(command: Sequence[str], limit_s: float) -> Done:
-    """Run a command to its end, or until it has said more than anybody wants to hear: of stderr only the end is kept.
+def run_bounded(command: Sequence[str], who: str, limit_s: float, what: str, most: int = MOST_BYTES) -> Done:
+    """Run a command to its end, within bounds; of stderr only the last 64 KiB are kept.
+
+    Args:
+        command: the program and its arguments.
+        who: answers, in words.
+        limit_s: seconds that it may take.
+        what: it is to print.
+        most: bytes that it may print.
+
+    Raises:
+        StoreUnavailable: it cannot be run, takes too long or prints too much. It does not run any more then.
+    """
+    try:
+        done = _run(command, limit_s, most)
+    except subprocess.TimeoutExpired:
+        raise StoreUnavailable(f"{who} did not answer within {limit_s:.0f} s") from None
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{command[0]} cannot be run: {getattr(error, 'strerror', None) or error}") from None
+    if len(done.stdout) > most:
+        raise StoreUnavailable(f"the answer of {who} is far longer than {what} (more than {most >> 20} MiB)")
+    return done
+
+
+def _run(command: Sequence[str], limit_s: float, most: int) -> Done:
+    """Run a command to its end, or until it has said more than `most` bytes.
 
     Raises:
         TimeoutExpired: it takes too long.
@@ -91,8 +108,8 @@ def _run(command: Sequence[str], limit_s: float) -> Done:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
         try:
-            said, complained = _hear(process, until)
-            if len(said) > MOST_BYTES:
+            said, complained = _hear(process, until, most)
+            if len(said) > most:
                 process.kill()
             code = process.wait(max(0.0, until - time.monotonic()))
         except BaseException:
@@ -101,13 +118,13 @@ def _run(command: Sequence[str], limit_s: float) -> Done:
     return subprocess.CompletedProcess(command, code, said, complained)
 
 
-def _hear(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
+def _hear(process: subprocess.Popen[bytes], until: float, most: int) -> tuple[bytes, bytes]:
     """What it says on stdout, no more than is too much, and the end of what it says on stderr."""
     said, complained = bytearray(), bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, said)  # type: ignore[arg-type]  # both are pipes
         selector.register(process.stderr, selectors.EVENT_READ, complained)  # type: ignore[arg-type]
-        while selector.get_map() and len(said) <= MOST_BYTES:
+        while selector.get_map() and len(said) <= most:
             if (left := until - time.monotonic()) <= 0:
                 raise subprocess.TimeoutExpired(process.args, 0.0)
             for key, _ in selector.select(left):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ddpmon.snapshot import Snapshot, is_over
 
-# A store that died beside a living rank 0 is started again within seconds; a host that was cut off may come back.
+# A running rank 0 starts a store that died again within seconds, and a host that was cut off may come back.
 LOST_S = 60.0
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from ddpmon.commands.listing import Listing
-from ddpmon.commands.remote import ask, last_line, remote_command
+from ddpmon.commands.remote import ask, last_line, remote_command, run_bounded
 from ddpmon.format import age
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -144,16 +143,11 @@ def _slurm(*command: str) -> str:
     """What a Slurm command prints.
 
     Raises:
-        StoreUnavailable: it is not there or fails.
+        StoreUnavailable: it is not there, fails, or does not answer within bounds.
     """
     if shutil.which(command[0]) is None:
         raise StoreUnavailable(f"{command[0]} is not installed here: --slurm needs a host with the Slurm commands")
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise StoreUnavailable(f"{command[0]} did not answer within {_LIMIT_S:.0f} s") from None
-    except OSError as error:
-        raise StoreUnavailable(f"{command[0]} cannot be run: {error.strerror or error}") from None
+    done = run_bounded(command, command[0], _LIMIT_S, "a list of jobs")
     if done.returncode and b"Invalid job id" in done.stderr:
         return ""
     if done.returncode:

@@ -258,9 +258,9 @@ class TorchMemoryPolicy(Struct, frozen=True):
     """When the device memory of torch's tensors grows, and when a rank needs more of it than the others.
 
     Attributes:
-        growth_window_s: seconds over which a rank judges its growth: ten times `FLOOR_S` of
-            `probe/torch_memory.py`. Where the memory wavers and does not grow, the least values of eleven half minutes
-            rise ten times in a row by chance once in 40 million (11!).
+        growth_window_s: seconds that a rank's growth is given for: ten times `FLOOR_S` of `probe/torch_memory.py`.
+            Where the memory wavers and does not grow, the least values of eleven half minutes rise ten times in a row
+            by chance once in 40 million (11!).
         growth_bytes: the least growth in these seconds. 64 MiB are 18 GiB a day, which fill a GPU of 24 GB before a
             usual run of a day has ended. Computed, not measured.
         imminent_s: growth is critical if the GPU is full within so many seconds: there is just time for a checkpoint.
@@ -271,6 +271,8 @@ class TorchMemoryPolicy(Struct, frozen=True):
         uneven_bytes: by so much a peak must exceed the median of the others. Less lies within what batches of unequal
             lengths make. Chosen, not measured.
         uneven_share: and by this part of it, since 1 GiB is little on a full GPU of 80 GB. Chosen, not measured.
+        recent_s: for so many seconds a peak and a retry count after they were seen: as long as growth is judged over.
+            Chosen, not measured.
     """
 
     growth_window_s: float = 300.0
@@ -280,6 +282,7 @@ class TorchMemoryPolicy(Struct, frozen=True):
     fewest_ranks: int = 3
     uneven_bytes: int = 1 << 30
     uneven_share: float = 0.1
+    recent_s: float = 300.0
 
 
 CONTENTION = ContentionPolicy()

@@ -24,7 +24,7 @@ from ddpmon.diagnose.regression import Pace
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.tick import Rule, Tick
-from ddpmon.diagnose.torch_memory import find_gpu_memory_growth, find_gpu_memory_uneven
+from ddpmon.diagnose.torch_memory import UnevenGpuMemory, find_gpu_memory_growth
 from ddpmon.run.model import Run
 
 
@@ -55,7 +55,7 @@ class Judge:
             GcRule(),
             self._coverage,
             find_gpu_memory_growth,
-            find_gpu_memory_uneven,
+            UnevenGpuMemory(),
             # on ranks and hosts; each rule leaves to the ones before it what they explain
             stragglers,
             CostlyRanks(self._book, stragglers),

@@ -122,7 +122,7 @@ class FrameBuilder:
         """This rank's frame, now, and the steps that belong to it."""
         rows, thinned = self._window.select(monotonic())
         me, recorder, replay = self._me, self._recorder, self._replay
-        recorder.on_sync = self.reducer_log
+        recorder.on_sync = self._at_sync
         self._seq += 1
         frame = RankFrame(
             run_id=self._run(),
@@ -159,6 +159,13 @@ class FrameBuilder:
             notes=[*self.notes, *self._machine.notes][:16],
         )
         return Word(frame, rows)
+
+    def _at_sync(self) -> bool:
+        """Called once a frame or a little more often, on the training thread; see `EventLog.on_sync`."""
+        is_done = self.reducer_log()
+        if is_done:
+            self._machine.at_sync()
+        return is_done
 
     def _failure(self) -> Failure | None:
         return self._report.read() if self._report is not None and self.failed else None

@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ddpmon.probe.record import NAN, StepRow
-from ddpmon.schema import HOST_COLUMNS, MAX_BUCKETS, STEP_COLUMNS, BucketColumns, Mark, StepColumns
+from ddpmon.schema import HANDED_S, HOST_COLUMNS, MAX_BUCKETS, STEP_COLUMNS, BucketColumns, Mark, StepColumns
 
 FRAME_ROWS = 256
 OLDER_ROWS = 256
-_ALWAYS_S = 2.5  # a frame holds these seconds, thinned if it must
-_AT_MOST_S = 8.0  # and as much as this where it fits: it outlasts the pause between two history frames
+_ALWAYS_S = 2.5  # a frame holds these seconds, thinned if it must; and HANDED_S where they fit
 _BUCKET_CELLS = 8192
 _LARGEST_HALF = 65504.0
 
@@ -35,7 +34,7 @@ class Window:
 
         Thinning keeps the steps that are multiples of a power of two, so that all ranks keep the same.
         """
-        while self.rows and now - self.rows[0].at > _AT_MOST_S:
+        while self.rows and now - self.rows[0].at > HANDED_S:
             self.rows.popleft()
         rows = list(self.rows)
         if len(rows) <= FRAME_ROWS:

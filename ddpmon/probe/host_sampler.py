@@ -46,9 +46,10 @@ class HostSampler:
         self._sensor = ProcessSensor(thread=threading.get_native_id(), compute_threads=torch.get_num_threads())
         self._process = Guarded("process", self._read, at_end=self._give_turn)
         self._own: list[Guarded[Any]] = [self._process]
+        self._torch_memory = TorchMemory(identity.device) if identity.device.type == "cuda" else None
         self._gpu_memory: Guarded[DeviceMemory] | None = None
-        if identity.device.type == "cuda":
-            self._gpu_memory = Guarded("gpu memory", TorchMemory(identity.device).read)
+        if self._torch_memory is not None:
+            self._gpu_memory = Guarded("gpu memory", self._torch_memory.read)
             self._own.append(self._gpu_memory)
         self._turn: HostLease | None = None
         self._turn_from = 0.0
@@ -66,6 +67,11 @@ class HostSampler:
         self._stopped = True
         for guard in self._guards():
             guard.stop()
+
+    def at_sync(self) -> None:
+        """Read what is to be read at a sync point, on the training thread; never raises."""
+        if self._torch_memory is not None:
+            self._torch_memory.at_sync()
 
     @property
     def process(self) -> ProcessFigures | None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
 
-FLOOR_S = 30.0  # a floor is the least allocated memory of so many seconds
+FLOOR_S = 30.0  # a floor is the least allocated memory at the sync points of so many seconds
 FLOORS = 11  # in a row, each above the one before: memory has grown for five minutes
+_WINDOW_S = FLOOR_S * (FLOORS - 1)  # that growth is given for
 
 
 class DeviceMemory(NamedTuple):
@@ -28,7 +30,7 @@ class DeviceMemory(NamedTuple):
         gpu_allocated: bytes of tensors that live.
         gpu_peak: the most of these since the start, or since the script reset the peak.
         alloc_retries: how often an allocation failed and was tried again after the cache had been freed.
-        gpu_growth: see `Floors.take`.
+        gpu_growth: see `Floors.growth`.
     """
 
     gpu_memory: int | None = None
@@ -39,50 +41,67 @@ class DeviceMemory(NamedTuple):
 
 
 class Floors:
-    """Watches the least allocated memory of each half minute.
+    """Watches the least allocated memory of each half minute, as read at sync points.
 
-    Within a step the memory rises with the activations and falls with their gradients. A reading comes at any moment of
-    a step, so that only the least of many readings stands for what is left after a step.
-
-    Args:
-        clock: the time in seconds.
+    Within a step the memory rises with the activations and falls with their gradients, and an evaluation may keep all
+    its outputs until it is over. So it is compared at the same place of training steps alone. Steps whose inputs differ
+    in length differ there, too: the least of several stands for what is kept from step to step.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._past: deque[int] = deque(maxlen=FLOORS)
+    def __init__(self) -> None:
+        self._past: deque[tuple[float, int]] = deque(maxlen=FLOORS)  # when it was complete, and its bytes
         self._least: int | None = None
-        self._until = clock() + FLOOR_S
+        self._until: float | None = None
 
-    def take(self, allocated: int) -> int | None:
-        """Take a reading; the bytes that the floor has risen by in the last five minutes.
+    def take(self, at: float, allocated: int) -> None:
+        """Take the bytes that were read at a sync point, `at` so many seconds."""
+        if self._until is None:
+            self._until = at + FLOOR_S
+        self._least = allocated if self._least is None else min(self._least, allocated)
+        if at >= self._until:
+            self._past.append((at, self._least))
+            self._least, self._until = None, at + FLOOR_S
+
+    def growth(self) -> int | None:
+        """The bytes by which the floor rises in five minutes.
 
         Returns:
             0 unless each floor is above the one before; None before there are `FLOORS`.
         """
-        self._least = allocated if self._least is None else min(self._least, allocated)
-        if self._clock() >= self._until:
-            self._past.append(self._least)
-            self._least, self._until = None, self._clock() + FLOOR_S
         if len(self._past) < FLOORS:
             return None
-        floors = [*self._past]
-        return floors[-1] - floors[0] if all(a < b for a, b in pairwise(floors)) else 0
+        (since, first), (until, last) = self._past[0], self._past[-1]
+        rises = all(before < after for (_, before), (_, after) in pairwise(self._past))
+        return int((last - first) * _WINDOW_S / (until - since)) if rises else 0
 
 
 class TorchMemory:
-    """Reads the figures of `device`, on a thread that is not the training thread."""
+    """Reads the figures of `device`, on a thread that is not the training thread.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    Args:
+        device: a CUDA device.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, device: torch.device, clock: Callable[[], float] = monotonic) -> None:
+        self._device, self._clock = device, clock
         self._floors = Floors()
+        self._at_sync: tuple[float, int] | None = None
+
+    def at_sync(self) -> None:
+        """Read what is allocated at this sync point, on the training thread; never raises."""
+        with suppress(Exception):
+            allocated = figures_of(torch.cuda.memory_stats_as_nested_dict(self._device)).gpu_allocated
+            if allocated is not None:
+                self._at_sync = self._clock(), allocated
 
     def read(self) -> DeviceMemory:
         """The figures now; unknown ones where torch says nothing."""
+        taken, self._at_sync = self._at_sync, None
+        if taken is not None:
+            self._floors.take(*taken)
         figures = figures_of(torch.cuda.memory_stats_as_nested_dict(self._device))
-        if figures.gpu_allocated is None:
-            return figures
-        return figures._replace(gpu_growth=self._floors.take(figures.gpu_allocated))
+        return figures if figures.gpu_allocated is None else figures._replace(gpu_growth=self._floors.growth())
 
 
 def figures_of(stats: dict[str, Any]) -> DeviceMemory:

@@ -68,8 +68,8 @@ def process_object(process: ProcessFigures | None) -> Object | None:
 
 def figures(struct: msgspec.Struct) -> Object:
     """All of a structure's fields; figures to five digits, what is not finite as null."""
-    fields = msgspec.to_builtins(struct).items()
-    return {name: _plain(value) for name, value in fields if name not in COUNTS_OF_READINGS}
+    fields = {name: msgspec.to_builtins(getattr(struct, name)) for name in struct.__struct_fields__}
+    return {name: _plain(value) for name, value in fields.items() if name not in COUNTS_OF_READINGS}
 
 
 def _plain(value: Any) -> Any:

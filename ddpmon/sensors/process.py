@@ -83,7 +83,7 @@ class Children:
         self._next = 0.0
 
     def read(self) -> dict[int, Usage]:
-        """The living ones with their usage.
+        """Those that still run, with their usage.
 
         Raises:
             NotYet: there are too many to look at each.

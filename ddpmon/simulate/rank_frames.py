@@ -218,7 +218,9 @@ def _process(scenario: Scenario, rank: int, node: int, second: int) -> ProcessFi
     if rank == scenario.leaking:
         return replace(figures, gpu_allocated=44 * _GIB + second * _LEAK, gpu_growth=min(second, 300) * _LEAK)
     if rank == scenario.swollen:
-        return replace(figures, gpu_memory=75 * _GIB, gpu_peak=74 * _GIB, alloc_retries=second // 20)
+        return replace(
+            figures, gpu_memory=75 * _GIB, gpu_allocated=70 * _GIB, gpu_peak=74 * _GIB, alloc_retries=second // 20
+        )
     return figures
 
 

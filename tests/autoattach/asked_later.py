@@ -1,8 +1,7 @@
 """A training that is asked later to watch its model: `python -m tests.autoattach.asked_later FOLDER [by-itself]`.
 
-Each rank's loss is the number of its step. "by-itself": the ranks do at different steps what `ddpmon inject` asks for.
-The first time nothing comes of it, because DDPMON=0 is set meanwhile, and the model is copied and pickled; so they are
-asked again.
+Each rank's loss is the number of its step. Rank 0 has a process group of its own besides. "by-itself": the ranks do at
+different steps what `ddpmon inject` asks for, several times: nothing comes of it before the last (`ROUNDS`).
 """
 
 from __future__ import annotations
@@ -17,34 +16,42 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpmon.autoattach.living import watch_living
+from ddpmon.autoattach import gate
+from ddpmon.autoattach.running import watch_running
 from tests.probe.probe_stage import folder, leave
 
 FIRST_ASKED, LATER = 10, 30
+ROUNDS = ("switched off", "rank 0 alone", "all")  # DDPMON=0 is set meanwhile, and the model is copied; and so on
 
 
 class Askings:
-    """Has a rank asked twice, at other steps than the others."""
+    """Has the ranks asked at different steps, once for each of `ROUNDS`."""
 
     def __init__(self, model: DistributedDataParallel, rank: int) -> None:
         self._model, self._at, self._rank = model, FIRST_ASKED + LATER * rank, rank
-        self._is_again = False
+        self._rounds = [*ROUNDS]
 
     def before(self, step: int) -> None:
         """Ask, if it is time; all ranks call this before each step."""
         if step == self._at:
-            watch_living()
-            if not self._is_again:
-                os.environ["DDPMON"] = "0"
-                assert b"ddpmon" not in pickle.dumps(self._model)
-                copy.deepcopy(self._model)
-        if self._is_again:
+            self._ask(self._rounds[0])
+        if len(self._rounds) == 1:
             return
         waits = torch.tensor(float(step <= self._at or bool(self._model._forward_pre_hooks)))
         dist.all_reduce(waits)
         if not waits.item():
-            del os.environ["DDPMON"]
-            self._is_again, self._at = True, step + FIRST_ASKED + LATER * self._rank
+            os.environ.pop("DDPMON", None)
+            del self._rounds[0]
+            self._at = step + FIRST_ASKED + LATER * self._rank
+
+    def _ask(self, how: str) -> None:
+        gate.LIMIT_S = 1.0 if how == "rank 0 alone" else 300.0
+        if how != "rank 0 alone" or self._rank == 0:
+            watch_running()
+        if how == "switched off":
+            os.environ["DDPMON"] = "0"
+            assert b"ddpmon" not in pickle.dumps(self._model)
+            copy.deepcopy(self._model)
 
 
 def main() -> None:
@@ -54,10 +61,12 @@ def main() -> None:
     model = DistributedDataParallel(nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     askings = Askings(model, rank) if "by-itself" in sys.argv else None
-    over = torch.zeros(1)
+    over, own = torch.zeros(1), dist.new_group([0])
     while not over.item():
         if askings is not None:
             askings.before(step)
+        if rank == 0:
+            dist.all_reduce(torch.zeros(1), group=own)
         optimizer.zero_grad()
         (model(torch.ones(2, 4)).sum() * 0 + float(step)).backward()
         optimizer.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from ddpmon.commands.inject import inject
+from ddpmon.commands.inject import PAYLOAD, inject
 from tests.probe.probe_ranks import PATIENCE_S, STEPS, Seen, at_once, harvest, private_runs, wait_for_end
 from tests.ranks import Group, running
 
@@ -17,7 +18,7 @@ RANKS = 2
 
 
 def asked(folder: Path, *how: str) -> Seen:
-    """The run of two ranks that are asked one after the other."""
+    """The run of two ranks that are asked one after the other; `folder / "log"` is what they say."""
     log = folder / "log"
     with (
         private_runs(folder),
@@ -50,6 +51,8 @@ def assert_together(seen: Seen) -> None:
 
 def test_ranks_that_are_asked_at_different_steps_and_again_begin_with_the_same_one(tmp_path: Path) -> None:
     assert_together(asked(tmp_path, "by-itself"))
+    (said,) = [line for line in (tmp_path / "log").read_text().splitlines() if "no rank is watched" in line]
+    assert "of 2 ranks these were not asked within 1 s, or could not be: 1; ask all ranks again" in said
 
 
 @pytest.mark.skipif(not hasattr(sys, "remote_exec"), reason="needs Python 3.14")
@@ -61,6 +64,25 @@ def test_processes_are_asked_from_outside(tmp_path: Path) -> None:
 def test_a_process_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert inject([(1 << 22) - 1], every=False) == 3
     assert "there is no such process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'msgspec'\")", "cannot import ddpmon: No module named 'msgspec'"),
+        ("def watch_running(): raise RuntimeError('no store')", "RuntimeError: no store"),
+    ],
+)
+def test_what_keeps_an_asked_process_from_being_watched_is_said(tmp_path: Path, fault: str, words: str) -> None:
+    (tmp_path / "ddpmon" / "autoattach").mkdir(parents=True)
+    for package in (tmp_path / "ddpmon", tmp_path / "ddpmon" / "autoattach"):
+        (package / "__init__.py").touch()
+    (tmp_path / "ddpmon" / "autoattach" / "running.py").write_text(fault)
+    asked = f"import sys; sys.modules['torch.nn.parallel.distributed'] = sys; exec(open({str(PAYLOAD)!r}).read())"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ddpmon: nothing is watched: ")
+    assert line.endswith(words)
 
 
 @pytest.mark.skipif(hasattr(sys, "remote_exec"), reason="needs a Python before 3.14")

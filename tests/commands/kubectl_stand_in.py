@@ -1,7 +1,8 @@
 """A stand-in for kubectl: `get pods`, `exec` and `port-forward` against pods that are folders of this host.
 
 The file `pods.json` beside it has the pods as `kubectl get pods -o json` prints them, each with the environment of its
-commands. If there is a file `refusal`, every command fails with its words.
+commands. If there is a file `refusal`, every command fails with its words; with a file `flood` they print without end,
+and with a file `silence` they say nothing for ten minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if (HERE / "refusal").exists():
         sys.exit((HERE / "refusal").read_text())
+    if (HERE / "flood").exists():
+        while True:
+            sys.stdout.write("x" * (1 << 20))
+    if (HERE / "silence").exists():
+        time.sleep(600)
     cluster = json.loads((HERE / "pods.json").read_text())
     namespace = option(arguments, "--namespace", "default")
     pods = [pod for pod in cluster["items"] if pod["metadata"]["namespace"] == namespace]
@@ -59,6 +66,8 @@ def forward(local: str, remote: str) -> None:
     """Accept connections on loopback, and pass each on to the port of the pod."""
     server = socket.create_server(("127.0.0.1", int(local or 0)))
     print(f"Forwarding from 127.0.0.1:{server.getsockname()[1]} -> {remote}", flush=True)
+    if (HERE / "talk").exists():
+        print("Handling connection for 1\n" * 100_000, file=sys.stderr, flush=True)
     while True:
         here, _ = server.accept()
         try:

@@ -177,6 +177,30 @@ def test_what_kubectl_refuses_is_told(cluster: Cluster, capsys: Printed, monkeyp
     assert "--ssh, --slurm and --k8s exclude each other" in capsys.readouterr().err
 
 
+def test_a_kubectl_that_says_too_much_or_nothing_is_given_up(
+    cluster: Cluster, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cluster.folder / "flood").touch()
+    monkeypatch.setattr("ddpmon.commands.kubernetes._MOST_BYTES", 1 << 20)
+    assert "the answer of kubectl is far longer than a list of pods (more than 1 MiB)" in told("gpt", capsys)
+    (cluster.folder / "flood").rename(cluster.folder / "silence")
+    monkeypatch.setattr("ddpmon.commands.kubernetes._LIMIT_S", 0.5)
+    assert "kubectl did not answer within 0 s" in told("gpt", capsys)
+
+
+def test_what_a_tunnel_says_is_kept_in_part_and_in_no_file(cluster: Cluster, tmp_path: Path, tunnels: Any) -> None:
+    home = cluster.pod("gpt-0", "gpt", "Running")
+    (cluster.folder / "talk").touch()
+    with (
+        host_with_runs(home, "gpt"),
+        reached(None, k8s="gpt", waits=True) as route,
+        closing(Observer(route.target, route.way)) as observer,
+    ):
+        watch_until(observer, lambda seen: seen.link.state == "live")
+        assert tunnels()
+        assert [*(tmp_path / "here").iterdir()] == []
+
+
 def test_a_job_is_known_by_what_schedulers_and_launchers_call_it() -> None:
     array = {"SLURM_JOB_ID": "4713", "SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "2"}
     assert job_ids(array | {"TORCHELASTIC_RUN_ID": "none"}) == {"slurm": "4711_2"}

@@ -6,11 +6,15 @@ import functools
 import math
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 pytest.importorskip("torch")
 from ddpmon.codec import decode, encode
+from ddpmon.machine import ProcessFigures
+from ddpmon.parts import Loader
 from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
@@ -18,7 +22,7 @@ from ddpmon.probe.loss import LossReader
 from ddpmon.probe.record import HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.rings import Rings
-from ddpmon.schema import HOST_COLUMNS, STEP_COLUMNS, RankFrame
+from ddpmon.schema import HOST_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, RankFrame
 from tests.made_frames import rank_frame
 
 MS = 1_000_000
@@ -149,21 +153,82 @@ def test_a_host_clock_has_no_columns_of_the_host() -> None:
     assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, recorder.clock, 0.0).values, strict=False))
 
 
-@pytest.mark.parametrize(("tokens", "most"), [(math.nan, 2400), (1.0, 2500)])
-def test_a_frame_of_half_second_steps_stays_small_and_arrives_whole(tokens: float, most: int) -> None:
-    """2.5 kB is the budget; a job that logs tokens sends a column more."""
-    rows = [
-        StepRow(step, 0.0, [tokens if name == "tokens" else 500.0 + 0.1 * step for name in STEP_COLUMNS])
-        for step in range(16)
-    ]
-    frame = rank_frame(0, 1, frames.columns(rows), gpu_uuid="GPU-5c2ad71c-5b4c-4b8e-8c5b-0a9a8a8a8a8a", host="node0005")
-    assert len(encode(frame)) < most - 400, "the process's figures take 400 more"
+IN_A_POD = ProcessFigures(
+    cpu_pct=97.3,
+    rss_bytes=6 << 30,
+    threads=141,
+    runqueue_pct=0.2,
+    runqueue_all_pct=0.9,
+    switches_per_s=3.1,
+    cpus="0-31,64-95",
+    compute_threads=8,
+    workers=4,
+    workers_cpu_pct=88.2,
+    workers_rss_bytes=3 << 30,
+    quota_cpus=15.5,
+    quotas={"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f0c9.slice": 15.5},
+    throttled_pct=0.1,
+    memory_limit=64 << 30,
+    memory_used=40 << 30,
+    oom_kills=0,
+    read_bytes_s=12.1e6,
+    write_bytes_s=0.5,
+    gpu_memory=61 << 30,
+    gpu_allocated=44 << 30,
+    gpu_peak=58 << 30,
+    alloc_retries=0,
+    gpu_growth=0,
+    nccl_groups=2,
+    cpu_mhz=3400.1,
+)
+
+
+def test_a_frame_of_half_second_steps_stays_small_and_arrives_whole() -> None:
+    """2.5 kB is the budget, with all columns and every figure that a rank with a GPU has in a container."""
+    window = frames.Window()
+    for step in range(60):
+        window.add(StepRow(step, 0.5 * step, [500.0 + 0.1 * step for _ in STEP_COLUMNS]))
+    rows, thinned = window.select(0.5 * 59)
+    assert not thinned
+    frame = rank_frame(
+        0,
+        70_000,
+        frames.columns(rows),
+        run_id="trainer-20260123-141644-ab12",
+        host="node0005",
+        node=3,
+        pid=4_000_000,
+        local_rank=7,
+        gpu_uuid="GPU-5c2ad71c-5b4c-4b8e-8c5b-0a9a8a8a8a8a",
+        sent_at=1.7e9 + 0.1,
+        step_s=0.2,
+        bucket_count=12,
+        gradient_bytes=1 << 30,
+        process=IN_A_POD,
+        cost_us=12.3,
+        job_step=100_000,
+        job_total=600_000,
+        eta_s=3.2e4,
+        loader=Loader(4, 1000, ended=False),
+        writer=0,
+    )
+    assert all(value is not None for value in asdict(IN_A_POD).values())
+    assert len(encode(frame)) < 2500
+    assert decode("rank", encode(frame), RankFrame) == frame
     rings = Rings(1)
     rings.add([(0, decode("rank", encode(frame), RankFrame).steps)])
     assert rings.of_device
-    assert rings.take("lead", np.arange(16))[0].tolist() == pytest.approx(
-        [500 + 0.1 * step for step in range(16)], 1e-3
-    )
+    steps = np.arange(rows[0].step, 60)
+    assert rings.take("lead", steps)[0].tolist() == pytest.approx([500 + 0.1 * step for step in steps], 1e-3)
+
+
+def test_what_is_unknown_does_not_cross_the_store() -> None:
+    bare = rank_frame(0, 1, frames.columns([]), process=ProcessFigures(rss_bytes=1))
+    sent = msgspec.msgpack.decode(encode(bare))
+    assert sent["schema_version"] == SCHEMA_VERSION
+    assert sent["process"] == {"rss_bytes": 1}
+    assert not {"buckets", "stall", "failure", "notes", "eta_s"} & sent.keys()
+    assert decode("rank", encode(bare), RankFrame) == bare
 
 
 def test_frames_of_a_host_clock_are_as_they_were() -> None:

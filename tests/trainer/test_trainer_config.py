@@ -33,6 +33,9 @@ def test_defaults_need_no_option() -> None:
         (("--seed", "9999999999"), "9999999999"),
         (("--fault", "host:rank=4,ms=1", "--nproc", "4"), "rank 4"),
         (("--fault", "host:rank=1,ms=1"), "rank 1"),
+        (("--fsdp",), "torchrun or --nproc"),
+        (("--zero",), "torchrun or --nproc"),
+        (("--dp", "--nproc", "2"), "--dp is one process"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -53,6 +56,15 @@ def test_only_one_rank_of_a_host_complains(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert main(["--nproc", "2"]) == 2
     assert "torchrun" in capsys.readouterr().err
+
+
+def test_data_parallel_is_refused_where_torchrun_starts_several_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--dp"]) == 2
+    assert "start it without torchrun, which starts 2 ranks" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 from typing import Any, NoReturn
 
 from ddpmon.commands.console import OK, USAGE, complain
+from ddpmon.format import plural
 from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
@@ -45,7 +46,7 @@ def _publish(plan: Plan, target: Target | None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     with simulated_host.simulate(plan, target) as simulation:
         print(
-            f"simulating {_count(plan.ranks, 'rank')} on {_count(plan.nodes, 'host')} (scenario {plan.scenario}); "
+            f"simulating {plural(plan.ranks, 'rank')} on {plural(plan.nodes, 'host')} (scenario {plan.scenario}); "
             f"to watch: ddpmon watch {shlex.quote(simulation.url)}",
             flush=True,
         )
@@ -53,17 +54,13 @@ def _publish(plan: Plan, target: Target | None) -> int:
             simulation.wait(plan.seconds)
         done = simulation.end()
     print(
-        f"published {_count(done.rank_frames, 'rank frame')}, {_count(done.history_frames, 'history frame')}, "
-        f"{_count(done.host_frames, 'host frame')} and {_count(done.node_frames, 'frame')} of sensors, "
-        f"{done.bytes / 1e6:,.1f} MB in all; {_count(done.missed, 'frame')} could not be sent in time"
+        f"published {plural(done.rank_frames, 'rank frame')}, {plural(done.history_frames, 'history frame')}, "
+        f"{plural(done.host_frames, 'host frame')} and {plural(done.node_frames, 'frame')} of sensors, "
+        f"{done.bytes / 1e6:,.1f} MB in all; {plural(done.missed, 'frame')} could not be sent in time"
     )
     if done.error:
         complain(done.error)
     return FAILED if done.error else OK
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

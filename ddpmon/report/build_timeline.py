@@ -16,8 +16,14 @@ from ddpmon.snapshot import BucketView, Floats, Heat, Ints, MarkView, Timeline
 MOST_RANKS = 256
 
 
-def build_timeline(run: Run, heat: Heat) -> Timeline:
-    """The newest steps of the run; `heat` is their lateness, which may begin later."""
+def build_timeline(run: Run, heat: Heat, ranks: NDArray[np.bool_]) -> Timeline:
+    """The newest steps of the run.
+
+    Args:
+        run: the run.
+        heat: the lateness of these steps, which may begin later.
+        ranks: [world] those that are compared; before all of them have told of a step, nobody is its latest rank.
+    """
     newest = int(run.rings.last.max(initial=-1))
     steps = np.arange(max(0, newest + 1 - min(STEPS, run.rings.capacity)), newest + 1)
     some = np.flatnonzero(run.rings.last >= 0)
@@ -25,6 +31,8 @@ def build_timeline(run: Run, heat: Heat) -> Timeline:
     tables = run.rings.takes(("duration", "allreduce", "loss"), steps, some)
     duration, allreduce, loss = (row_medians(table.T) for table in tables)
     late_pct, rank = _worst(heat, len(steps))
+    untold = steps > run.rings.last[ranks].min(initial=newest)
+    late_pct[untold], rank[untold] = np.nan, -1
     known = np.flatnonzero(np.isfinite(duration))
     first = int(known[0]) if known.size else len(steps)
     seen, transfers = run.buckets.transfers()

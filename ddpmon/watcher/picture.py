@@ -72,7 +72,7 @@ def take_picture(
         heat=heat,
         chosen_heat=chosen_heat,
         series=build.build_series(run),
-        timeline=build_timeline(run, heat),
+        timeline=build_timeline(run, heat, alive),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,

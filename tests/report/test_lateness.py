@@ -106,7 +106,7 @@ def test_the_timeline_has_the_percentages_of_the_heat_map() -> None:
     """Its lateness was a share of the step as it became: 400 ms of a step of 560 ms were 71 % (B2)."""
     run, _ = run_with(400.0)
     heat, _ = build_heat(run)
-    timeline = build_timeline(run, heat)
+    timeline = build_timeline(run, heat, run.taking_part())
     percent = 100 * heat.values / heat.base_ms
     np.testing.assert_array_equal(timeline.step[-len(heat.step) :], heat.step)
     np.testing.assert_allclose(timeline.late_pct[-20:], percent[1, -20:], rtol=1e-5)
@@ -114,9 +114,19 @@ def test_the_timeline_has_the_percentages_of_the_heat_map() -> None:
     assert set(timeline.late_rank[-20:].tolist()) == {1}
     alone = Run(run_info(1))
     alone.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(1, 40)).columns(0, 0, 40)), 0.0)
-    single = build_timeline(alone, build_heat(alone)[0])
+    single = build_timeline(alone, build_heat(alone)[0], alone.taking_part())
     assert np.isnan(single.late_pct).all(), "nobody to be late against"
     assert set(single.late_rank.tolist()) == {-1}
+
+
+def test_nobody_is_the_latest_rank_of_a_step_that_the_latest_has_not_told_of() -> None:
+    job, run = MadeJob(healthy_phases(4, 50), transfer_ms=5.0), Run(run_info(4))
+    for rank, told in enumerate((50, 47, 50, 50)):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, told)), 0.0)
+    timeline = build_timeline(run, build_heat(run)[0], run.taking_part())
+    assert timeline.step[-4:].tolist() == [46, 47, 48, 49]
+    assert (timeline.late_rank[-4:] >= 0).tolist() == [True, False, False, False]
+    assert np.isfinite(timeline.late_pct[-4:]).tolist() == [True, False, False, False]
 
 
 def test_a_reading_of_a_gpu_holds_until_the_next() -> None:

@@ -77,7 +77,8 @@ def _moment(snapshot: Snapshot, step: int) -> str:
 
 
 def _tracks(timeline: Timeline, at: int) -> list[Track]:
-    rank = int(timeline.late_rank[at])
+    told = np.flatnonzero(timeline.late_rank[: at + 1] >= 0)  # of the newest step not all ranks may have told
+    rank = int(timeline.late_rank[told[-1]]) if told.size else -1
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [

@@ -40,7 +40,7 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
     hours, a_day = _hours(finding, snapshot)
     full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], since[2])))
     if hours and cost:
-        yield _given(who, what, full, f"{cost} of throughput", f"{hours} so far, {a_day}")
+        yield _given(who, what, full, f"{cost} of the run's time", f"{hours} so far, {a_day}")
         yield _given(who, what, full, cost, f"{hours}, {a_day}")
         yield _given(who, what, usual, cost, hours)
     yield _given(who, what, usual, cost)

@@ -155,9 +155,9 @@ def _aside(late: LateMeasures) -> str:
     said = f" Rank {late.latest[0]} is the latest of them, by {ms(late.latest[1])}." if late.latest else ""
     if late.alone_pct is None:
         return said
-    saves = f"{pct(late.alone_pct)} %" if late.alone_pct > 0 else "nothing yet"
+    saves = f"{pct(late.alone_pct)} % of the run's time" if late.alone_pct > 0 else "nothing yet"
     others = does(late.beside, "are") if len(late.beside) <= _LISTED else f"{len(late.beside)} other ranks are"
-    return f"{said} Fixing it alone saves {saves}; {others} late too."
+    return f"{said} Fixing it alone saves {saves}, because {others} late too."
 
 
 def _advice(late: LateMeasures, alert: Alert) -> str:

@@ -106,13 +106,13 @@ SENTENCES = {
     "others are late too": (
         alert(late(alone_pct=3.4, beside=(1, 3))),
         "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time. Fixing it "
-        "alone saves 3.4 %; ranks 1, 3 are late too.",
+        "alone saves 3.4 % of the run's time, because ranks 1, 3 are late too.",
         DATA,
     ),
     "many others are late too, and nothing is gained alone": (
         alert(late(alone_pct=0.0, beside=tuple(range(7)))),
         "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time. Fixing it "
-        "alone saves nothing yet; 7 other ranks are late too.",
+        "alone saves nothing yet, because 7 other ranks are late too.",
         DATA,
     ),
     "nobody waits for it": (

@@ -202,6 +202,7 @@ def test_what_matters_survives_in_few_words() -> None:
     ways = list(facts(shown.findings[0], shown, "·"))
     lengths = [sum(map(len, way)) for way in ways]
     assert lengths == sorted(lengths, reverse=True)
+    assert "costs 24 % of the run's time" in ways[0]
     assert all(part in " ".join(ways[-3]) for part in ("rank 5", "input +41 ms", "costs 24 %", "since 812"))
     assert lengths[-3] + 2 * len(ways[-3]) <= 70, "it fits 80 columns"
     assert " ".join(ways[-1]) == "rank 5 +41 ms costs 24 %"

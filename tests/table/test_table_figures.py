@@ -95,7 +95,7 @@ def test_of_two_that_are_late_each_is_told_what_it_costs_as_long_as_the_other_is
     first, second = findings(MadeJob(phases))
     assert (first.ranks, second.ranks) == ((1,), (6,))
     assert "rank 6 is late too." in first.summary
-    assert "Fixing it alone saves nothing yet; rank 1 is late too." in second.summary
+    assert "Fixing it alone saves nothing yet, because rank 1 is late too." in second.summary
 
 
 def test_steps_that_wait_for_one_and_then_another_are_no_slower_job() -> None:

@@ -116,8 +116,9 @@ def test_readme_links_every_document_or_a_document_that_does() -> None:
 
 
 def test_cost_means_the_same_in_every_document_and_in_the_help() -> None:
-    defined = "the share of the run's time that is saved if this rank loses its lateness and all other stragglers are fixed"
+    defined = "share of the run's time that is saved if this rank loses its lateness and all other stragglers are fixed"
     texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/findings.md", "docs/screen.md")]
     texts += [(ROOT / "docs/glossary.md").read_text(encoding="utf-8"), dict(WORDS)["costs"]]
     assert [defined in " ".join(text.split()) for text in texts] == [True] * 5
-    assert all("alone saves" in text for text in texts[:4]) and "alone saves" in dict(WORDS)
+    assert all("alone saves" in text for text in texts[:4])
+    assert "alone saves" in dict(WORDS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.verdicts import stops_job
 from ddpmon.snapshot import Finding, Snapshot
 
 _HOUR_S = 3600
+OVERLAP = "the findings overlap: ranks that are late in the same steps lose the same time"
 
 
 def hour_unit(snapshot: Snapshot) -> str:
@@ -32,6 +35,16 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
     if since_s is None or snapshot.run.step_age_s is None:
         return None
     return finding.cost_pct / 100 * snapshot.run.world_size * (since_s - snapshot.run.step_age_s) / _HOUR_S
+
+
+def together_words(hours: Sequence[float], unit: str) -> str:
+    """`at least 0.31, at most 0.50 GPU-h`: what several troubles cost together, which hold up the same steps in part.
+
+    Where they do so in every step, the dearest costs all of it; where they never do, it is the sum. Empty below two.
+    """
+    if len(hours) < 2:
+        return ""
+    return f"at least {hours_words(max(hours))}, at most {hours_words(sum(hours))} {unit}"
 
 
 def hours_a_day(pct: float, ranks: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
-from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, lost_hours, together_words
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing
 from ddpmon.schema import RunInfo
@@ -129,9 +129,12 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "used", hours_words(run.elapsed_s / 3600 * run.world_size)
     if known(job.lost_to_waiting_pct):
         yield "lost to waiting", f"{pct(job.lost_to_waiting_pct or 0.0)} % of each step now"
-    for finding, hours in lost_by_cause(snapshot):
+    lost = lost_by_cause(snapshot)
+    for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
         yield f"lost: {who(finding)}", f"{hours_words(hours)}  {what(finding)}{cause}"
+    if together := together_words([hours for _, hours in lost], hour_unit(snapshot)):
+        yield "lost together", f"{together}; {OVERLAP}"
 
 
 def lost_by_cause(snapshot: Snapshot) -> list[tuple[Finding, float]]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import clean, clock, count, figure, local_time, plural
-from ddpmon.report.cost import hour_unit, hours_words
+from ddpmon.format import clean, clock, count, figure, local_time, pct, plural
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Snapshot
 
+_LEAST_HOURS = 0.01  # less is not told
 MOST_EVENTS = 60  # in a report: the dearest; a run that restarts all night has thousands
 
 
@@ -128,12 +129,24 @@ def _weight(event: Event) -> tuple[bool, bool, int, float]:
 
 
 def cost_words(event: Event, report: RunReport) -> str:
-    """`16 % of the time, 1.2 GPU-h`; empty where it is not known."""
+    """`16 % of the run's time, 1.2 GPU-h`; empty where it is not known."""
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
-    words = f"{event.cost_pct:.2g} % of the time" if event.cost_pct < 10 else f"{event.cost_pct:.0f} % of the time"
-    hours = event.cost_pct / 100 * event.seconds / 3600 * report.info.world_size
-    return f"{words}, {hours_words(hours)} {report.device_hours[1]}" if hours >= 0.01 else words
+    words = f"{pct(event.cost_pct)} % of the run's time"
+    hours = _hours(event, report)
+    return f"{words}, {hours_words(hours)} {report.device_hours[1]}" if hours >= _LEAST_HOURS else words
+
+
+def _hours(event: Event, report: RunReport) -> float:
+    """What a trouble has cost while it lasted, over all ranks."""
+    return (event.cost_pct or 0.0) / 100 * event.seconds / 3600 * report.info.world_size
+
+
+def together(report: RunReport) -> str:
+    """What all troubles have cost together, and that they overlap; empty where fewer than two have a cost in hours."""
+    hours = [found for event in report.troubles if (found := _hours(event, report)) >= _LEAST_HOURS]
+    words = together_words(hours, report.device_hours[1])
+    return f"{words}; {OVERLAP}" if words else ""
 
 
 def when_words(event: Event) -> str:
@@ -161,6 +174,8 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"
     yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
     yield "lost to waiting", f"{figure(job.lost_to_waiting_pct)} %"
+    if lost := together(report):
+        yield "lost by all findings", lost
 
 
 def configuration(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,8 @@ from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
 from ddpmon.report.rank_places import is_hanging, places, rank_ranges
-from ddpmon.report.run_report import RunReport
+from ddpmon.report.run_about import about
+from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
@@ -182,6 +183,23 @@ def test_hours_are_ranks_that_wait_times_how_long() -> None:
         "78",
         "12,345",
     ]
+
+
+def test_findings_that_overlap_are_said_to_and_bounded_together() -> None:
+    made = timed(Made(straggler=5))
+    other = Finding("slow_node", "warning", "node1 is late", nodes=("node1",), since_step=812, cost_pct=10.0)
+    both = replace(made, findings=(*made.findings, other))
+    one, two = (lost_hours(finding, both) or 0.0 for finding in both.findings)
+    words = dict(about(both)[-1].pairs)["lost together"]
+    assert words.startswith(f"at least {hours_words(max(one, two))}, at most {hours_words(one + two)} rank-h; ")
+    assert "overlap" in words
+    assert "lost together" not in dict(about(made)[-1].pairs)
+    events = [Event(kind, "warning", "", ranks=(rank,), cost_pct=50.0, first_at=0.0, last_at=3600.0)
+              for kind, rank in (("straggler", 5), ("slow_node", 4))]  # fmt: skip
+    facts_of = [dict(report_facts(RunReport(made, run_info(8), some, 0.0, 3600.0, "a file")))
+                for some in (events, events[:1])]  # fmt: skip
+    assert facts_of[0]["lost by all findings"].startswith("at least 4.0, at most 8.0 rank-h; ")
+    assert "lost by all findings" not in facts_of[1]
 
 
 def test_dashboard_and_report_have_one_unit_of_hours() -> None:

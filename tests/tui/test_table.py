@@ -50,6 +50,14 @@ def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
     assert " 5 node1" in rows[1]
 
 
+def test_an_information_does_not_outrank_lateness() -> None:
+    made = snapshot(Made(ranks=2, straggler=0))
+    note = Finding("gpu_memory_uneven", "info", "rank 1 needs more device memory than the others.", (1,))
+    assert ordered(replace(made, findings=(note,)), "worst", False, "").tolist() == [0, 1]
+    loud = replace(note, severity="warning")
+    assert ordered(replace(made, findings=(loud,)), "worst", False, "").tolist() == [1, 0]
+
+
 def test_calm_rows_stand_in_rank_order_and_do_not_jump() -> None:
     orders = [ordered(snapshot(Made(ranks=64, step=step)), "worst", False, "").tolist() for step in (900, 950, 1000)]
     assert orders == [list(range(64))] * 3

@@ -92,8 +92,11 @@ WORDS = (
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
     ("late", "lateness: work minus the median work of the other ranks, in ms a step; ±0 below 0.5 % of a step"),
-    ("costs", "the share of the run's time that is saved if this rank loses its lateness and all other stragglers are"
-     " fixed too"),
+    (
+        "costs",
+        "the share of the run's time that is saved if this rank loses its lateness and all other stragglers are"
+        " fixed too",
+    ),
     ("alone saves", "the share of the run's time that is saved if only this rank loses its lateness"),
     ("input", "waiting for the next batch of the data loader"),
     ("other", "the rest of a step: logging, copies to the device, checkpoints, garbage collection"),

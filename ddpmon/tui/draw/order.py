@@ -68,12 +68,12 @@ def _largest_first(value: float | None) -> float:
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
-    """Broken ranks, then named ones in the findings' order, then by lateness; equals in rank order."""
+    """Broken ranks, then those that a warning names in the findings' order, then by lateness; equals in rank order."""
     state = np.full(len(ranks), 9)
     if not TROUBLE.keys().isdisjoint(ranks.state):
         state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
     named = np.full(len(ranks), 1 << 30)
-    for place, rank in enumerate(marked_ranks(snapshot.findings)):
+    for place, rank in enumerate(marked_ranks(snapshot.findings, "warning")):
         if 0 <= rank < len(ranks):
             named[rank] = place
     step = base_step_ms(snapshot) or _typical(ranks)

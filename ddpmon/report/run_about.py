@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, lost_hours, together_words
 from ddpmon.report.finding_rows import what, who
-from ddpmon.report.verdicts import firing
+from ddpmon.report.verdicts import firing, is_standing_still
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, Snapshot
 
@@ -127,7 +127,9 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     assert run is not None
     if run.elapsed_s is not None:
         yield "used", hours_words(run.elapsed_s / 3600 * run.world_size)
-    if known(job.lost_to_waiting_pct):
+    if is_standing_still(snapshot):
+        yield "lost to waiting", "unknown while no step finishes"
+    elif known(job.lost_to_waiting_pct):
         yield "lost to waiting", f"{pct(job.lost_to_waiting_pct or 0.0)} % of each step now"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:

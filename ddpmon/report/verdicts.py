@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
 from ddpmon.report.wording import does
-from ddpmon.snapshot import Finding, NodeView, Ranks, Snapshot
+from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot
 
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
 
@@ -37,6 +38,28 @@ def stops_job(finding: Finding) -> bool:
     """Whether it says that the job makes no progress."""
     floor = KINDS[finding.kind].stops_job
     return floor is not None and at_or_above(finding.severity, floor)
+
+
+def is_standing_still(snapshot: Snapshot) -> bool:
+    """Whether a lasting finding says that no step finishes."""
+    over = snapshot.run is not None and snapshot.run.state == "finished"
+    return not over and any(stops_job(finding) for finding in firing(snapshot.findings))
+
+
+def figures_now(snapshot: Snapshot) -> JobView:
+    """The job's figures; while no step finishes those of a step are unknown, and the last ones no longer hold."""
+    if not is_standing_still(snapshot):
+        return snapshot.job
+    return replace(
+        snapshot.job,
+        step_ms=None,
+        throughput=None,
+        tokens_per_s=None,
+        sync_efficiency=None,
+        lost_to_waiting_pct=None,
+        waiting_for=(),
+        allreduce_ms=None,
+    )
 
 
 def _marks(finding: Finding) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from ddpmon.snapshot import Link, Ranks, Snapshot
+from ddpmon.snapshot import JobView, Link, Ranks, Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
@@ -34,7 +34,7 @@ from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
-from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.test_views import made_timeline
 
 LOOKS = {
@@ -215,6 +215,21 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     figures = text_of([figures_line(picture, 160)])[0]
     assert "– ms/step" in figures
     assert "waiting –" in figures
+
+
+def test_while_no_step_finishes_the_figures_of_a_step_are_unknown() -> None:
+    job = JobView(step_ms=131.0, throughput=4016.0, sync_efficiency=0.89, lost_to_waiting_pct=3.4, allreduce_ms=31.0)
+    hang = replace(snapshot(Made(ranks=8, stuck=2, findings=(HANG,))), job=replace(job, throughput_unit="samples/s"))
+    line, before = (
+        text_of([figures_line(ViewState(each, LOOKS["plain"]), 200)])[0] for each in (hang, replace(hang, findings=()))
+    )
+    assert "4,016 samples/s" in before
+    assert "waiting 3 %" in before
+    assert "busy 89 %" in before
+    assert re.search("– ms/step.* – samples/s .*waiting –", line), line
+    assert not re.search("busy|all-reduce|131", line)
+    about = "\n".join(text_of(run_lines(ViewState(hang, LOOKS["plain"]), 120)))
+    assert re.search("lost to waiting +unknown while no step finishes", about)
 
 
 @pytest.mark.parametrize("run", ["eight", "shared", "4,096"])

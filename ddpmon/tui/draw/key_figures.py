@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from ddpmon.format import age, count, figure, known
 from ddpmon.report.job_progress import progress_words
+from ddpmon.report.verdicts import figures_now
 from ddpmon.snapshot import Floats, JobView, Snapshot
 from ddpmon.tui.draw.header import LATE_WORD_S
 from ddpmon.tui.lines import Line, fit, joined, width_of
@@ -35,7 +36,7 @@ def figures_line(picture: ViewState, width: int) -> Line:
     look = picture.look
     for cells, extras, gap in ROOMS:
         parts = _figures(picture.snapshot, look, cells, width)
-        parts += _extras(picture.snapshot.job, look) if extras else []
+        parts += _extras(figures_now(picture.snapshot), look) if extras else []
         line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
         if width_of(line) <= width:
             return fit(line, width)
@@ -59,8 +60,8 @@ def spark(values: Floats, cells: int, look: Look) -> str:
 
 
 def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Line]:
-    """The figures in order of worth; a figure that no run of this kind has is left out."""
-    job, series = snapshot.job, snapshot.series
+    """The figures in order of worth; one that no run of this kind has is left out, one of a hang is unknown."""
+    job, series = figures_now(snapshot), snapshot.series
     step = snapshot.run.step if snapshot.run else None
     parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
     if words := progress_words(job, brief=width < PROGRESS):

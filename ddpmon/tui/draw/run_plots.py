@@ -9,7 +9,7 @@ from rich.segment import Segment
 
 from ddpmon.format import figure, known, signed
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.verdicts import onsets
+from ddpmon.report.verdicts import figures_now, onsets
 from ddpmon.snapshot import Floats, Heat, Series
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
@@ -63,7 +63,7 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 
 
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
-    job, marks = picture.snapshot.job, tuple(onsets(picture.snapshot.findings))
+    job, marks = figures_now(picture.snapshot), tuple(onsets(picture.snapshot.findings))
     run = picture.snapshot.run
     now = [f"{value:.4g}" if known(value) else "" for value in (job.loss,)]
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""

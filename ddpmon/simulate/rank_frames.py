@@ -109,7 +109,7 @@ class Frames:
                 sent_at=now,
                 host=host_name(node),
                 node=node,
-                pid=_FIRST_PID + rank + _LIFE * int(lives[rank]),
+                pid=int(_pid(rank, lives[rank])),
                 local_rank=local_rank,
                 gpu_uuid=f"GPU-simulated-{rank}",
                 state="stalled" if stall is not None and state == "running" else state,
@@ -141,10 +141,12 @@ class Frames:
 
     def nodes(self, places: I64, seconds: float) -> Iterator[NodeFrame]:
         """The frames of the hosts whose first rank is at one of these places."""
+        lives, _, away = self._scenario.lives(self._plan, seconds)
+        pids = np.where(away, 0, _pid(np.arange(self._plan.ranks), lives))
         for rank in self._own[places].tolist():
             node = self._plan.host_of(rank)
-            if rank % self._plan.per_host == 0 and not self._scenario.lives(self._plan, seconds)[2][rank]:
-                yield _node(self._plan, self._scenario, self._run, node, seconds)
+            if rank % self._plan.per_host == 0 and not away[rank]:
+                yield _node(self._plan, self._scenario, self._run, node, seconds, pids)
 
     def _phases(self, places: I64, seconds: float) -> tuple[list[str], list[float], float]:
         """Which phase each rank is in and for how long; and how long the job stands still (0: it does not)."""
@@ -188,6 +190,11 @@ class _Blobs:
         return StepColumns(step=steps.astype("<i8").tobytes(), values=values, stride=stride)
 
 
+def _pid(rank: int | I64, lives: int | I64) -> int | I64:
+    """The process of a rank in its current life."""
+    return _FIRST_PID + rank + _LIFE * lives
+
+
 @lru_cache(maxsize=512)
 def _figures_of(kind: int, hogged: bool) -> ProcessFigures:
     return ProcessFigures(
@@ -216,7 +223,10 @@ def _figures_of(kind: int, hogged: bool) -> ProcessFigures:
 def _process(scenario: Scenario, rank: int, node: int, second: int) -> ProcessFigures:
     figures = _figures_of((rank * 7 + second) % 200, scenario.hogged == node)
     if rank == scenario.leaking:
-        return replace(figures, gpu_allocated=44 * _GIB + second * _LEAK, gpu_growth=min(second, 300) * _LEAK)
+        leaked = min(44 * _GIB + second * _LEAK, 72 * _GIB)
+        held, peak = max(leaked + 3 * _GIB, 61 * _GIB), max(leaked, 58 * _GIB)
+        growth = min(second, 300) * _LEAK if leaked < 72 * _GIB else 0
+        return replace(figures, gpu_memory=held, gpu_allocated=leaked, gpu_peak=peak, gpu_growth=growth)
     if rank == scenario.swollen:
         return replace(
             figures, gpu_memory=75 * _GIB, gpu_allocated=70 * _GIB, gpu_peak=74 * _GIB, alloc_retries=second // 20
@@ -224,7 +234,8 @@ def _process(scenario: Scenario, rank: int, node: int, second: int) -> ProcessFi
     return figures
 
 
-def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -> NodeFrame:
+def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float, pids: I64) -> NodeFrame:
+    """The frame of a host; `pids` are those of all ranks, 0 of one that is away."""
     ranks = range(node * plan.per_host, min((node + 1) * plan.per_host, plan.ranks))
     return NodeFrame(
         run_id=run,
@@ -233,7 +244,7 @@ def _node(plan: Plan, scenario: Scenario, run: str, node: int, seconds: float) -
         sent_at=time.time(),
         host=host_name(node),
         figures=_host(plan, scenario, node, seconds),
-        gpus=[_gpu(plan, rank, seconds, scenario.shared_gpu == rank) for rank in ranks[:64]],
+        gpus=[_gpu(plan, scenario, rank, seconds, int(pids[rank])) for rank in ranks[:64]],
         cost_pct=0.3,
     )
 
@@ -258,18 +269,22 @@ def _host(plan: Plan, scenario: Scenario, node: int, seconds: float) -> HostFigu
     )
 
 
-def _gpu(plan: Plan, rank: int, seconds: float, shared: bool) -> GpuFigures:
+def _gpu(plan: Plan, scenario: Scenario, rank: int, seconds: float, pid: int) -> GpuFigures:
+    """The GPU of a rank: its memory and its SMs' time are those of its processes, and 1 GiB is the driver's."""
     wave = (rank * 11 + int(seconds)) % 8
-    life_pid = _FIRST_PID + rank
-    processes = [GpuProcess(Process(life_pid, [1], "trainer", "python train.py"), 61 * _GIB, 90.0)]
-    if shared and seconds >= (plan.fault_step - plan.first_step) * plan.step_ms / 1e3:
+    processes: list[GpuProcess] = []
+    if scenario.shared_gpu == rank and seconds >= (plan.fault_step - plan.first_step) * plan.step_ms / 1e3:
         processes.append(GpuProcess(Process(4242, [1], "somebody", "python notebook.py"), 9 * _GIB, 38.0))
+    if pid:
+        held = _process(scenario, rank, rank // plan.per_host, int(seconds)).gpu_memory
+        share = 90.0 + wave - sum(each.sm_pct or 0.0 for each in processes)
+        processes.insert(0, GpuProcess(Process(pid, [1], "trainer", "python train.py"), held, share))
     return GpuFigures(
         index=rank % plan.per_host,
         uuid=f"GPU-simulated-{rank}",
         name="simulated",
-        utilization_pct=90.0 + wave,
-        memory_used=63 * _GIB,
+        utilization_pct=sum(each.sm_pct or 0.0 for each in processes),
+        memory_used=sum(each.memory or 0 for each in processes) + _GIB,
         memory_total=80 * _GIB,
         temperature_c=58.0 + wave,
         power_w=610.0 + 5 * wave,

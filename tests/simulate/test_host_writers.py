@@ -91,6 +91,27 @@ def test_verdicts_and_pictures_are_those_of_whole_frames(scenario: str, monkeypa
         assert sum("/rank/" in key for key in memory.last_read) <= 9, "the others are in host frames"
 
 
+@pytest.mark.parametrize("scenario", ["clash", "memory", "churn"])
+@pytest.mark.parametrize("seconds", [10.0, 40.0, 90_000.0])
+def test_a_gpu_holds_what_its_processes_hold_and_is_as_busy_as_they_are(scenario: str, seconds: float) -> None:
+    plan, own = Plan(8, 1, scenario, step_ms=250.0, processes=1), np.arange(8)
+    frames = Frames(plan, scenario_of(plan), RUN, own)
+    if seconds < 100:
+        frames.reach(seconds)
+    told = {frame.gpu_uuid: frame for frame in frames.ranks(own, seconds)} if seconds < 100 else {}
+    (node,) = frames.nodes(own, seconds)
+    for gpu in node.gpus:
+        assert gpu.processes is not None
+        held, shares = [each.memory or 0 for each in gpu.processes], [each.sm_pct or 0.0 for each in gpu.processes]
+        assert sum(held) < (gpu.memory_used or 0) <= (gpu.memory_total or 0)
+        assert sum(shares) == pytest.approx(gpu.utilization_pct)
+        assert sum(shares) <= 100
+        if frame := told.get(gpu.uuid):
+            assert frame.process is not None
+            assert (frame.pid, frame.process.gpu_memory) == (gpu.processes[0].process.pid, held[0])
+            assert (frame.process.gpu_allocated or 0) <= (frame.process.gpu_peak or 0) <= held[0]
+
+
 @pytest.mark.parametrize("scenario", ["mixed", "churn"])
 def test_writers_that_die_every_few_seconds_change_no_verdict(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(32, 4, scenario, step_ms=250.0, processes=1, writer_life_s=5.0)

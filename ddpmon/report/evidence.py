@@ -131,7 +131,8 @@ def _plainly(key: str, value: float | int | str) -> str:
     What belongs to the cause of a finding is named like the same of a finding of its own.
     """
     if key == "cause_share":
-        return f"the cause explains {pct(100 * float(value))} % of it"
+        share = pct(100 * float(value))
+        return "this explains all of it" if share == "100" else f"this explains {share} % of it"
     key = key.removeprefix("cause_")
     if isinstance(value, str) or key in IDENTIFIERS:
         return f"{_name(key)} {value}"

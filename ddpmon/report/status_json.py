@@ -303,5 +303,13 @@ def _count(value: Any) -> int | None:
     return None if value is None or not math.isfinite(value) or value < 0 else int(value)
 
 
+def finding_of_run(snapshot: Snapshot, finding: Finding) -> Object:
+    """One finding by itself, with the time of the snapshot and which run it is of."""
+    run = snapshot.run
+    named = ("id", "name", "step", "world_size", "source")
+    of_run = None if run is None else {name: getattr(run, name) for name in named}
+    return {"time": _iso(snapshot.taken_at), "run": of_run, **finding_object(finding)}
+
+
 def _iso(unix: float) -> str:
     return datetime.fromtimestamp(unix, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

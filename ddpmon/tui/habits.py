@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpmon.format import json_line
 from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
-from ddpmon.report.status_json import finding_object, status_object
+from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify
@@ -52,7 +52,7 @@ class Habits:
         app, snapshot = self._app, self._app.picture.snapshot
         finding = app.screen.finding if isinstance(app.screen, BaseScreen) else None
         if as_json:
-            text = json_line(status_object(snapshot) if finding is None else finding_object(finding))
+            text = json_line(status_object(snapshot) if finding is None else finding_of_run(snapshot, finding))
         else:
             text = finding_text(snapshot, finding)
         self._write(clipboard(text, os.environ))

@@ -88,7 +88,7 @@ def found(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def evidence(picture: ViewState, width: int, height: int) -> list[Line]:
-    return evidence_lines(picture, next(iter(picture.snapshot.findings), None), width, height)
+    return fit_all(evidence_lines(picture, next(iter(picture.snapshot.findings), None), width, height), width, height)
 
 
 def timed(picture: ViewState, width: int, height: int) -> list[Line]:

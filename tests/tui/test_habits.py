@@ -181,7 +181,12 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         await watched.until_shown(f"copied straggler as text, {len(text)}")
         said.clear()
         await watched.press("Y")
-        assert json.loads(copied(said))["ranks"] == [5]
+        found = json.loads(copied(said))
+        assert found["ranks"] == [5]
+        assert found["run"] == {
+            "id": "r1", "name": "gpt-stdlib", "step": 1204, "world_size": 8, "source": "tcp://127.0.0.1:29480",
+        }  # fmt: skip
+        assert found["time"].endswith("Z")
         await watched.until_shown("copied straggler as JSON")
 
     watch(Fixed(STRAGGLER), act)
@@ -192,7 +197,7 @@ def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypat
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        await watched.press("down", "enter")
+        await watched.press("down", "down", "down", "enter")  # rank 2, after 5, 0 and 1
         said = sent(watched)
         await watched.press("y")
         whole = "".join(said)

@@ -266,3 +266,22 @@ def test_the_run_says_how_it_was_set_up() -> None:
         assert "lost: rank 11" in watched.text()
 
     watch(Fixed(SHOWN), act, (160, 50))
+
+
+def test_evidence_without_room_says_how_much_is_below_and_scrolls() -> None:
+    advice = " ".join(f"check thing {number}," for number in range(60)) + " and the last thing"
+    long = replace(SHOWN, findings=(replace(SHOWN.findings[0], advice=advice), *SHOWN.findings[1:]))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("5")
+        await watched.until_shown("more lines below: J and K scroll")
+        assert "last thing" not in watched.text()
+        while "more lines below" in watched.text():
+            await watched.press("J")
+        assert "last thing" in watched.text()
+        await watched.press("K")
+        assert "more lines below" in watched.text()
+        await watched.press("J", "down", "up")
+        assert "check thing 0," in watched.text(), "another finding is read from its first line on"
+
+    watch(Fixed(long), act, (80, 24))

@@ -106,10 +106,13 @@ def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: b
 
 
 def evidence_lines(picture: ViewState, finding: Finding | None, width: int, height: int) -> list[Line]:
-    """One finding in full: its sentence, then what was measured, since when, at what cost, why, and what to do."""
+    """One finding in full: its sentence, then what was measured, since when, at what cost, why, and what to do.
+
+    As many lines as it takes; a plot and notices only where `height` lines have room for them.
+    """
     look, snapshot = picture.look, picture.snapshot
     if finding is None:
-        return fit_all(_notices(snapshot, width, look), width, height)
+        return _notices(snapshot, width, look)
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
     lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
@@ -126,7 +129,7 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
     notices = _notices(snapshot, width, look)
     if notices and len(lines) + len(notices) + 1 <= height:
         lines += [*([[]] * (height - len(lines) - len(notices))), *notices]
-    return fit_all(lines, width, height)
+    return lines
 
 
 def _plotted(detail: RankDetail, finding: Finding) -> Metric:

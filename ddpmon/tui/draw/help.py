@@ -58,6 +58,7 @@ KEYS_OF: Mapping[str, Pairs] = {
     "findings": (
         ("j k", "move the cursor; also page up, page down, home, end"),
         ("enter  h", "the rank that the finding names first;  its host"),
+        ("J K", "scroll the evidence; so does the wheel of the mouse over it"),
     ),
     "rank": (
         ("j k", "the next rank of the table, the one before"),

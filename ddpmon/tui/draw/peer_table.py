@@ -105,12 +105,17 @@ def marked_lines(
     shown = who[: max(room // CELL_LEAST, 1)]
     cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)
     names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
-    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
+    lines = [_heading(f"compare, {_more_than(who, cell)}".removesuffix(", "), f"{names}{'others':>{NUMBER}}", name, width, look)]
     lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
     missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
     rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
     lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
     return fit_all([*lines, *([Segment(f" {text}", look.accent)] for text in missing)], width, height)
+
+
+def _more_than(who: Sequence[int], cell: int) -> str:
+    """What the differences are against; empty where there are none."""
+    return f"+- is against rank {who[0]}" if len(who) > 1 and _more_room(cell) else ""
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:

@@ -14,15 +14,23 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import finding_plan
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
-from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.finding_list import FindingList
+
+
+class Evidence(ScrollText, can_focus=False):
+    """The evidence beside the list, which keeps the keys."""
 
 
 class FindingsScreen(ViewScreen):
     """Every finding; `enter` goes to its first rank, `h` to its host."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("h", "host", "Its host", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("h", "host", "Its host", show=False),
+        Binding("J", "read_on(1)", "The evidence: down", show=False),
+        Binding("K", "read_on(-1)", "The evidence: up", show=False),
+    ]
     AUTO_FOCUS = "FindingList"
     view: ClassVar[str] = "findings"
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
@@ -32,7 +40,7 @@ class FindingsScreen(ViewScreen):
         yield Canvas(self.head, id="head")
         with Container(id="pair"):
             yield FindingList()
-            yield Canvas(self._evidence, id="evidence")
+            yield Evidence(self._evidence, id="evidence", hint=": J and K scroll")
         yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
@@ -62,14 +70,24 @@ class FindingsScreen(ViewScreen):
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)
         table.show(self.picture)
 
-    def _evidence(self, width: int, height: int) -> list[Line]:
-        return evidence_lines(self.picture, self.listing.finding, width, height)
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence of the finding under the cursor."""
+        return self.query_one(Evidence)
+
+    def _evidence(self, width: int) -> list[Line]:
+        return evidence_lines(self.picture, self.listing.finding, width, self.evidence.size.height)
+
+    def action_read_on(self, lines: int) -> None:
+        """Scroll the evidence by some lines."""
+        self.evidence.action_scroll_by(lines)
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
-        self.query_one("#evidence", Canvas).redraw(faded=self.faded)
+        self.evidence.top = 0
+        self.evidence.redraw(faded=self.faded)
 
     def on_finding_list_opened(self) -> None:
         """Open the rank that the finding names first, else its host."""

@@ -120,7 +120,12 @@ def _faded(style: Style | None) -> Style:
 
 
 class ScrollText(Canvas, can_focus=True):
-    """Shows what `text(width)` returns, from wherever the reader has scrolled to."""
+    """Shows what `text(width)` returns, from wherever the reader has scrolled to.
+
+    Args:
+        text: the lines at a width.
+        id: what it is called. hint: what is said beside how many lines are below.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll_by(-1)", "Up", show=False),
@@ -131,9 +136,9 @@ class ScrollText(Canvas, can_focus=True):
         Binding("end,G", "scroll_by(1000000)", "Last", show=False),
     ]
 
-    def __init__(self, text: Callable[[int], list[Line]]) -> None:
-        super().__init__(self._lines, id="reading")
-        self._text = text
+    def __init__(self, text: Callable[[int], list[Line]], *, id: str = "reading", hint: str = "") -> None:  # noqa: A002
+        super().__init__(self._lines, id=id)
+        self._text, self._hint = text, hint
         self.top = 0
 
     def _lines(self, width: int, height: int) -> list[Line]:
@@ -141,7 +146,8 @@ class ScrollText(Canvas, can_focus=True):
         self.top = max(0, min(self.top, len(lines) - height))
         shown = fit_all(lines[self.top :], width, height)
         if self.top + height < len(lines):
-            shown[-1] = [Segment(f" {len(lines) - self.top - height + 1} more lines below".ljust(width)[:width])]
+            below = f" {len(lines) - self.top - height + 1} more lines below{self._hint}"
+            shown[-1] = [Segment(below.ljust(width)[:width])]
         return shown
 
     def action_scroll_by(self, lines: int) -> None:

@@ -159,3 +159,9 @@ def culprit_evidence(culprits: Sequence[Culprit]) -> Evidence:
     if len(culprits) > 1:
         evidence["pids"] = ", ".join(str(culprit.pid) for culprit in culprits[:MOST_CULPRITS])
     return evidence
+
+
+def state_words(state: str, phase: str) -> str:
+    """`running in backward`, `running in exposed communication`, `lost`: a rank's state, and its phase if it lives."""
+    inside = "exposed communication" if phase == "exposed" else phase
+    return f"{state} in {inside}" if phase and state in ("running", "stalled") else state

@@ -47,7 +47,7 @@ class Glyphs:
 
 ASCII = Glyphs(
     mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
-    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=o:", hot="%", wait=".",
+    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
     levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-",
 )  # fmt: skip
 MONO = Glyphs(phases="▓▒░▞▚", hot="█", levels="·:░▒▓█")
@@ -134,8 +134,8 @@ class Look:
 
     @property
     def smooth(self) -> bool:
-        """Whether edges may be drawn with eighths of a cell, which needs two colours in a cell."""
-        return self.colour and not self.ascii_only
+        """Whether colours tell levels and phases apart, so that two may share a cell; in greys their glyphs do."""
+        return self.colour and len(set(self.glyphs.levels)) == 1
 
     def clean(self, text: str) -> str:
         """Foreign text, made printable for this terminal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.findings import all_findings
 from ddpmon.tui.view_state import ViewState
@@ -95,3 +96,13 @@ def test_the_findings_screen_indents_a_stack_and_cuts_paths_from_the_left() -> N
     assert lines[at + 2].strip().endswith("/dataloader.py:732 in __next__: data = self._next_data()")
     assert lines[at + 3].strip() == "│ [31m<b>: x"
     assert all(line.isprintable() for line in lines)
+
+
+def test_the_share_of_a_cause_and_the_place_of_a_rank_are_said_plainly() -> None:
+    assert [evidence_words({"cause_share": share}) for share in (1.0, 0.8)] == [
+        "this explains all of it",
+        "this explains 80 % of it",
+    ]
+    assert state_words("running", "exposed") == "running in exposed communication"
+    assert state_words("running", "backward") == "running in backward"
+    assert state_words("lost", "backward") == "lost"

@@ -13,6 +13,7 @@ from ddpmon.snapshot import Heat, Metric
 from ddpmon.tui.draw.bands import share_out
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
 from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines
+from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -93,6 +94,14 @@ def test_the_legend_has_numbers_and_survives_80_columns() -> None:
             title = text_of(heat_lines(ViewState(snapshot(Made(ranks=ranks, per_node=8)), COLOUR), width, 12))[0]
             assert re.search(r"<5 .5 .10 .20 .50 .100 % of a step", title), (width, ranks)
             assert title.startswith("─ lateness")
+
+
+def test_greys_tell_the_levels_by_shape_too() -> None:
+    mono = make_look(theme="ddpmon-mono")
+    title, *rows = text_of(heat_lines(ViewState(snapshot(Made(ranks=8, straggler=5)), mono), 120, 12))
+    assert "·<5 :5 ░10 ▒20 ▓50 █100 " in title
+    assert "▒" in "".join(rows)
+    assert not set("".join(rows)) & set("▀▄▆")
 
 
 def test_an_onset_that_is_a_bound_is_not_drawn_as_an_onset() -> None:

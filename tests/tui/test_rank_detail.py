@@ -152,6 +152,7 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
     lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
     assert lines[0].split()[-5:] == ["rank", "2", "rank", "5", "others"]
+    assert lines[1].startswith(" diff to rank 2 ")
     work = next(line for line in lines if line.startswith(" work ms ")).split()
     two, five, more = float(work[2]), float(work[3]), float(work[4])
     assert five - two == pytest.approx(more, abs=1.1)

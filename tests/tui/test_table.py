@@ -17,7 +17,7 @@ from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 LOOK = LOOKS["ascii"]
-SOLID = set("#+=o:%")
+SOLID = set("#+=~:%")
 
 
 def rows_of(made: Snapshot, width: int = 120, height: int = 20, **view: object) -> list[str]:
@@ -61,6 +61,12 @@ def test_an_information_does_not_outrank_lateness() -> None:
 def test_calm_rows_stand_in_rank_order_and_do_not_jump() -> None:
     orders = [ordered(snapshot(Made(ranks=64, step=step)), "worst", False, "").tolist() for step in (900, 950, 1000)]
     assert orders == [list(range(64))] * 3
+
+
+def test_a_legend_in_ascii_can_be_read() -> None:
+    text = "".join(segment.text for segment in legend(LOOK, 60, "180 ms"))
+    assert "~opt" in text
+    assert "oopt" not in text
 
 
 def test_all_bars_have_one_scale() -> None:

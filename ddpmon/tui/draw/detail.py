@@ -23,6 +23,7 @@ from ddpmon.report.trace import (
     shortened_place,
 )
 from ddpmon.report.verdicts import naming
+from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, stacked
@@ -53,11 +54,10 @@ def identity_lines(snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look
         f"local rank {_plain(ranks.local_rank[rank], look)}",
         _gpu(ranks.gpu[rank], look),
     ]
-    state = look.clean(ranks.state[rank])
-    inside = f" in {look.clean(ranks.phase[rank])}" if ranks.phase[rank] and state in ("running", "stalled") else ""
+    state = ranks.state[rank]
     styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
     right = [
-        Segment(f"{state}{inside}", styles.get(state, look.text)),
+        Segment(look.clean(state_words(state, ranks.phase[rank])), styles.get(state, look.text)),
         Segment(f"   step {count(int(ranks.step[rank]), look.unknown)}", look.text),
         Segment(f"   heard {age(float(ranks.age_s[rank]), look.unknown)} ago ", look.dim),
     ]

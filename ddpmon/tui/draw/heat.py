@@ -90,7 +90,7 @@ def _legend(heat: Heat, look: Look) -> Line:
     """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`."""
     line: Line = []
     for level, text in enumerate((f"<{STOPS[0]}", *map(str, STOPS))):
-        swatch = look.glyphs.swatch if look.colour and not look.ascii_only else look.glyphs.levels[level]
+        swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
     return [*line, Segment(f"% {METRICS[heat.metric].of}", look.dim)]
 

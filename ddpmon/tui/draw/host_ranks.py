@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from ddpmon.format import figure, signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
@@ -37,7 +38,7 @@ def _row(ranks: Ranks, rank: int, finding: Finding | None, noise: float, width: 
     numbers += [look.unknown if not math.isfinite(cpu) else f"{cpu:.0f}", figure(resident, look.unknown)]
     text = "".join(f"{number:>{size}}" for number, (_, size) in zip(numbers, COLUMNS, strict=True))
     state, phase = ranks.state[rank], ranks.phase[rank]
-    now = look.clean(f"{state} in {phase}" if phase and state in ("running", "stalled") else state)
+    now = look.clean(state_words(state, phase))
     tone = look.broken if state in ("lost", "failed") else look.dim
     line = [Segment(f" {glyph}", style), Segment(f"{rank:>7}", look.strong), Segment(text, look.text)]
     return fit([*line, Segment(f"  {now}", tone)], width)

@@ -105,17 +105,12 @@ def marked_lines(
     shown = who[: max(room // CELL_LEAST, 1)]
     cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)
     names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
-    lines = [_heading(f"compare, {_more_than(who, cell)}".removesuffix(", "), f"{names}{'others':>{NUMBER}}", name, width, look)]
+    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
     lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
     missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
     rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
     lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
     return fit_all([*lines, *([Segment(f" {text}", look.accent)] for text in missing)], width, height)
-
-
-def _more_than(who: Sequence[int], cell: int) -> str:
-    """What the differences are against; empty where there are none."""
-    return f"+- is against rank {who[0]}" if len(who) > 1 and _more_room(cell) else ""
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:
@@ -153,9 +148,10 @@ def _one(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Lin
 
 
 def _hosts(snapshot: Snapshot, who: Sequence[int], others: int, name: int, cell: int, look: Look) -> Line:
-    """The hosts below the ranks' names, and how many ranks the others are."""
-    line: Line = [Segment(" " * name)]
+    """Which rank the differences are against, the hosts below the ranks' names, and how many ranks the others are."""
     room = _more_room(cell)
+    against = f" diff to rank {who[0]}" if room and len(who) > 1 else ""
+    line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
     for rank in who:
         host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""
         shown = clip(host or look.unknown, cell - room - 3, look.glyphs.more)

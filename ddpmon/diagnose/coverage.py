@@ -78,6 +78,7 @@ class LostMeasures(Measures, frozen=True):
         silent_s: seconds since it was last heard.
         step: the last one that it had finished then, -1 before the first.
         phase: in which it was then.
+        has_restarted: whether it has been seen to restart, since when it counts its steps from the beginning.
     """
 
     rank: int
@@ -86,6 +87,7 @@ class LostMeasures(Measures, frozen=True):
     silent_s: float
     step: int
     phase: str
+    has_restarted: bool = False
 
 
 class CoverageRule:
@@ -187,12 +189,12 @@ def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     first = max(lost, key=lambda rank: ages[rank])
     frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
     frame = frames[first]
-    silent_s = float(ages[first])
+    silent_s, again = float(ages[first]), bool(run.latest.restarts[first] > 0)
     return [
         Alert(
             kind="rank_lost",
             severity="critical",
-            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase),
+            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again),
             ranks=tuple(lost),
             nodes=tuple(sorted({frame.host for frame in frames.values()})),
             since_step=frame.step if frame.step >= 0 else None,

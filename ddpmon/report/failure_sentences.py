@@ -200,8 +200,9 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     host = clean(m.host, 60)
     one = f"rank {m.rank} ({host}) has"
     whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {host}) have"
+    step = f"step {max(m.step, 0):,}{' since its restart' if m.has_restarted else ''}"
     return Words(
-        f"{whose} been silent for {m.silent_s:.0f} s, last seen at step {max(m.step, 0):,} in {clean(m.phase, 40)}: "
+        f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "
         f"killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=f"see whether it still runs: {on_host(m.host, f'ps -p {m.pid}')}; then check its log, "

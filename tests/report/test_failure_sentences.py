@@ -72,8 +72,8 @@ def duplicates(*ranks: int) -> Alert:
     return said(measures, *ranks, kind="monitor_degraded", severity="warning")
 
 
-def lost(*ranks: int, host: str = "node0", step: int = 1200) -> Alert:
-    return said(LostMeasures(ranks[-1], host, 103, 12.4, step, "forward"), *ranks, kind="rank_lost")
+def lost(*ranks: int, host: str = "node0", step: int = 1200, again: bool = False) -> Alert:
+    return said(LostMeasures(ranks[-1], host, 103, 12.4, step, "forward", again), *ranks, kind="rank_lost")
 
 
 ROWS = [
@@ -213,6 +213,13 @@ ROWS = [
         "lost",
         lost(3),
         "rank 3 (node0) has been silent for 12 s, last seen at step 1,200 in forward: killed, stopped or disconnected",
+        f"see whether it still runs: `ssh node0 ps -p 103`; {STILL_RUNS}",
+    ),
+    (
+        "lost again",
+        lost(3, step=36, again=True),
+        "rank 3 (node0) has been silent for 12 s, last seen at step 36 since its restart in forward: killed, stopped "
+        "or disconnected",
         f"see whether it still runs: `ssh node0 ps -p 103`; {STILL_RUNS}",
     ),
     (

@@ -115,7 +115,8 @@ def _heat(level: int, look: Look) -> Style:
     """Quiet text, or text on the colour of its level; without colours what stands out is bold."""
     if level == 0:
         return look.text
-    colour = look.ramp[min(level * (LEVELS - 1) // len(STOPS), LEVELS - 1)] if look.smooth else None
+    has_colour = look.colour and not look.ascii_only
+    colour = look.ramp[min(level * (LEVELS - 1) // len(STOPS), LEVELS - 1)] if has_colour else None
     if colour is None:
         return look.strong
     light = sum(int(colour[at : at + 2], 16) * weight for at, weight in ((1, 0.3), (3, 0.59), (5, 0.11))) > 128

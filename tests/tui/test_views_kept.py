@@ -13,6 +13,7 @@ from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import LIGHT
+from ddpmon.tui.widgets.virtual_table import RankTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_app import _backgrounds
 from tests.tui.test_overview import hanging
@@ -154,6 +155,38 @@ def test_the_cursor_of_the_findings_stays_in_sight(size: tuple[int, int]) -> Non
 
     for findings in ([*lasting, *over], over):
         watch(Fixed(replace(SHOWN, findings=tuple[Finding, ...](findings))), act, size, interval=10)
+
+
+def test_esc_leaves_the_heat_map_and_then_drops_the_filter() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("rank x step")
+        await watched.press("slash", *"node1", "enter", "tab")
+        await watched.until_shown("esc table")
+        await watched.press("escape")
+        assert isinstance(watched.app.screen.focused, RankTable)
+        assert watched.app.picture.wanted == "node1"
+        await watched.press("escape")
+        assert watched.app.picture.wanted == ""
+
+    watch(Fixed(SHOWN), act, (120, 34))
+
+
+@pytest.mark.parametrize("key", ["P", "L", "full_stop", "comma", "r", "0"])
+def test_the_cursor_follows_the_rank_in_every_sort(key: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.until(lambda: len(watched.rows()) > 0)
+        first = watched.rows()[0]
+        await watched.press(key)
+        assert under_cursor(watched) == watched.rows()[0], "nobody is chosen: the first row, whoever that is"
+        await watched.press("0", "g", "j", "j", "j")
+        chosen = under_cursor(watched)
+        assert chosen != first
+        await watched.press(key)
+        assert under_cursor(watched) == chosen == watched.app.links.chosen
+        assert f"rank {chosen}" in watched.text()
+
+    watch(Fixed(timed(SHOWN)), act, (160, 50))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])

@@ -39,7 +39,7 @@ KEYS_OF: Mapping[str, Pairs] = {
          + ", ".join(f"{letter} {heading(key)}" for letter, key in LETTERS.items()) + ";  again: reverse"),
         ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
         ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
-        ("esc", "all panels again;  all ranks"),
+        ("esc", "all panels again;  from the heat-map to the table;  all ranks"),
     ),
     "timeline": (
         ("[ ]  { }", "move the cursor by a step, by a minute"),

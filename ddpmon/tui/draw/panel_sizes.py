@@ -72,7 +72,8 @@ class Plan:
 
 
 def plan(
-    width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True, rows: int | None = None
+    width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True, rows: int | None = None,
+    typing: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -84,21 +85,22 @@ def plan(
         head: lines that the headline and what is around it take.
         halves: whether the heat-map can put two ranks in a character.
         rows: rows the table would have.
+        typing: lines that the filter takes while it is typed.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
-    room = height - head - 1
+    room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
         return _wide(width, room, head, ranks, rows, findings, halves)
     return _narrow(room, head, ranks, rows, findings)
 
 
-def alone(panel: str, width: int, height: int, head: int) -> Plan:
+def alone(panel: str, width: int, height: int, head: int, typing: int = 0) -> Plan:
     """The same with one panel besides the head: "table", "heat" or "plots"."""
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
-    shares, room = Plan(True, head), height - head - 1
+    shares, room = Plan(True, head), max(height - head - 1 - typing, 0)
     if panel == "table":
         return replace(shares, body=room)
     return replace(shares, heat=room) if panel == "heat" else replace(shares, plots=room)

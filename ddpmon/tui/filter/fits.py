@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import reduce
 
@@ -13,10 +14,11 @@ from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
 from ddpmon.tui.filter.parse import parse
-from ddpmon.tui.filter.terms import closest
+from ddpmon.tui.filter.terms import near_field
 from ddpmon.tui.filter.tree import Either, Every, FilterError, Interval, Like, Node, Not, Word
 
 Mask = NDArray[np.bool_]
+_HOSTS_NAMED, _KINDS_NAMED = 2, 3  # where an unknown word is answered with what there is: it has to fit a line
 _OF_FINDINGS = ("finding", "severity")
 
 
@@ -66,10 +68,20 @@ def complaint(snapshot: Snapshot, wanted: str) -> str:
     unknown = [] if tree is None else [word for word in _words(tree) if not _is_known(word, snapshot)]
     if not unknown:
         return ""
-    hint = closest(unknown[0].text.lower())
-    if any(letter in "^$[]*+?\\" for letter in unknown[0].text):
-        hint = "; a regular expression follows a ~, as in host~^n[0-3]$"
-    return f"no host, state or finding is called {unknown[0].text!r}{hint}"
+    return f"no host, state or finding is called {unknown[0].text!r}{_hint(unknown[0].text, snapshot)}"
+
+
+def _hint(unknown: str, snapshot: Snapshot) -> str:
+    """What to write instead of an unknown word."""
+    if any(letter in "^$[]*+?\\" for letter in unknown):
+        return "; a regular expression follows a ~, as in host~^n[0-3]$"
+    field = near_field(unknown.lower())
+    if field:
+        return f": did you mean {field}? A field needs a comparison, as in late>10"
+    hosts = snapshot.run.nodes if snapshot.run else ()
+    kinds = dict.fromkeys([finding.kind for finding in snapshot.findings] or TEXTS["finding"].words)
+    known = (*STATES, *dict.fromkeys(hosts[:_HOSTS_NAMED]), *itertools.islice(kinds, _KINDS_NAMED))
+    return f": there are {', '.join(known)}; a field needs a comparison, as in late>10"
 
 
 def _words(node: Node) -> list[Word]:

@@ -18,10 +18,15 @@ _RANK = NUMBERS["rank"]
 _LONGEST = 15  # digits of a number: a float64 holds them
 
 
+def near_field(name: str) -> str:
+    """The field that may have been meant; empty if none is called like that."""
+    return next(iter(get_close_matches(name, NAMES, n=1, cutoff=0.75)), "")
+
+
 def closest(name: str) -> str:
-    """Which field may have been meant."""
-    found = get_close_matches(name, NAMES, n=1, cutoff=0.75)
-    return f": did you mean {found[0]}?" if found else f"; there are {', '.join(NAMES[:6])} and others"
+    """Which field may have been meant, or which there are, to go on with behind an unknown field."""
+    found = near_field(name)
+    return f": did you mean {found}?" if found else f"; there are {', '.join(NAMES[:6])} and others"
 
 
 def is_ranks(word: str) -> bool:

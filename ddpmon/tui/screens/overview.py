@@ -58,7 +58,7 @@ class Overview(BaseScreen):
         Binding("v", "metric", "Show the next metric in the heat-map", show=False),
         Binding("r", "reverse", "Reverse the order", show=False),
         Binding("f", "maximise", "The next panel alone", show=False),
-        Binding("escape", "all_ranks", "Show all panels, all ranks", show=False),
+        Binding("escape", "all_ranks", "All panels, the table, all ranks", show=False),
     ]
     AUTO_FOCUS = "RankTable"
     panels: ClassVar[tuple[str, ...]] = ("table", "heat", "plots")
@@ -133,11 +133,13 @@ class Overview(BaseScreen):
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
         found = len(snapshot.findings) - (headline(snapshot.findings) is not None)
-        height = size.height - FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
+        head, typing = self._head_height(), FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         if self._alone is not None:
-            return alone(self._alone, size.width, height, self._head_height())
+            return alone(self._alone, size.width, size.height, head, typing)
         rows = len(self.table.view.order) if is_hanging(snapshot) else ranks
-        return plan(size.width, height, ranks, found, head=self._head_height(), halves=look.smooth, rows=max(rows, 1))
+        return plan(
+            size.width, size.height, ranks, found, head=head, halves=look.smooth, rows=max(rows, 1), typing=typing
+        )
 
     def _head_height(self) -> int:
         return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))
@@ -181,7 +183,7 @@ class Overview(BaseScreen):
         if self.query_one(HeatMap).has_focus:
             return (
                 ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
-                ("esc", "all panels" if self._alone else "all ranks"),
+                ("esc", "all panels" if self._alone else "table"),
             )  # fmt: skip
         replay = self.picture.snapshot.replay
         if replay is not None:
@@ -201,9 +203,11 @@ class Overview(BaseScreen):
             self.table.focus()
 
     def action_all_ranks(self) -> None:
-        """Show all panels again, else drop the filter."""
+        """One level back: show all panels again, else leave the heat-map, else drop the filter."""
         if self._alone is not None:
             self._show_alone(None)
+        elif self.query_one(HeatMap).has_focus:
+            self.table.focus()
         else:
             self.dashboard.filter_by("")
 

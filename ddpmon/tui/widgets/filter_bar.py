@@ -57,7 +57,7 @@ class _Typed(Input):
 class FilterBar(Vertical):
     """Filters as one types; Enter keeps the filter, Esc drops it.
 
-    A filter that is not understood changes nothing: the one before it stays.
+    While what is typed is not understood, the filter from before it was opened is in force, and Enter keeps that one.
     """
 
     HEIGHT = 2
@@ -66,6 +66,7 @@ class FilterBar(Vertical):
         super().__init__(id="filterbar")
         self.display = False
         self._before: Widget | None = None
+        self._wanted_before = self._refused = ""
 
     def compose(self) -> ComposeResult:
         """What to know, and below it the line."""
@@ -92,6 +93,7 @@ class FilterBar(Vertical):
         if not self.display:
             self._before = self.screen.focused
         self.display = True
+        self._wanted_before, self._refused = self.dashboard.picture.wanted, ""
         with self.typed.prevent(Input.Changed):
             self.typed.value = self.dashboard.picture.wanted
         self.typed.cursor_position = len(self.typed.value)
@@ -100,14 +102,19 @@ class FilterBar(Vertical):
     @on(Input.Changed, "#filter")
     def _narrow(self, event: Input.Changed) -> None:
         event.stop()
-        if not is_unfinished(event.value) and not complaint(self.dashboard.picture.snapshot, event.value):
-            self.dashboard.filter_by(event.value.strip())
+        picture, text = self.dashboard.picture, event.value
+        is_wrong = is_unfinished(text) or complaint(picture.snapshot, text)
+        wanted = self._wanted_before if is_wrong else text.strip()
+        if wanted != picture.wanted:
+            self.dashboard.filter_by(wanted)
         self.query_one("#hint", Canvas).redraw()
 
     @on(Input.Submitted, "#filter")
     def _close(self, event: Input.Submitted) -> None:
         event.stop()
         if complaint(self.dashboard.picture.snapshot, event.value):
+            self._refused = event.value
+            self.query_one("#hint", Canvas).redraw()
             return
         self.dashboard.filter_by(event.value.strip())
         self.display = False
@@ -119,7 +126,7 @@ class FilterBar(Vertical):
         look, wrong = picture.look, complaint(picture.snapshot, text)
         offered = completions(text, picture.snapshot)
         ended = not text or text[-1].isspace()
-        if wrong and not offered:
+        if wrong and (not offered or text == self._refused):
             said, style = f"{look.glyphs.mark} {look.clean(wrong)}", look.accent
         elif offered and not ended:
             said, style = "tab: " + "  ".join(look.clean(word) for word in offered), look.dim

@@ -121,10 +121,9 @@ class VirtualTable(Canvas, can_focus=True):
         return self.drawn(self.picture, replace(self.view, focused=self.has_focus), width, height)
 
     def rearrange(self, *, sort: str | None = None, reverse: bool | None = None) -> None:
-        """Sort differently, and go back to the first row."""
+        """Sort differently; the cursor follows what was chosen, and stays on the first row if nothing was."""
         changes = {"sort": sort, "reverse": reverse}
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
-        self.keep(None)
         if self.picture is not None:
             self._settle(self.arranged(self.picture, self.view.wanted))
 

@@ -105,7 +105,7 @@ def watch(target: str | None, **how: Any) -> None:
 
     What is chosen here comes before the environment (DDPMON_THEME and so on), and that before the settings file, which
     `ddpmon info` names. DDPMON_SSH is the ssh command with its options, DDPMON_REMOTE the ddpmon command on the other
-    host.
+    host. A terminal with TERM=dumb cannot show it: use `ddpmon status --watch` there.
     """
     from ddpmon.commands.watch import watch as command
 

@@ -40,6 +40,9 @@ def watch(
     if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
         complain("the dashboard needs a terminal; without one, use `ddpmon status`")
         return USAGE
+    if os.environ.get("TERM") == "dumb" and not in_browser(os.environ):
+        complain("this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`")
+        return USAGE
     try:
         path = recording_at(target) if ssh is slurm is k8s is job is None else None
         if path is not None:
@@ -93,6 +96,16 @@ def show(route: Route, chosen: Mapping[str, Any] | None = None, record: str | No
     return code
 
 
+def _broken_at_words(text: str) -> str:
+    """The text in lines that the terminal has room for; as it is where stdout is no terminal."""
+    from ddpmon.tui.lines import wrap
+
+    if not has_terminal(STDOUT):
+        return text
+    width = os.get_terminal_size(STDOUT).columns
+    return "\n".join(wrap(text, width)) if width else text
+
+
 def show_source(source: Source, chosen: Mapping[str, Any] | None = None) -> int:
     """The same with pictures from any source."""
     from ddpmon.commands.sessions import remember, remembered
@@ -114,5 +127,5 @@ def show_source(source: Source, chosen: Mapping[str, Any] | None = None) -> int:
     if not (app.has_seen_a_run or app.return_code):
         complain(app.summary())
         return NO_RUN
-    print(app.summary())
+    print(_broken_at_words(app.summary()))
     return app.return_code or OK

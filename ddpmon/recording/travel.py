@@ -63,6 +63,7 @@ class Travel:
         self._wants_report, self._said, self._said_until = False, "", 0.0
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
+        self._aim: Place | None = None  # where the moves that are being made lead
 
     @property
     def speed(self) -> float:
@@ -84,8 +85,12 @@ class Travel:
             self.player.go(place)
             self._t = place.t
 
-    def tick(self) -> None:
-        """Make the moves that were asked for, and play on."""
+    def tick(self, *, ends_live: bool = False) -> None:
+        """Make the moves that were asked for, and play on.
+
+        The moves are added up, and the player goes once to where they lead: that may take a second, however many keys
+        were pressed meanwhile. With `ends_live` it does not go to the end, which the live run shows.
+        """
         now = time.monotonic()
         passed, self._then = min(now - self._then, _LONGEST_S), now
         try:
@@ -93,8 +98,19 @@ class Travel:
                 self._make(self._asked.get_nowait())
         except Empty:
             pass
+        if not (ends_live and self.wants_end):
+            self.go(self._aim)
+        self._aim = None
         if self.playing:
             self._play_on(passed * self.speed)
+
+    @property
+    def _here(self) -> Place | None:
+        """Where the next move begins."""
+        return self.player.place if self._aim is None else self._aim
+
+    def _aim_at(self, place: Place | None) -> None:
+        self._aim = self._aim if place is None else place
 
     def view(self, *, is_live: bool) -> ReplayView | None:
         """Where we are; None before the first look."""
@@ -111,16 +127,16 @@ class Travel:
             "step": lambda by: self._go_by(lambda here: self.recording.other_step(here, 1 if by > 0 else -1)),
             "finding": lambda by: self._go_by(lambda here: self.recording.other_finding(here, 1 if by > 0 else -1)),
             "seconds": lambda by: self._go_by(lambda here: self.recording.at(here.t + by)),
-            "to_step": lambda step: self.go(self.recording.at_step(int(step))),
-            "to_wall": lambda wall: self.go(self.recording.at_wall(wall)),
-            "start": lambda _: self.go(self.recording.first()),
+            "to_step": lambda step: self._aim_at(self.recording.at_step(int(step))),
+            "to_wall": lambda wall: self._aim_at(self.recording.at_wall(wall)),
+            "start": lambda _: self._aim_at(self.recording.first()),
             "end": lambda _: self._to_end(),
             "speed": self._change_speed,
             "play": lambda _: self._play_or_pause(),
             "write": self._want_report,
         }
         if request.move not in ("play", "speed", "write"):
-            self.playing = False
+            self.playing = self.wants_end = False
         moves[request.move](request.amount)
 
     def _want_report(self, _: float) -> None:
@@ -166,21 +182,21 @@ class Travel:
             return False
 
     def _go_by(self, where: Callable[[Place], Place | None]) -> None:
-        here = self.player.place or self.recording.last()
+        here = self._here or self.recording.last()
         if here is not None:
-            self.go(where(here) or here)
+            self._aim_at(where(here) or here)
 
     def _to_end(self) -> None:
         self.wants_end = True
-        self.go(self.recording.last())
+        self._aim_at(self.recording.last())
 
     def _change_speed(self, grades: float) -> None:
         self._grade = max(0, min(self._grade + int(grades), len(SPEEDS) - 1))
 
     def _play_or_pause(self) -> None:
-        here, last = self.player.place, self.recording.last()
+        here, last = self._here, self.recording.last()
         if not self.playing and here is not None and last is not None and here.look >= last.look:
-            self.go(self.recording.first())
+            self._aim_at(self.recording.first())
         self.playing = not self.playing
 
     def _play_on(self, seconds: float) -> None:
@@ -297,7 +313,7 @@ class Rewindable:
         travel.recording.refresh()
         if not self._is_behind:
             travel.wants_end = False
-        travel.tick()
+        travel.tick(ends_live=True)
         snapshot = None if travel.wants_end else travel.player.picture(self.focus, self.metric)
         view = travel.view(is_live=True)
         self._is_behind = snapshot is not None and view is not None

@@ -18,7 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.recording.travel import Replay
+from ddpmon.report.summary_line import summary_line
+from ddpmon.simulate.plan import Plan
 from ddpmon.tui.terminal import is_remote
+from tests.recording.made_recordings import record
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAY = ("-m", "tests.tui.play", "--straggler", "5", "--interval", "0.25")
@@ -31,7 +35,12 @@ class Terminal:
     """A pty with a dashboard at the other end: one that plays a made run, or what another command shows."""
 
     def __init__(
-        self, *options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None, command: Sequence[str] = PLAY
+        self,
+        *options: str,
+        size: tuple[int, int] = (120, 34),
+        stdout: int | None = None,
+        command: Sequence[str] = PLAY,
+        kind: str = "xterm-256color",
     ) -> None:
         self.screen, self.far = pty.openpty()
         self.resize(size)
@@ -41,7 +50,7 @@ class Terminal:
             [sys.executable, *command, *options],
             stdin=self.far, stdout=self.far if stdout is None else stdout, stderr=self.far,
             start_new_session=True, cwd=ROOT,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            env={**os.environ, "TERM": kind, "COLORTERM": "truecolor"},
         )  # fmt: skip
 
     def resize(self, size: tuple[int, int]) -> None:
@@ -83,9 +92,13 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    *options: str, size: tuple[int, int] = (120, 34), stdout: int | None = None, command: Sequence[str] = PLAY
+    *options: str,
+    size: tuple[int, int] = (120, 34),
+    stdout: int | None = None,
+    command: Sequence[str] = PLAY,
+    kind: str = "xterm-256color",
 ) -> Iterator[Terminal]:
-    made = Terminal(*options, size=size, stdout=stdout, command=command)
+    made = Terminal(*options, size=size, stdout=stdout, command=command, kind=kind)
     try:
         yield made
     finally:
@@ -161,6 +174,30 @@ def test_the_summary_can_be_sent_elsewhere(tmp_path: Path) -> None:
         term.send(b"q")
         assert term.end() == 0
     assert (tmp_path / "said").read_text().startswith("gpt-stdlib: running")
+
+
+def test_the_summary_is_broken_at_words(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddpmon"
+    record(Plan(ranks=4, hosts=2, scenario="straggler"), 70, path).close()
+    with terminal(str(path), size=(44, 20), command=("-m", "ddpmon.cli", "watch")) as term:
+        term.until(b"REPLAY")
+        term.send(b"q")
+        term.until(LEAVE_ALTERNATE)
+        assert term.end() == 0
+        lines = [line.rstrip() for line in term.text().strip().splitlines()]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 44
+    source = Replay(path)
+    assert " ".join(lines) == summary_line(source.tick()), "no word is broken"
+    source.close()
+
+
+def test_a_dumb_terminal_is_told_what_to_use_instead(tmp_path: Path) -> None:
+    with terminal(str(tmp_path), command=("-m", "ddpmon.cli", "watch"), kind="dumb") as term:
+        assert term.end() == 2
+        said = "ddpmon: this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`"
+        assert term.text().split() == said.split()
+        assert b"\x1b" not in term.everything
 
 
 def test_a_terminal_that_vanishes_ends_the_dashboard() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.recording.looks import Look
+from ddpmon.recording.reader import Chunk, Place, Recording
 from ddpmon.recording.recorder import Recorder
-from ddpmon.recording.travel import Replay, Rewindable
+from ddpmon.recording.travel import Move, Replay, Request, Rewindable, Travel
 from ddpmon.simulate.plan import Plan
 from tests.recording.made_recordings import record, simulated
 from tests.tui.watched import Watched, watch
@@ -20,6 +22,64 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded") / "[bold]run.ddpmon"
     record(PLAN, 70, path).close()
     return path
+
+
+BACK, ON, MINUTE_BACK, MINUTE_ON = ("step", -1.0), ("step", 1.0), ("seconds", -60.0), ("seconds", 60.0)
+MASHED: list[tuple[Move, float]] = [
+    *[BACK] * 4,
+    MINUTE_BACK,
+    MINUTE_ON,
+    ON,
+    BACK,
+    ("finding", -1.0),
+    MINUTE_ON,
+    BACK,
+    BACK,
+]
+
+
+class Counted(Recording):
+    """A recording that counts the looks that are read of it."""
+
+    read = 0
+
+    def look(self, place: Place, chunk: Chunk) -> Look:
+        self.read += 1
+        return super().look(place, chunk)
+
+
+def test_many_keys_lead_where_each_would_and_cost_one_way(recorded: Path) -> None:
+    slow, fast = Travel(Counted(recorded)), Travel(Counted(recorded))
+    for travel in (slow, fast):
+        travel.go(travel.recording.last())
+    counted = fast.recording
+    assert isinstance(counted, Counted)
+    to_the_end, counted.read = counted.read, 0
+    for move in MASHED:
+        slow.ask(Request(*move))
+        slow.tick()
+        fast.ask(Request(*move))
+    fast.tick()
+    assert fast.player.place == slow.player.place != fast.recording.last()
+    assert 0 < counted.read < 2 * to_the_end
+    for travel in (slow, fast):
+        travel.recording.close()
+
+
+def test_end_is_live_at_once_whatever_was_asked_before() -> None:
+    recorder = Recorder(None)
+    with simulated(PLAN, recorder) as run:
+        run.go(30)
+        source = Rewindable(run.observer, recorder)
+        source.travel = Travel(Counted(recorder.book))
+        for move in (*MASHED, ("end", 0.0)):
+            source.travel.ask(Request(*move))
+        assert source.rebuild().replay is None
+        assert source.travel.recording.read == 0
+        for move in (("end", 0.0), BACK):
+            source.travel.ask(Request(*move))
+        assert source.rebuild().replay is not None, "a step back from the end is in the past"
+        source.close()
 
 
 def moment(watched: Watched) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpmon.snapshot import Finding
+from ddpmon.snapshot import Finding, ReplayView
 from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
@@ -155,6 +155,25 @@ def test_the_cursor_of_the_findings_stays_in_sight(size: tuple[int, int]) -> Non
 
     for findings in ([*lasting, *over], over):
         watch(Fixed(replace(SHOWN, findings=tuple[Finding, ...](findings))), act, size, interval=10)
+
+
+def test_the_key_lines_name_copying_marking_and_the_way_back_to_the_live_run() -> None:
+    rewound = ReplayView(10.0, 60.0, 1_790_000_000.0, False, 1.0, True, True, ())
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("q quit")
+        await watched.until(lambda: "m mark   c compare" in watched.text())
+        await watched.press("5")
+        await watched.until_shown("y Y copy")
+        await watched.pilot.resize_terminal(80, 24)
+        await watched.until(lambda: "y Y copy" in watched.text().split("\n")[-1])
+
+    async def behind(watched: Watched) -> None:
+        await watched.until(lambda: "end live" in watched.text().split("\n")[-1])
+        assert "? help" in watched.text()
+
+    watch(Fixed(SHOWN), act, (170, 50))
+    watch(Fixed(replace(SHOWN, replay=rewound)), behind, (80, 24))
 
 
 def test_esc_leaves_the_heat_map_and_then_drops_the_filter() -> None:

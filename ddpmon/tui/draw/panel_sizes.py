@@ -72,7 +72,14 @@ class Plan:
 
 
 def plan(
-    width: int, height: int, ranks: int, findings: int, *, head: int = 3, halves: bool = True, rows: int | None = None,
+    width: int,
+    height: int,
+    ranks: int,
+    findings: int,
+    *,
+    head: int = 3,
+    halves: bool = True,
+    rows: int | None = None,
     typing: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.

@@ -117,4 +117,14 @@ class FindingsScreen(ViewScreen):
         if self.is_typing:
             return FILTER_KEYS
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
-        return (("esc", "back"), *links, ("/", "filter"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        copy = (("y Y", "copy"),)
+        return (
+            ("esc", "back"),
+            *links,
+            *copy,
+            ("/", "filter"),
+            ("?", "help"),
+            ("1-5", "views"),
+            self.pause,
+            ("q", "quit"),
+        )

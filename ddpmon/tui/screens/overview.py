@@ -37,8 +37,8 @@ OF_RANK = ("chosen", "under", "side", "plots")  # the panels that are about the 
 def _replay_keys(replay: ReplayView) -> Keys:
     """What moves in time."""
     return (
-        ("space", "pause" if replay.playing else "play"), ("[ ]", "step"), ("{ }", "minute"), ("n N", "finding"),
-        ("t", "go to"), ("+ -", "speed"), ("end", "live" if replay.is_live else "end"), ("?", "help"),
+        ("end", "live" if replay.is_live else "end"), ("space", "pause" if replay.playing else "play"),
+        ("[ ]", "step"), ("{ }", "minute"), ("n N", "finding"), ("?", "help"), ("t", "go to"), ("+ -", "speed"),
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ class Overview(BaseScreen):
         zoom = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
             *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
-            (", .", "sort"), ("r", "reverse"), pause, ("+ -", "rate"), ("q", "quit"),
+            (", .", "sort"), ("r", "reverse"), pause, ("m", "mark"), ("c", "compare"), ("+ -", "rate"), ("q", "quit"),
         )  # fmt: skip
 
     @on(HeatMap.Chosen)

@@ -117,14 +117,7 @@ class FindingsScreen(ViewScreen):
         if self.is_typing:
             return FILTER_KEYS
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
-        copy = (("y Y", "copy"),)
         return (
-            ("esc", "back"),
-            *links,
-            *copy,
-            ("/", "filter"),
-            ("?", "help"),
-            ("1-5", "views"),
-            self.pause,
+            ("esc", "back"), *links, ("y Y", "copy"), ("/", "filter"), ("?", "help"), ("1-5", "views"), self.pause,
             ("q", "quit"),
-        )
+        )  # fmt: skip

@@ -24,18 +24,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-BACK, ON, MINUTE_BACK, MINUTE_ON = ("step", -1.0), ("step", 1.0), ("seconds", -60.0), ("seconds", 60.0)
-MASHED: list[tuple[Move, float]] = [
-    *[BACK] * 4,
-    MINUTE_BACK,
-    MINUTE_ON,
-    ON,
-    BACK,
-    ("finding", -1.0),
-    MINUTE_ON,
-    BACK,
-    BACK,
-]
+Moved = tuple[Move, float]
+BACK: Moved = ("step", -1.0)
+ON: Moved = ("step", 1.0)
+MINUTE_BACK: Moved = ("seconds", -60.0)
+MINUTE_ON: Moved = ("seconds", 60.0)
+FINDING_BACK: Moved = ("finding", -1.0)
+END: Moved = ("end", 0.0)
+MASHED = (*[BACK] * 4, MINUTE_BACK, MINUTE_ON, ON, BACK, FINDING_BACK, MINUTE_ON, BACK, BACK)
 
 
 class Counted(Recording):
@@ -71,12 +67,13 @@ def test_end_is_live_at_once_whatever_was_asked_before() -> None:
     with simulated(PLAN, recorder) as run:
         run.go(30)
         source = Rewindable(run.observer, recorder)
-        source.travel = Travel(Counted(recorder.book))
-        for move in (*MASHED, ("end", 0.0)):
+        counted = Counted(recorder.book)
+        source.travel = Travel(counted)
+        for move in (*MASHED, END):
             source.travel.ask(Request(*move))
         assert source.rebuild().replay is None
-        assert source.travel.recording.read == 0
-        for move in (("end", 0.0), BACK):
+        assert counted.read == 0
+        for move in (END, BACK):
             source.travel.ask(Request(*move))
         assert source.rebuild().replay is not None, "a step back from the end is in the past"
         source.close()

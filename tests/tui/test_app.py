@@ -134,7 +134,7 @@ def test_filtering_as_one_types() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")
         await watched.press("slash", *"node0")
-        assert watched.rows() == [2, 0, 1, 3]
+        assert watched.rows() == [0, 1, 2, 3]
         await watched.press("enter")
         assert "filter node0: 4 of 8" in watched.text()
         assert "q quit" in watched.text()

@@ -11,9 +11,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from tests.probe.probe_stage import SLOW_S, WIDTH, SlowSGD, batch, dist_rank, late, note, perform, scene, watched
+from tests.probe.probe_stage import WIDTH, SlowSGD, batch, dist_rank, late, note, perform, scene, watched
 
 SLOW_RANK = 1
+SLOW_S = 0.5  # more than the others come late by themselves on a busy machine
 # The step in which each phase is slow: what follows a sync point belongs to the next step.
 SLOW = {"forward": 1, "backward": 2, "input": 3, "optimizer": 4}
 PARTS_IN, STEPS = 5, 6

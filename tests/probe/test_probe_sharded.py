@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from tests.probe.probe_ranks import Played, play
 
-RANKS, SLOW_RANK, SLOW_MS, STEPS = 4, 1, 150.0, 6  # as in the scenes
+RANKS, SLOW_RANK, SLOW_MS, STEPS = 4, 1, 500.0, 6  # as in the scenes
 SLOW = {"forward": 1, "backward": 2, "input": 3, "optimizer": 4}
 SCENES = ("fsdp2", "hsdp", "replicated", "fsdp1")
 

@@ -210,6 +210,20 @@ def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypat
     watch(Fixed(STRAGGLER), act)
 
 
+def test_on_a_rank_without_a_finding_the_headline_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("down", "enter")  # rank 0, after 5
+        said = sent(watched)
+        await watched.press("y")
+        await watched.until_shown("copied")
+        assert copied(said).startswith("rank 5 (node1) is late by 41 ms")
+
+    watch(Fixed(STRAGGLER), act)
+
+
 @pytest.mark.parametrize(
     ("key", "ending", "inside"),
     [("s", "svg", "<svg"), ("t", "txt", "ms/step"), ("c", "csv", "rank,host,state"), ("j", "json", '"findings"')],

@@ -64,10 +64,10 @@ class RankScreen(ViewScreen):
 
     @property
     def finding(self) -> Finding | None:
-        """The worst finding on this rank."""
+        """The worst finding on this rank; without one the headline."""
         ranks = self.picture.snapshot.ranks
         host = ranks.host[self.rank] if ranks is not None and 0 <= self.rank < len(ranks) else None
-        return next(iter(naming(self.picture.snapshot.findings, self.rank, host)), None)
+        return next(iter(naming(self.picture.snapshot.findings, self.rank, host)), None) or super().finding
 
     def action_metric(self) -> None:
         """Plot the next metric of which anything is known."""

@@ -100,7 +100,7 @@ def plan(
     rows = ranks if rows is None else rows
     if width >= WIDE:
         return _wide(width, room, head, ranks, rows, findings, halves)
-    return _narrow(room, head, ranks, rows, findings)
+    return _narrow(room, head, ranks, rows, findings, halves)
 
 
 def alone(panel: str, width: int, height: int, head: int, typing: int = 0) -> Plan:
@@ -113,7 +113,7 @@ def alone(panel: str, width: int, height: int, head: int, typing: int = 0) -> Pl
     return replace(shares, heat=room) if panel == "heat" else replace(shares, plots=room)
 
 
-def _narrow(room: int, head: int, ranks: int, rows: int, findings: int) -> Plan:
+def _narrow(room: int, head: int, ranks: int, rows: int, findings: int, halves: bool) -> Plan:
     """One column: bars, then the heat-map, then a plot if a good one fits, then further findings."""
     listed = min(findings + 1, max(room - 26, 0)) if findings else 0
     listed = listed if listed >= 2 else 0
@@ -122,7 +122,8 @@ def _narrow(room: int, head: int, ranks: int, rows: int, findings: int) -> Plan:
     body = TABLE_HEAD + rows
     if heat and body + heat > room:
         body = TABLE_HEAD + max(min(rows, (room - TABLE_HEAD - HEAT_FRAME) // 2), TABLE_ROWS_LEAST)
-        heat = room - body
+        heat = fold(ranks, room - body - HEAT_FRAME, halves=halves).lines + HEAT_FRAME
+        body = room - heat
     body = min(body, room)
     plots = room - body - heat
     if plots < PLOT_LEAST:

@@ -46,9 +46,9 @@ class Timed(Recorder):
         if name not in ("begin", "histories", "rows", "ranks", "nodes", "tick"):
             return found
 
-        def timed(*args: object) -> None:
+        def timed(*args: object, **options: object) -> None:
             began = time.thread_time()
-            found(*args)
+            found(*args, **options)
             spent = time.thread_time() - began
             self.spent += spent
             if name == "tick":

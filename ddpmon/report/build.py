@@ -14,6 +14,7 @@ from ddpmon.report.verdicts import firing, stops_job
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
+from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import (
     Coverage,
     Finding,
@@ -161,17 +162,20 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     )
 
 
-def build_heat(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
+def column_of(metric: Metric) -> str:
+    """The column of the steps that the heat-map needs for a metric besides lateness; empty if none."""
+    return "" if metric == "lateness" or metric in _RESOURCES else metric
+
+
+def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
     """Lateness by rank and step over the newest steps, and another metric where one is asked for."""
-    column = "" if metric == "lateness" or metric in _RESOURCES else metric
-    steps, base, tables = run.step_map.read(column)
-    known = (~np.isnan(tables[0])).mean(axis=0)  # before this watcher's time few ranks or none are
-    first = int((known > known.max(initial=0.0) / 2).argmax()) if steps.size else 0
-    steps, base, tables = steps[first:], base[first:], tables[..., first:]
-    lateness = Heat(steps, tables[0], base)
+    # Before this watcher's time few ranks or none are known.
+    first = int((newest.known > newest.known.max(initial=0.0) / 2).argmax()) if newest.step.size else 0
+    steps, base = newest.step[first:], newest.base_ms[first:]
+    lateness = Heat(steps, newest.lateness[:, first:], base)
     if metric == "lateness":
         return lateness, None
-    values = tables[1] if column else run.resources.over(_RESOURCES[metric], steps)
+    values = run.resources.over(_RESOURCES[metric], steps) if newest.column is None else newest.column[:, first:]
     return lateness, Heat(steps, values, base, metric)
 
 

@@ -8,56 +8,39 @@ from numpy.typing import NDArray
 from ddpmon.report.base_step import of_base
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
-from ddpmon.run.recent import STEPS
+from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import BucketView, Floats, Heat, Ints, MarkView, Timeline
 
-# So many ranks, evenly spaced, stand for the typical one: their median is that of all within the spread of healthy
-# ranks, and a tick at 4,096 ranks sorts a sixteenth. Chosen, not measured.
-MOST_RANKS = 256
 
-
-def build_timeline(run: Run, heat: Heat, ranks: NDArray[np.bool_]) -> Timeline:
+def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.bool_]) -> Timeline:
     """The newest steps of the run.
 
     Args:
         run: the run.
+        newest: these steps.
         heat: the lateness of these steps, which may begin later.
         ranks: [world] those that are compared; before all of them have told of a step, nobody is its latest rank.
     """
-    newest = int(run.rings.last.max(initial=-1))
-    steps = np.arange(max(0, newest + 1 - min(STEPS, run.rings.capacity)), newest + 1)
-    some = np.flatnonzero(run.rings.last >= 0)
-    some = some if len(some) <= MOST_RANKS else some[np.arange(MOST_RANKS) * len(some) // MOST_RANKS]
-    tables = run.rings.takes(("duration", "allreduce", "loss"), steps, some)
-    duration, allreduce, loss = (row_medians(table.T) for table in tables)
-    late_pct, rank = _worst(heat, len(steps))
-    untold = steps > run.rings.last[ranks].min(initial=newest)
-    late_pct[untold], rank[untold] = np.nan, -1
-    known = np.flatnonzero(np.isfinite(duration))
+    steps = newest.step
+    told = (steps >= heat.step.min(initial=run.rings.NOTHING)) & (
+        steps <= run.rings.last[ranks].min(initial=run.rings.NOTHING)
+    )
+    late_pct = np.where(told, of_base(newest.worst_ms, newest.base_ms), np.nan)
+    rank = np.where(told, newest.worst_rank, -1)
+    known = np.flatnonzero(np.isfinite(newest.duration_ms))
     first = int(known[0]) if known.size else len(steps)
     seen, transfers = run.buckets.transfers()
     return Timeline(
         step=steps[first:],
         late_pct=late_pct[first:],
         late_rank=rank[first:],
-        step_ms=duration[first:],
-        allreduce_ms=allreduce[first:],
+        step_ms=newest.duration_ms[first:],
+        allreduce_ms=newest.allreduce_ms[first:],
         busbw_gb_s=_bandwidth(run, steps, seen, transfers)[first:],
-        loss=loss[first:],
+        loss=newest.loss[first:],
         marks=_marks(run, int(steps[first]) if first < len(steps) else 0),
         buckets=_buckets(run, seen, transfers),
     )
-
-
-def _worst(heat: Heat, steps: int) -> tuple[Floats, Ints]:
-    """[steps] the lateness of the latest rank in percent of the base step, and which rank that is; -1 for none."""
-    late_pct, rank = np.full(steps, np.nan), np.full(steps, -1, np.int64)
-    seen = slice(steps - len(heat.step), None)
-    if heat.values.size:
-        most = np.fmax.reduce(heat.values, axis=0)
-        late_pct[seen] = of_base(most, heat.base_ms)
-        rank[seen] = np.where(np.isfinite(most), (heat.values == most).argmax(axis=0), -1)
-    return late_pct, rank
 
 
 def _bandwidth(run: Run, steps: Ints, seen: Ints, transfers: NDArray[np.float32]) -> Floats:

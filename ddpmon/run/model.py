@@ -18,10 +18,11 @@ from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
-from ddpmon.run.recent import RECENT, Recent, StepMap
+from ddpmon.run.recent import RECENT, Recent
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import RunSeries, seeds
+from ddpmon.run.step_map import StepMap
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting

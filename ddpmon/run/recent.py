@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import peers, row_medians
+from ddpmon.run.medians import row_medians
 from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import PHASES
 
@@ -14,7 +14,6 @@ MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
 LATEST = ("loss", "allreduce")
 _COLUMNS = (*MEDIANS, *LATEST)
 F64 = NDArray[np.float64]
-STEPS = 512
 _TOGETHER = 8  # last steps of which ranks are handled together: ranks of one reading have finished the same or the next
 
 
@@ -83,49 +82,3 @@ def _last_known(values: NDArray[np.float32]) -> NDArray[np.float32]:
     known = ~np.isnan(values)
     newest = values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
     return np.where(known.any(axis=1), values[np.arange(len(values)), newest], np.float32(np.nan))
-
-
-class StepMap:
-    """The lateness of all ranks over the newest steps, and one more column. A table handed out is never written again.
-
-    Args:
-        rings: the steps of all ranks.
-    """
-
-    def __init__(self, rings: Rings) -> None:
-        self._rings = rings
-        self._column = ""
-        self._steps: I64 = np.empty(0, np.int64)
-        self._tables: F32 = np.empty((0, len(rings.last), 0), np.float32)
-        self._base: F32 = np.empty(0, np.float32)
-
-    def read(self, column: str = "") -> tuple[I64, F32, F32]:
-        """(steps [W], ms that each step takes if no rank is late [W], lateness and then the column [1 or 2, world, W]).
-
-        Args:
-            column: one of the rings; empty for lateness alone.
-        """
-        rings, old = self._rings, self._steps
-        newest = int(rings.last.max(initial=-1))
-        steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
-        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and column == self._column else 0
-        kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
-        rings.changed_from = rings.NOTHING
-        if old.size and kept == len(steps) == len(old):
-            return old, self._base, self._tables
-        tables = np.empty((1 + bool(column), len(rings.last), len(steps)), np.float32)
-        base = np.empty(len(steps), np.float32)
-        if kept:
-            part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
-            tables[..., :kept], base[:kept] = self._tables[..., part], self._base[part]
-        tables[0, :, kept:], base[kept:] = self._lateness(steps[kept:])
-        if column:
-            tables[1, :, kept:] = rings.take(column, steps[kept:])
-        self._column, self._steps, self._tables, self._base = column, steps, tables, base
-        return steps, base, tables
-
-    def _lateness(self, steps: I64) -> tuple[F32, F32]:
-        """Lateness [world, steps], and the base of each step: median work and the transfer that no rank could hide."""
-        work, wait = self._rings.takes(("work", "wait"), steps)
-        others = peers(work)
-        return others.lateness(work), others.of_middle + np.fmin.reduce(wait, axis=0)

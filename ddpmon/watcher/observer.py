@@ -22,7 +22,6 @@ from ddpmon.watcher.picture import Moment, take_picture
 from ddpmon.watcher.tap import Tap, Tick
 from ddpmon.watcher.way import Way
 
-_NAMED = 16  # findings, and ranks of each, that are read at every tick
 _TRIMS_EVERY = 10  # ticks, so that the 3 ms of a call at 4,096 ranks are 0.03 % of a core. Chosen, not measured.
 
 
@@ -103,10 +102,8 @@ class Observer:
             self._findings = in_words(self._alerts)
 
     def _in_question(self, run: Run) -> set[int]:
-        """The ranks that are read at every tick: the reader's, and some of those that the findings name."""
-        named = {rank for finding in self._findings[:_NAMED] for rank in finding.ranks[:_NAMED]}
-        named |= {self.focus} if self.focus is not None else set()
-        return {rank for rank in named if 0 <= rank < run.info.world_size}
+        """The rank that is read at every tick: the reader's."""
+        return {self.focus} if self.focus is not None and 0 <= self.focus < run.info.world_size else set()
 
     def _told(self, feed: Feed, *, is_settled: bool) -> Tick:
         """What the tap is told at the end of a tick."""

@@ -58,7 +58,8 @@ def take_picture(
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
-    heat, chosen_heat = build.build_heat(run, metric)
+    newest = run.step_map.read(build.column_of(metric))
+    heat, chosen_heat = build.build_heat(run, newest, metric)
     alive = run.keeping_up(alive)
     view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     return Snapshot(
@@ -72,7 +73,7 @@ def take_picture(
         heat=heat,
         chosen_heat=chosen_heat,
         series=build.build_series(run),
-        timeline=build_timeline(run, heat, alive),
+        timeline=build_timeline(run, newest, heat, alive),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,

@@ -10,7 +10,7 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.report.build import build_heat, build_ranks
+from ddpmon.report.build import build_heat, build_ranks, column_of
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
@@ -22,11 +22,20 @@ from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Finding, Metric, Series, Snapshot
+from ddpmon.snapshot import Finding, Heat, Metric, Series, Snapshot, Timeline
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import HANG, STALL, Made, snapshot
 
 NOBODY = np.empty(0, np.int64)
+
+
+def heat_of(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
+    return build_heat(run, run.step_map.read(column_of(metric)), metric)
+
+
+def timeline_of(run: Run) -> Timeline:
+    newest = run.step_map.read()
+    return build_timeline(run, newest, build_heat(run, newest)[0], run.taking_part())
 
 
 def run_with(excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60) -> tuple[Run, tuple[Finding, ...]]:
@@ -49,7 +58,7 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     (straggler,) = (finding for finding in found if finding.kind == "straggler")
     told = straggler.evidence["excess_ms"]
     late = build_ranks(run, run.ages(120.0), NOBODY).lateness_ms
-    heat, _ = build_heat(run)
+    heat, _ = heat_of(run)
     assert isinstance(told, float)
     assert late[1] == pytest.approx(told, rel=0.05)
     assert heat.values[1, -20:].mean() == pytest.approx(told, rel=0.05)
@@ -88,17 +97,17 @@ def test_a_rank_that_fell_silent_does_not_hold_the_lateness_of_the_others_back()
 @pytest.mark.parametrize(("metric", "shown"), [("work", 145.0), ("wait", 5.0), ("input", None), ("allreduce", None)])
 def test_the_heat_map_carries_the_metric_that_is_asked_for(metric: Metric, shown: float | None) -> None:
     run, _ = run_with(40.0)
-    lateness, chosen = build_heat(run, metric)
+    lateness, chosen = heat_of(run, metric)
     assert chosen is not None
     assert (lateness.metric, chosen.metric) == ("lateness", metric)
     np.testing.assert_array_equal(lateness.step, chosen.step)
     np.testing.assert_array_equal(chosen.values, run.rings.take(metric, chosen.step))
     assert shown is None or chosen.values[1, -1] > 0
-    assert build_heat(run)[1] is None
+    assert heat_of(run)[1] is None
 
 
 def test_what_a_step_takes_without_the_late_rank_does_not_depend_on_how_late_it_is() -> None:
-    base = [float(np.median(build_heat(run_with(excess)[0])[0].base_ms[-20:])) for excess in (0.0, 40.0, 400.0)]
+    base = [float(np.median(heat_of(run_with(excess)[0])[0].base_ms[-20:])) for excess in (0.0, 40.0, 400.0)]
     assert base[1] == pytest.approx(base[0], rel=0.02)
     assert base[2] == pytest.approx(base[0], rel=0.02)
 
@@ -106,8 +115,8 @@ def test_what_a_step_takes_without_the_late_rank_does_not_depend_on_how_late_it_
 def test_the_timeline_has_the_percentages_of_the_heat_map() -> None:
     """Its lateness was a share of the step as it became: 400 ms of a step of 560 ms were 71 % (B2)."""
     run, _ = run_with(400.0)
-    heat, _ = build_heat(run)
-    timeline = build_timeline(run, heat, run.taking_part())
+    heat, _ = heat_of(run)
+    timeline = timeline_of(run)
     percent = 100 * heat.values / heat.base_ms
     np.testing.assert_array_equal(timeline.step[-len(heat.step) :], heat.step)
     np.testing.assert_allclose(timeline.late_pct[-20:], percent[1, -20:], rtol=1e-5)
@@ -115,7 +124,7 @@ def test_the_timeline_has_the_percentages_of_the_heat_map() -> None:
     assert set(timeline.late_rank[-20:].tolist()) == {1}
     alone = Run(run_info(1))
     alone.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(1, 40)).columns(0, 0, 40)), 0.0)
-    single = build_timeline(alone, build_heat(alone)[0], alone.taking_part())
+    single = timeline_of(alone)
     assert np.isnan(single.late_pct).all(), "nobody to be late against"
     assert set(single.late_rank.tolist()) == {-1}
 
@@ -124,7 +133,7 @@ def test_nobody_is_the_latest_rank_of_a_step_that_the_latest_has_not_told_of() -
     job, run = MadeJob(healthy_phases(4, 50), transfer_ms=5.0), Run(run_info(4))
     for rank, told in enumerate((50, 47, 50, 50)):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, told)), 0.0)
-    timeline = build_timeline(run, build_heat(run)[0], run.taking_part())
+    timeline = timeline_of(run)
     assert timeline.step[-4:].tolist() == [46, 47, 48, 49]
     assert (timeline.late_rank[-4:] >= 0).tolist() == [True, False, False, False]
     assert np.isfinite(timeline.late_pct[-4:]).tolist() == [True, False, False, False]

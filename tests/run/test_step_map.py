@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 
-from ddpmon.run.recent import StepMap
 from ddpmon.run.rings import Rings
+from ddpmon.run.step_map import StepMap
 from tests.made_frames import columns
 
 RANKS = 4096  # of so many ranks 256 steps are kept
@@ -17,10 +19,8 @@ def record(rings: Rings, rank: int, steps: range, work_ms: float) -> None:
 
 
 def same_as_from_the_beginning(rings: Rings, kept: StepMap) -> bool:
-    steps, base, tables = kept.read()
-    all_steps, all_base, all_tables = StepMap(rings).read()
-    same = np.array_equal(base, all_base, equal_nan=True) and np.array_equal(tables, all_tables, equal_nan=True)
-    return same and np.array_equal(steps, all_steps)
+    some, everything = astuple(kept.read("work")), astuple(StepMap(rings).read("work"))
+    return all(np.array_equal(one, other, equal_nan=True) for one, other in zip(some, everything, strict=True))
 
 
 def test_the_lateness_of_new_steps_joins_that_of_the_old_ones_whatever_comes() -> None:
@@ -56,5 +56,6 @@ def test_a_rank_that_has_restarted_does_not_make_all_steps_new() -> None:
 def test_before_the_first_step_there_is_a_table_of_no_steps() -> None:
     kept = StepMap(Rings(8))
     for _ in range(2):
-        steps, base, tables = kept.read()
-        assert (steps.size, base.size, tables.shape) == (0, 0, (1, 8, 0))
+        newest = kept.read()
+        assert (newest.step.size, newest.base_ms.size, newest.lateness.shape) == (0, 0, (8, 0))
+        assert newest.column is None

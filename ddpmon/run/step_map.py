@@ -1,0 +1,108 @@
+"""The newest steps of all ranks as a table of lateness and as a few figures a step, worked out for new steps only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import peers, row_medians
+from ddpmon.run.rings import F32, I64, Rings
+
+STEPS = 512
+# So many ranks, evenly spaced, stand for the typical one: their median is that of all within the spread of healthy
+# ranks, and of 4,096 ranks a sixteenth is sorted. Chosen, not measured.
+MOST_RANKS = 256
+TYPICAL = ("duration", "allreduce", "loss")
+_FIGURES = 4 + len(TYPICAL)  # a step: base, ranks known, the worst lateness and whose it is, and the typical figures
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NewestSteps:
+    """The W newest steps, ascending. No table is ever written again.
+
+    Attributes:
+        step: [W] their numbers.
+        lateness: [world, W] in ms, NaN where a rank has no record of the step.
+        column: [world, W] the column that was asked for besides; None if none was.
+        base_ms: [W] what a step takes if no rank is late: median work and the transfer that no rank could hide.
+        known: [W] how many ranks have told of the step.
+        worst_ms, worst_rank: [W] the largest lateness, and whose it is; NaN and -1 where nobody's is known.
+        duration_ms, allreduce_ms, loss: [W] medians over at most 256 ranks, evenly spaced, NaN where unknown.
+    """
+
+    step: I64
+    lateness: F32
+    column: F32 | None
+    base_ms: F64
+    known: F64
+    worst_ms: F64
+    worst_rank: I64
+    duration_ms: F64
+    allreduce_ms: F64
+    loss: F64
+
+
+class StepMap:
+    """Remembers what was worked out of the newest steps, as far as no rank has told anything new of them.
+
+    Args:
+        rings: the steps of all ranks.
+    """
+
+    def __init__(self, rings: Rings) -> None:
+        self._rings = rings
+        self._asked: tuple[str, bytes] = "", b""
+        self._tables: F32 = np.empty((1, len(rings.last), 0), np.float32)
+        self._figures: F64 = np.empty((_FIGURES, 0))
+        self._known = _newest_steps(np.empty(0, np.int64), self._tables, self._figures)
+
+    def read(self, column: str = "") -> NewestSteps:
+        """The newest steps; the same object again if nothing is new.
+
+        Args:
+            column: one of the rings, whose table is wanted besides; empty for none.
+        """
+        rings, old, some = self._rings, self._known.step, self._some()
+        newest = int(rings.last.max(initial=-1))
+        steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
+        asked = column, some.tobytes()
+        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and asked == self._asked else 0
+        kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
+        rings.changed_from = rings.NOTHING
+        if kept == len(steps) == len(old):
+            return self._known
+        tables, figures = self._work_out(steps[kept:], column, some)
+        if kept:
+            part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
+            tables = np.concatenate([self._tables[..., part], tables], axis=2)
+            figures = np.concatenate([self._figures[:, part], figures], axis=1)
+        self._tables, self._figures = tables, figures
+        self._asked, self._known = asked, _newest_steps(steps, self._tables, self._figures)
+        return self._known
+
+    def _some(self) -> I64:
+        """The ranks that stand for the typical one."""
+        heard = np.flatnonzero(self._rings.last >= 0)
+        return heard if len(heard) <= MOST_RANKS else heard[np.arange(MOST_RANKS) * len(heard) // MOST_RANKS]
+
+    def _work_out(self, steps: I64, column: str, some: I64) -> tuple[F32, F64]:
+        """Of these steps the tables [1 or 2, world, steps] and the figures [_FIGURES, steps]."""
+        work, wait = self._rings.takes(("work", "wait"), steps)
+        others = peers(work)
+        late = others.lateness(work)
+        worst = np.fmax.reduce(late, axis=0)
+        rank = np.where(np.isfinite(worst), (late == worst).argmax(axis=0), -1)
+        base = others.of_middle + np.fmin.reduce(wait, axis=0)
+        typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, some)]
+        known = np.count_nonzero(~np.isnan(late), axis=0)
+        tables = [late, self._rings.take(column, steps)] if column else [late]
+        return np.array(tables, np.float32), np.array([base, known, worst, rank, *typical], np.float64)
+
+
+def _newest_steps(steps: I64, tables: F32, figures: F64) -> NewestSteps:
+    base, known, worst, rank, duration, allreduce, loss = figures
+    column = tables[1] if len(tables) > 1 else None
+    return NewestSteps(steps, tables[0], column, base, known, worst, rank.astype(np.int64), duration, allreduce, loss)

@@ -7,7 +7,7 @@ Arrays are owned by the snapshot and never written again. Per-rank arrays have o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import numpy as np
@@ -372,3 +372,9 @@ class Snapshot:
     detail: RankDetail | None = None  # of the rank that the reader has in focus
     replay: ReplayView | None = None  # of a moment of the past
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
+
+
+def tells_the_same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two snapshots consist of the same parts, and only the times differ."""
+    names = (each.name for each in fields(Snapshot) if not each.name.startswith("taken_"))
+    return all(getattr(one, name) is getattr(other, name) for name in names)

@@ -204,7 +204,7 @@ class Advice:
 def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
     window = slice(end - ADVICE.window_steps, end)
     steps = matrix.steps[window]
-    frames = [state.frame for state in run.ranks if state is not None]
+    frames = [frame for frame in run.latest.whole if frame is not None]  # what is asked here is in no host frame
     windows = run.rings.take("allreduce", steps, matrix.ranks)
     known = windows[~np.isnan(windows)]
     return Facts(
@@ -216,7 +216,7 @@ def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
         reduction_ms=float(np.median(known)) if known.size else 0.0,
         buckets=max(frame.bucket_count for frame in frames),
         gradient_bytes=run.bucket_bytes() or max(frame.gradient_bytes for frame in frames) or run.info.gradient_bytes,
-        workers=max((frame.loader.workers for frame in frames if frame.loader is not None), default=-1),
+        workers=int(np.fmax.reduce(run.latest.column("loader_workers"), initial=-1)),
         hosts=len(matrix.hosts),
         memory_share=max(map(_memory, run.gpus())),
     )

@@ -255,15 +255,14 @@ class StepMatrix:
 
 def _figures(take: dict[str, F32], most: F32) -> Array:
     work, wait = take["work"].astype(np.float64), take["wait"].astype(np.float64)
+    ordered = np.sort(np.array(take["work"].T, order="C"), axis=1)  # a quarter of what np.partition for three takes
     n = len(work)
-    last = max(n - 2, 0)
-    ordered = np.partition(work, sorted({(n - 1) // 2, last, n - 1}), axis=0)
     figures = {
         "duration": row_medians(take["duration"].T.astype(np.float64)),
-        "typical": ordered[(n - 1) // 2],
+        "typical": ordered[:, (n - 1) // 2],
         "mean": work.mean(axis=0),
-        "top": ordered[n - 1],
-        "second": ordered[last],
+        "top": ordered[:, n - 1],
+        "second": ordered[:, max(n - 2, 0)],
         "transfer": take["exposed"].min(axis=0),
         "spread": wait.max(axis=0) - wait.min(axis=0),
         "samples": np.nansum(take["samples"], axis=0),

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.model import Run
-from ddpmon.run.step_map import STEPS
 from ddpmon.run.resources import RESOURCES
+from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Floats, Ints, RankDetail
 

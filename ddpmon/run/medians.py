@@ -83,8 +83,9 @@ class Peers(NamedTuple):
 
     def medians(self, values: Array) -> Array:
         """For each of `values` [any, steps] the median of the other ranks."""
-        found: Array = np.where(values < self.middle, self.of_low, self.of_middle)
-        return np.where(values > self.middle, self.of_high, found)
+        found: Array = np.where(values > self.middle, self.of_high, self.of_middle)
+        np.copyto(found, self.of_low, where=values < self.middle)
+        return found
 
     def lateness(self, work: Array) -> Array:
         """Work minus the median work of the other ranks: the one definition of lateness (docs/findings.md)."""
@@ -110,16 +111,26 @@ def peers(values: Array, *, is_lower: bool = True) -> Peers:
 
 def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:
     """The same where each step has as many known values, at least two."""
-    middle = known // 2
+    below, own, above = _around_place(values, known // 2)
     if known % 2 == 0:  # an odd number of others has one middle
-        ordered = np.partition(values, (middle - 1, middle), axis=0)
-        below, above = ordered[middle - 1], ordered[middle]
-        return below, above, above, below
-    ordered = np.partition(values, (middle - 1, middle, middle + 1), axis=0)
-    below, own, above = ordered[middle - 1], ordered[middle], ordered[middle + 1]
+        return below, own, own, below
     if is_lower:
         return own, own, below, below
     return own, (own + above) / 2, (below + above) / 2, (below + own) / 2
+
+
+def _around_place(values: Array, place: int) -> tuple[Array, Array, Array]:
+    """The values before, at and after a place of each column in ascending order; NaN comes last, 0 < place.
+
+    `np.partition` for one place of contiguous rows takes a sixth of its time for three places of columns.
+    """
+    rows = np.array(values.T, order="C")
+    rows.partition(place, axis=1)
+    before, after = (
+        np.fmax.reduce(rows[:, :place], axis=1),
+        np.fmin.reduce(rows[:, place + 1 :], axis=1, initial=np.inf),
+    )
+    return before, rows[:, place], after
 
 
 def others_medians(values: Array) -> Array:

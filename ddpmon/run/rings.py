@@ -69,6 +69,10 @@ class Rings:
         """Whether the ranks' clock is a device's."""
         return "lead" in self.column
 
+    def is_uniform(self, name: str) -> bool:
+        """Whether a column has had one value in all records; of those that are worked out it is not known."""
+        return name in self.column and not self.column[name].flags.writeable
+
     def clear(self, rank: int) -> None:
         """Forget a rank that has restarted."""
         self._looked_up.clear()
@@ -146,7 +150,7 @@ class Rings:
     def _fill(self, name: str, cells: I64, found: F32) -> None:
         """Write one column; it is broadcast until a record has another value than those before."""
         column = self.column.setdefault(name, self._unknown)
-        if not column.flags.writeable:
+        if self.is_uniform(name):
             is_first = bool((self.last < 0).all())
             value = found[0] if is_first else column[0, 0]
             if (np.isnan(found) if np.isnan(value) else found == value).all():

@@ -54,7 +54,9 @@ class StepMap:
 
     def __init__(self, rings: Rings) -> None:
         self._rings = rings
-        self._asked: tuple[str, bytes] = "", b""
+        world = len(rings.last)
+        self._some: I64 = np.arange(world) if world <= MOST_RANKS else np.arange(MOST_RANKS) * world // MOST_RANKS
+        self._column = ""
         self._tables: F32 = np.empty((1, len(rings.last), 0), np.float32)
         self._figures: F64 = np.empty((_FIGURES, 0))
         self._known = _newest_steps(np.empty(0, np.int64), self._tables, self._figures)
@@ -65,30 +67,24 @@ class StepMap:
         Args:
             column: one of the rings, whose table is wanted besides; empty for none.
         """
-        rings, old, some = self._rings, self._known.step, self._some()
+        rings, old = self._rings, self._known.step
         newest = int(rings.last.max(initial=-1))
         steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
-        asked = column, some.tobytes()
-        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and asked == self._asked else 0
+        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and column == self._column else 0
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
         if kept == len(steps) == len(old):
             return self._known
-        tables, figures = self._work_out(steps[kept:], column, some)
+        tables, figures = self._work_out(steps[kept:], column)
         if kept:
             part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
             tables = np.concatenate([self._tables[..., part], tables], axis=2)
             figures = np.concatenate([self._figures[:, part], figures], axis=1)
         self._tables, self._figures = tables, figures
-        self._asked, self._known = asked, _newest_steps(steps, self._tables, self._figures)
+        self._column, self._known = column, _newest_steps(steps, self._tables, self._figures)
         return self._known
 
-    def _some(self) -> I64:
-        """The ranks that stand for the typical one."""
-        heard = np.flatnonzero(self._rings.last >= 0)
-        return heard if len(heard) <= MOST_RANKS else heard[np.arange(MOST_RANKS) * len(heard) // MOST_RANKS]
-
-    def _work_out(self, steps: I64, column: str, some: I64) -> tuple[F32, F64]:
+    def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:
         """Of these steps the tables [1 or 2, world, steps] and the figures [_FIGURES, steps]."""
         work, wait = self._rings.takes(("work", "wait"), steps)
         others = peers(work)
@@ -96,7 +92,7 @@ class StepMap:
         worst = np.fmax.reduce(late, axis=0)
         rank = np.where(np.isfinite(worst), (late == worst).argmax(axis=0), -1)
         base = others.of_middle + np.fmin.reduce(wait, axis=0)
-        typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, some)]
+        typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, self._some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)
         tables = [late, self._rings.take(column, steps)] if column else [late]
         return np.array(tables, np.float32), np.array([base, known, worst, rank, *typical], np.float64)

@@ -19,7 +19,7 @@ from textual.timer import Timer
 from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.report.frozen import as_of
 from ddpmon.report.summary_line import summary_line
-from ddpmon.snapshot import Metric, RunView, Snapshot
+from ddpmon.snapshot import Metric, RunView, Snapshot, tells_the_same
 from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
 from ddpmon.tui.links import Links
@@ -195,7 +195,10 @@ class WatchApp(App[None]):
 
     def on_arrived(self, message: Arrived) -> None:
         """Keep the newest picture; show it unless the display is frozen: then only what it knows of that moment."""
-        self._latest = message.snapshot
+        before, self._latest = self._latest, message.snapshot
+        if self._shown is before and tells_the_same(before, message.snapshot):
+            self._shown = message.snapshot
+            return
         self.habits.look_for_news(message.snapshot)
         if self._frozen_at is None:
             self._shown = message.snapshot

@@ -76,6 +76,26 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
     assert "rank 5 (node1) is late" in app.summary()
 
 
+def test_nothing_is_drawn_for_a_snapshot_that_tells_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, drawn = Fixed(STRAGGLER), []
+    plain = Canvas.redraw
+
+    def noted(canvas: Canvas, *, faded: bool = False) -> None:
+        drawn.append(source.shown)
+        plain(canvas, faded=faded)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("+41 ms")
+        monkeypatch.setattr(Canvas, "redraw", noted)
+        await watched.until(lambda begin=source.ticks: source.ticks > begin + 3)
+        assert not drawn
+        source.shown = replace(STRAGGLER, notices=("something was set aside",))
+        await watched.until(lambda: source.shown in drawn)
+        monkeypatch.setattr(Canvas, "redraw", plain)
+
+    watch(source, act)
+
+
 def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
     source = Fixed(STRAGGLER)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from ddpmon.snapshot import tells_the_same
 from ddpmon.store.base import Through
 from ddpmon.store.connect import Target
 from ddpmon.store.tcp_client import TcpClient
@@ -36,6 +38,20 @@ def test_the_first_picture_takes_few_round_trips(port: int, path: str, questions
         assert picture.coverage.reporting == RANKS
         assert gate.questions <= questions, "the greeting, the run, the histories, the ranks, the hosts"
         assert observer.tick().link.state == "live"
+
+
+def test_between_two_turns_of_many_ranks_the_last_snapshot_is_given_again(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpmon.watcher.feed.RANKS_AT_ONCE", RANKS // 2)  # so that these ranks are many
+    with closing(Observer(f"tcp://{HOME}:{port}")) as observer:
+        pictures = [observer.tick() for _ in range(4)]
+        same = [tells_the_same(one, other) for one, other in pairwise(pictures)]
+        assert pictures[0].ranks is not None
+        assert sorted(same[1:]) == [False, True]
+        assert all(one.taken_monotonic < other.taken_monotonic for one, other in pairwise(pictures))
+        observer.focus = 0
+        assert all(observer.tick().detail is not None for _ in range(2))
 
 
 class Way:

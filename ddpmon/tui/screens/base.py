@@ -101,6 +101,11 @@ class BaseScreen(Screen[None]):
         if self.ready:
             self.show()
 
+    def on_descendant_blur(self) -> None:
+        """What had the focus may have been hidden, and then nothing has it."""
+        if self.ready and self.focused is None:
+            self.show()
+
     def foot(self, width: int, _height: int) -> list[Line]:
         """The key line."""
         return [footer_line(self.keys(), width, self.picture.look)]

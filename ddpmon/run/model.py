@@ -18,6 +18,7 @@ from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
+from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent, StepMap
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
@@ -70,6 +71,7 @@ class Run:
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
+        outages: when the store could not be read.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -87,7 +89,7 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.refused = 0
-        self.duplicates = DuplicateRanks()
+        self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
@@ -262,6 +264,7 @@ class Run:
 
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
+        self.outages.read(now)
         ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
         ranks = ranks if ranks.any() else self.taking_part()
         if not ranks.any():
@@ -277,6 +280,13 @@ class Run:
         """[world] seconds since each rank was heard of, NaN where it never was."""
         ages: NDArray[np.float64] = now - self.latest.heard_at
         return ages
+
+    def silences(self, now: float) -> NDArray[np.float64]:
+        """[world] seconds in which each rank could have been heard and was not; NaN where it never was.
+
+        Less than its age where the store could not be read meanwhile.
+        """
+        return self.ages(now) - self.outages.since(self.latest.heard_at)
 
     def reporting(self, now: float) -> NDArray[np.bool_]:
         """[world] whether each rank was heard of lately, or has said that it is done."""

@@ -102,7 +102,7 @@ class StoreLink:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
         now = time.monotonic()
         ages = run.ages(now)
-        over = run_end.is_over(run, ages)
+        over = run_end.is_over(run, run.silences(now))
         fate = self._fate(run) if over else None
         self._over_since = self._over_since if over else None
         if fate is not None and (fate.state == "restarting" or (fate.state in _DEAD and not self.outlives_runs)):
@@ -112,7 +112,7 @@ class StoreLink:
             self.ended, message = run_end.remembered(run, ages)
             self.state = Link("gone", message)
         else:
-            news = self._news if now < self._news_until else ""
+            news = self._news if now < self._news_until else run_end.after_outage(run, now)
             self.state, self.ended = Link("live", news or (run_end.may_follow(run, fate) if over else "")), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S

@@ -14,6 +14,7 @@ from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
 from ddpmon.guard.message import line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.report.attempt_sentences import attempt_of
 from ddpmon.snapshot import RunView, Snapshot, may_come_back
 from ddpmon.store.connect import parse_target
 
@@ -151,7 +152,8 @@ class Guard:
             for address in [address for address, run_id in self._run_at.items() if run_id == memory.id]:
                 self._drop(address)
             if memory.alerts or memory.is_live:
-                self._close(memory, f"the run goes on as {run.id}")
+                attempt = f", {attempt_of(run.restart, run.max_restarts)}" if run.restart else ""
+                self._close(memory, f"the run goes on as {run.id}{attempt}")
 
     def _end_of(self, run_id: str, reason: str) -> None:
         """The run is not where it was; what was open is over."""

@@ -127,7 +127,7 @@ class Travel:
 
     @property
     def until(self) -> float:
-        """The Unix time up to which a recording is told of here; without bound at its end, where clocks may have jumped."""
+        """The Unix time up to which a report here looks; without a bound at the end, since clocks may have jumped."""
         here = self.player.place
         return math.inf if here is None or here == self.recording.last() else here.wall
 

@@ -23,6 +23,16 @@ def firing(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.cleared_at_step is None]
 
 
+def identity(finding: Finding) -> tuple[object, ...]:
+    """What tells a finding from others: the number of its life, or whom it names first where a rule keeps no lives.
+
+    What stops the job is there once, and who it was may be known only after some seconds.
+    """
+    if KINDS[finding.kind].stops_job is not None:
+        return (finding.kind,)
+    return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
+
+
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
     worthy = [finding for finding in firing(findings) if not _is_note(finding)]

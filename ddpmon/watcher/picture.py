@@ -50,6 +50,8 @@ def take_picture(
     metric: Metric = "lateness",
 ) -> Snapshot:
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
+    if moment.ended is not None:  # then nobody should be heard
+        findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and each.ranks))
     ages = run.ages(moment.now)
     lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds

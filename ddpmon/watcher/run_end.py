@@ -84,10 +84,10 @@ def after_outage(run: Run, now: float) -> str:
     return f"the store answers again after {age(ended - began)}; {ranks} not reported since" if late else ""
 
 
-def is_over(run: Run, silences: NDArray[np.float64]) -> bool:
-    """Whether nobody speaks any more: every rank that was heard of has said that it ends, or has been lost."""
+def is_over(run: Run, silences: NDArray[np.float64], after_s: float = LOST_S) -> bool:
+    """Whether nobody speaks any more: every rank that was heard of has said that it ends, or is silent for so long."""
     heard = ~np.isnan(silences)
-    return bool(heard.any() and (run.latest.ended | (np.nan_to_num(silences) > LOST_S))[heard].all())
+    return bool(heard.any() and (run.latest.ended | (np.nan_to_num(silences) > after_s))[heard].all())
 
 
 def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:

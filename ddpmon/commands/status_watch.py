@@ -12,10 +12,11 @@ from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
 from ddpmon.format import count, figure, json_line
+from ddpmon.report.attempt_sentences import may_restart
 from ddpmon.report.attempt_sentences import of_run as attempts_of
 from ddpmon.report.status_json import Object, finding_object, status_object
 from ddpmon.report.verdicts import firing, identity
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, RunView, Snapshot
 from ddpmon.watcher.observer import Observer
 
 EVERY_S = 1.0
@@ -75,6 +76,13 @@ def _words(change: Object) -> str:
     return f"{'over' if change['event'] == 'resolved' else finding['severity']}: {finding['summary']}"
 
 
+def _of_attempts(run: RunView, *, is_new: bool) -> str:
+    """How the attempts before this one ended, once it begins; whether another may follow, once it has failed."""
+    if run.info is None:
+        return ""
+    return "; ".join(attempts_of(run.info)) if is_new else may_restart(run.info) if run.state == "failed" else ""
+
+
 class Changes:
     """Compares each picture with the one before.
 
@@ -102,9 +110,7 @@ class Changes:
         if run is not None and stood != self._run:
             is_new = self._run is None or self._run[0] != run.id
             self._run = stood
-            said = attempts_of(run.info) if is_new and run.info is not None else [link.message]
-            live = link.state == "live"
-            yield {"event": "run", "state": run.state, "id": run.id, "message": "; ".join(said) if live else ""}
+            yield {"event": "run", "state": run.state, "id": run.id, "message": _of_attempts(run, is_new=is_new)}
         step = None if run is None else run.step
         self.has_stepped, self._step = step != self._step, step
 

@@ -56,7 +56,7 @@ class Guard:
         self._couriers: dict[str, Courier] = {}
         self._inbox: queue.Queue[Said] = queue.Queue(maxsize=64)
         self._stopping = threading.Event()
-        self._began, self._saved_at = clock(), clock()
+        self._began, self._saved_at, self._came_at = clock(), clock(), wall()
         self._is_changed, self._file_trouble = False, ""
         self._fleet: Fleet | None = None
 
@@ -125,11 +125,13 @@ class Guard:
             self._drop(look.address)
 
     def _begin(self, look: Look, snapshot: Snapshot, now: float) -> bool:
-        """Begin with a run; one that was over before any guard saw it is left alone."""
+        """Begin with a run; one that was over before any guard came is left alone."""
         run = snapshot.run
         assert run is not None
         known = self._memory.runs.get(run.id)
-        if (known is None or not known.is_live) and (snapshot.link.state == "gone" or run.state == "finished"):
+        is_over = snapshot.link.state == "gone" or run.state == "finished"
+        is_missed = known is None and run.info is not None and run.info.started_at > self._came_at
+        if is_over and not is_missed and (known is None or not known.is_live):
             self._drop(look.address)
             return False
         if known is None:

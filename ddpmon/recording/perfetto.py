@@ -22,7 +22,7 @@ from ddpmon.recording.story import events_of
 
 MOST_ROWS = 200_000  # of steps and ranks: 150 MB of JSON, which a browser still opens
 _LONGEST_MS = 1e9  # of a step: eleven days; a damaged cell may hold anything
-PHASES, WAIT, MARKS = 1, 2, 3  # threads
+PHASES, WAIT, MARKS = 1, 2, 3  # threads, above their process: Perfetto draws the one of its number first
 RUN = 1 << 20  # the process of what belongs to no rank; above all ranks
 _ORDER = ("input", "forward", "backward", "optimizer")
 _PLACE = {name.removesuffix("_ms"): at for at, name in enumerate(COLUMNS)}
@@ -84,10 +84,10 @@ def _names(ranks: Sequence[int], nodes: dict[int, str]) -> Iterator[Event]:
         yield told("process_name", rank, 0, name=f"rank {rank}{host}")
         yield told("process_sort_index", rank, 0, sort_index=rank)
         for tid, name in ((PHASES, "phases"), (WAIT, "wait")):
-            yield told("thread_name", rank, tid, name=name)
+            yield told("thread_name", rank, rank + tid, name=name)
     yield told("process_name", RUN, 0, name="run")
     yield told("process_sort_index", RUN, 0, sort_index=-1)
-    yield told("thread_name", RUN, MARKS, name="findings")
+    yield told("thread_name", RUN, RUN + MARKS, name="findings")
 
 
 def _step(part: Floats, end: int, flow: int) -> Iterator[Event]:
@@ -130,15 +130,8 @@ def _slice(rank: int, tid: int, name: str, span: tuple[float, float], step: int)
     """One slice from its beginning to its end; none if it is shorter than half a microsecond."""
     start, end = map(round, span)
     if end > start:
-        yield {
-            "ph": "X",
-            "name": name,
-            "pid": rank,
-            "tid": tid,
-            "ts": start,
-            "dur": end - start,
-            "args": {"step": step},
-        }
+        where = {"pid": rank, "tid": rank + tid, "ts": start, "dur": end - start}
+        yield {"ph": "X", "name": name, **where, "args": {"step": step}}
 
 
 def _arrows(part: Floats, exposed: Floats, last: int, end: int, flow: int) -> Iterator[Event]:
@@ -147,8 +140,9 @@ def _arrows(part: Floats, exposed: Floats, last: int, end: int, flow: int) -> It
     for at, row in enumerate(part):
         if at != last and round(end - float(exposed[at]) * 1e3) < end:
             link = {"name": "waits for", "cat": "wait", "id": flow * len(part) + at}
-            yield {**link, "ph": "s", "pid": int(part[last, 1]), "tid": PHASES, "ts": ready - 1}
-            yield {**link, "ph": "f", "bp": "e", "pid": int(row[1]), "tid": WAIT, "ts": end - 1}
+            came, waits = int(part[last, 1]), int(row[1])
+            yield {**link, "ph": "s", "pid": came, "tid": came + PHASES, "ts": ready - 1}
+            yield {**link, "ph": "f", "bp": "e", "pid": waits, "tid": waits + WAIT, "ts": end - 1}
 
 
 def _counter(name: str, at: int, value: float) -> Event:
@@ -166,5 +160,5 @@ def _findings(recording: Recording, table: StepTable, ends: dict[int, int], rank
         args = {"summary": event.summary, "severity": event.severity, "step": since, "cost_pct": event.cost_pct}
         mark = {"ph": "i", "name": event.kind, "ts": at, "args": args}
         named = [rank for rank in event.ranks if rank in ranks]
-        yield {**mark, "pid": RUN, "tid": MARKS, "s": "g"}
-        yield from ({**mark, "pid": rank, "tid": PHASES, "s": "p"} for rank in named[:16])
+        yield {**mark, "pid": RUN, "tid": RUN + MARKS, "s": "g"}
+        yield from ({**mark, "pid": rank, "tid": rank + PHASES, "s": "p"} for rank in named[:16])

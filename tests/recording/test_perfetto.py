@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import importlib.util
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +39,7 @@ QUERIES = {
         "SELECT p.pid, s.name FROM slice s JOIN process_track t ON s.track_id = t.id JOIN process p USING (upid) "
         "WHERE s.dur = 0"
     ),
+    "main threads": "SELECT name FROM thread WHERE is_main_thread AND name IN ('phases', 'wait')",
     "errors": "SELECT name, value FROM stats WHERE severity = 'error' AND value > 0",
 }
 _ROWS = "app.trace.engine.query({0}).then(rows => rows.firstRow({{found: 'str'}}).found)"
@@ -107,16 +107,14 @@ def test_perfetto_shows_the_trace_as_it_was_meant(tmp_path: Path) -> None:
 
     async def look(address: str) -> dict[str, list[list[Any]]]:
         async with page(tmp_path / "profile", address) as opened:
-            said = await answers(opened)
-            if "TRACE_PICTURE" in os.environ:
-                await opened.picture(Path(os.environ["TRACE_PICTURE"]))
-            return said
+            return await answers(opened)
 
     folder = perfetto()
     assert folder is not None
     with served(folder, trace) as address:
         found = asyncio.run(look(address))
     assert found["errors"] == []
+    assert found["main threads"] == [], "these would be drawn first, in one process the waits"
     assert [[STRAGGLER, f"rank {STRAGGLER} - node0000"]] == [each for each in found["names"] if each[0] == STRAGGLER]
     counted = {(rank, name): count for rank, name, count in found["phases"]}
     assert {counted[rank, "backward"] for rank in range(RANKS)} == {STEPS}

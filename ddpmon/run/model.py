@@ -212,7 +212,7 @@ class Run:
                 part = []
         self.rings.add(part)
         if are_last:
-            self.series.seed(self._older)
+            self.series.seed(self._older, self.rank_count)
             self._older = []
 
     def add_node(self, frame: NodeFrame, now: float) -> None:
@@ -274,7 +274,8 @@ class Run:
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             take = self.rings.take
-            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps))
+            going_on = self.rank_count - int(self.latest.finished.sum())
+            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps), going_on)
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""

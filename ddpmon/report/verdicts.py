@@ -140,11 +140,13 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):
         return f"no verdict yet: the past of {unread:,} of {run.world_size:,} ranks is still being read"
-    if not is_judged(snapshot) or spread is None:
+    if not is_judged(snapshot):
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
     known = int(np.isfinite(ranks.work_ms).sum())
+    if spread is None:
+        return f"not enough evidence yet: {known:,} of {run.world_size:,} ranks tell of their last steps"
     who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
     late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
     if late:

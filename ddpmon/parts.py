@@ -118,7 +118,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
         restart: how often the launcher had restarted the ranks before it.
         ended_at: when a rank spoke last, in Unix seconds; None where none did.
         step: the newest that was finished, -1 for none.
-        failed: ranks that ended with an error, the first of `failed_count`.
+        failed: ranks that ended with an error, the first of `failed_count`: those that caused it before those that
+            followed.
         vanished: ranks that said nothing of their end, the first of `vanished_count`.
     """
 

@@ -12,9 +12,11 @@ from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
 from ddpmon.format import count, figure, json_line
+from ddpmon.report.attempt_sentences import may_restart
+from ddpmon.report.attempt_sentences import of_run as attempts_of
 from ddpmon.report.status_json import Object, finding_object, status_object
-from ddpmon.report.verdicts import firing
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.report.verdicts import firing, identity
+from ddpmon.snapshot import Finding, RunView, Snapshot
 from ddpmon.watcher.observer import Observer
 
 EVERY_S = 1.0
@@ -74,6 +76,13 @@ def _words(change: Object) -> str:
     return f"{'over' if change['event'] == 'resolved' else finding['severity']}: {finding['summary']}"
 
 
+def _of_attempts(run: RunView, *, is_new: bool) -> str:
+    """How the attempts before this one ended, once it begins; whether another may follow, once it has failed."""
+    if run.info is None:
+        return ""
+    return "; ".join(attempts_of(run.info)) if is_new else may_restart(run.info) if run.state == "failed" else ""
+
+
 class Changes:
     """Compares each picture with the one before.
 
@@ -99,21 +108,17 @@ class Changes:
             yield {"event": "link", "state": link.state, "message": link.message}
         stood = None if run is None else (run.id, run.state)
         if run is not None and stood != self._run:
+            is_new = self._run is None or self._run[0] != run.id
             self._run = stood
-            yield {"event": "run", "state": run.state, "id": run.id}
+            yield {"event": "run", "state": run.state, "id": run.id, "message": _of_attempts(run, is_new=is_new)}
         step = None if run is None else run.step
         self.has_stepped, self._step = step != self._step, step
 
     def _found(self, snapshot: Snapshot) -> Iterator[Object]:
-        before, self._findings = self._findings, {_key(finding): finding for finding in firing(snapshot.findings)}
+        before, self._findings = self._findings, {identity(finding): finding for finding in firing(snapshot.findings)}
         for key, finding in self._findings.items():
             if key not in before or before[key].severity != finding.severity:
                 yield {"event": "firing", "finding": finding_object(finding)}
         for key, finding in before.items():
             if key not in self._findings:
                 yield {"event": "resolved", "finding": finding_object(finding)}
-
-
-def _key(finding: Finding) -> tuple[object, ...]:
-    """What tells a finding from others: the number of its life, or whom it names first where a rule keeps no lives."""
-    return (finding.id,) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])

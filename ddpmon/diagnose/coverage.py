@@ -102,8 +102,7 @@ class CoverageRule:
         latest = run.latest
         if not run.states:
             return _unheard(run)
-        rank = int(latest.known.argmax())
-        lost = self._lately(run, float(latest.heard_at[rank] + ages[rank]))
+        lost = self._lately(run, float(np.nanmax(latest.heard_at + ages)))
         if latest.failed.any() or latest.states == {"finished"}:
             return []
         with np.errstate(invalid="ignore"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -13,19 +11,9 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.tick import Tick
+from ddpmon.failure_role import Role, role_of
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
-
-Role = Literal["cause", "unknown", "interrupt", "secondary"]
-_BACKEND = {"DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError"}
-_CARRIERS = {"RuntimeError", "ConnectionError", "ConnectionResetError", "ConnectionAbortedError", "TimeoutError"}
-_CARRIERS |= {"BrokenPipeError", "DistError", "OSError"}
-_CONNECTION = re.compile(
-    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|gloo|nccl|timed? ?out|socket|remote peer|"
-    r"process group",
-    re.IGNORECASE,
-)
-_INTERRUPTS = {"KeyboardInterrupt", "SIGTERM", "SIGINT", "SignalException"}
 
 
 class RankError(Struct, frozen=True):
@@ -120,18 +108,6 @@ class BrokenConnectionMeasures(Measures, frozen=True):
     ranks: tuple[int, ...]
 
 
-def role_of(frame: RankFrame) -> Role:
-    """Whether a failed rank ended by itself, by an interrupt, or since another rank had ended."""
-    failure = frame.failure
-    if failure is None:
-        return "unknown"
-    kind = failure.kind.rsplit(".", 1)[-1]
-    if kind in _INTERRUPTS or "SIGTERM" in failure.message:
-        return "interrupt"
-    follows = kind in _BACKEND or (kind in _CARRIERS and _CONNECTION.search(failure.message) is not None)
-    return "secondary" if follows else "cause"
-
-
 def step_of(frame: RankFrame) -> int:
     """The last step that it had finished, -1 before the first."""
     return frame.failure.step if frame.failure is not None else frame.step
@@ -146,7 +122,7 @@ def find_failed(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     order = sorted(failed, key=lambda rank: (step_of(failed[rank]), rank))
     by_role: dict[Role, list[int]] = {"cause": [], "unknown": [], "interrupt": [], "secondary": []}
     for rank in order:
-        by_role[role_of(failed[rank])].append(rank)
+        by_role[role_of(failed[rank].failure)].append(rank)
     if by_role["cause"]:
         return [_primary(failed, by_role["cause"])]
     if by_role["interrupt"]:

@@ -21,7 +21,8 @@ class Tick(Struct, frozen=True, dict=True):
 
     Attributes:
         run: all that is known of the run.
-        ages: [world] how old the newest frame of each rank is, in s; NaN for a rank never heard of.
+        ages: [world] how long each rank has been silent while the store could be read, in s, which is the age of its
+            newest frame if there was no outage; NaN for a rank never heard of.
         steps: the usable steps on record.
     """
 

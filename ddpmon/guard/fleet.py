@@ -13,7 +13,7 @@ from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.watcher.observer import Observer
 
 TICK_S = 2.0  # frames overlap by more, and what is judged depends on the steps alone
-FIND_S = 10.0  # between looks for new runs
+FIND_S = 5.0  # between looks for new runs: a run that crashes at its start is announced for some seconds only
 IDLE_S = 60.0  # after which an address at which no run was seen makes room for others; chosen, as a run's `leave_s`
 MOST_RUNS = 64  # that are followed at once; chosen: each costs a thread and a connection
 

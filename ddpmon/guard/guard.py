@@ -14,6 +14,7 @@ from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
 from ddpmon.guard.message import line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.report.attempt_sentences import attempt_of
 from ddpmon.snapshot import RunView, Snapshot, may_come_back
 from ddpmon.store.connect import parse_target
 
@@ -55,7 +56,7 @@ class Guard:
         self._couriers: dict[str, Courier] = {}
         self._inbox: queue.Queue[Said] = queue.Queue(maxsize=64)
         self._stopping = threading.Event()
-        self._began, self._saved_at = clock(), clock()
+        self._began, self._saved_at, self._came_at = clock(), clock(), wall()
         self._is_changed, self._file_trouble = False, ""
         self._fleet: Fleet | None = None
 
@@ -124,11 +125,13 @@ class Guard:
             self._drop(look.address)
 
     def _begin(self, look: Look, snapshot: Snapshot, now: float) -> bool:
-        """Begin with a run; one that was over before any guard saw it is left alone."""
+        """Begin with a run; one that was over before any guard came is left alone."""
         run = snapshot.run
         assert run is not None
         known = self._memory.runs.get(run.id)
-        if (known is None or not known.is_live) and (snapshot.link.state == "gone" or run.state == "finished"):
+        is_over = snapshot.link.state == "gone" or run.state == "finished"
+        is_missed = known is None and run.info is not None and run.info.started_at > self._came_at
+        if is_over and not is_missed and (known is None or not known.is_live):
             self._drop(look.address)
             return False
         if known is None:
@@ -151,7 +154,8 @@ class Guard:
             for address in [address for address, run_id in self._run_at.items() if run_id == memory.id]:
                 self._drop(address)
             if memory.alerts or memory.is_live:
-                self._close(memory, f"the run goes on as {run.id}")
+                attempt = f", {attempt_of(run.restart, run.max_restarts)}" if run.restart else ""
+                self._close(memory, f"the run goes on as {run.id}{attempt}")
 
     def _end_of(self, run_id: str, reason: str) -> None:
         """The run is not where it was; what was open is over."""

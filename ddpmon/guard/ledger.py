@@ -242,9 +242,14 @@ def _family(kind: str) -> str:
 
 
 def _fits(finding: Finding, alert: OpenAlert) -> bool:
-    """Whether both are of one kind and name one of the same ranks, or else hosts, or nobody at all."""
+    """Whether both are of one kind and name one of the same ranks, or else hosts, or nobody at all.
+
+    What ended the run is told once: who it was may be known only some seconds later.
+    """
     if _family(finding.kind) != _family(alert.kind):
         return False
+    if finding.kind in _DEATHS:
+        return True
     if finding.ranks or alert.ranks:
         return not set(finding.ranks).isdisjoint(alert.ranks)
     return not set(finding.nodes).isdisjoint(alert.nodes) or not (finding.nodes or alert.nodes)

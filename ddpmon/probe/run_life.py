@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ddpmon.codec import decode
+from ddpmon.failure_role import role_of
 from ddpmon.parts import MOST_ATTEMPTS, MOST_ENDS, Attempt, FailedRank, wire_text
 from ddpmon.schema import FrameError, RankFrame, RunInfo
 from ddpmon.store.base import rank_key, run_key
@@ -133,7 +134,7 @@ def _frames(store: CheckedStore, info: RunInfo) -> Iterator[RankFrame]:
 
 def _ended(info: RunInfo, frames: Sequence[RankFrame]) -> Attempt:
     """How an attempt ended, as its ranks told."""
-    failed = [frame for frame in frames if frame.state == "failed"]
+    failed = sorted((frame for frame in frames if frame.state == "failed"), key=_blame)
     mute = [frame.rank for frame in frames if frame.state not in ("failed", "finished")]
     return Attempt(
         run_id=info.run_id,
@@ -146,6 +147,12 @@ def _ended(info: RunInfo, frames: Sequence[RankFrame]) -> Attempt:
         vanished=mute[:MOST_ENDS],
         vanished_count=len(mute),
     )
+
+
+def _blame(frame: RankFrame) -> tuple[bool, int]:
+    """Sorts those that failed by themselves before those that followed, and the earliest of each first."""
+    failure = frame.failure
+    return role_of(failure) != "cause", frame.step if failure is None else failure.step
 
 
 def _reason(frame: RankFrame) -> str:

@@ -2,6 +2,7 @@
 
 Its time is built from sync points, not from clocks. All ranks leave a step's sync point together, so it is one moment
 for all of them; a rank's phases lie before it, back to the sync point before. Clocks of hosts may differ by seconds.
+Times are whole microseconds: Perfetto drops a slice that overlaps the one before by the rounding of a fraction.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ddpmon.recording.story import events_of
 
 MOST_ROWS = 200_000  # of steps and ranks: 150 MB of JSON, which a browser still opens
 _LONGEST_MS = 1e9  # of a step: eleven days; a damaged cell may hold anything
-PHASES, WAIT, MARKS = 1, 2, 3  # threads
+PHASES, WAIT, MARKS = 1, 2, 3  # threads, above their process: Perfetto draws the one of its number first
 RUN = 1 << 20  # the process of what belongs to no rank; above all ranks
 _ORDER = ("input", "forward", "backward", "optimizer")
 _PLACE = {name.removesuffix("_ms"): at for at, name in enumerate(COLUMNS)}
@@ -65,10 +66,10 @@ def write_trace(recording: Recording, out: TextIO, steps: tuple[int, int] | None
 def _events(recording: Recording, table: StepTable, rows: Floats) -> Iterator[Event]:
     ranks = np.unique(rows[:, 1]).astype(int).tolist()
     yield from _names(ranks, table.nodes())
-    ends: dict[int, float] = {}
-    now = 0.0
+    ends: dict[int, int] = {}
+    now = 0
     for flow, part in enumerate(np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1)):
-        now += float(part[:, 2].max()) * 1e3
+        now = round(now + float(part[:, 2].max()) * 1e3)
         ends[int(part[0, 0])] = now
         yield from _step(part, now, flow)
     yield from _findings(recording, table, ends, {*ranks})
@@ -83,13 +84,13 @@ def _names(ranks: Sequence[int], nodes: dict[int, str]) -> Iterator[Event]:
         yield told("process_name", rank, 0, name=f"rank {rank}{host}")
         yield told("process_sort_index", rank, 0, sort_index=rank)
         for tid, name in ((PHASES, "phases"), (WAIT, "wait")):
-            yield told("thread_name", rank, tid, name=name)
+            yield told("thread_name", rank, rank + tid, name=name)
     yield told("process_name", RUN, 0, name="run")
     yield told("process_sort_index", RUN, 0, sort_index=-1)
-    yield told("thread_name", RUN, MARKS, name="findings")
+    yield told("thread_name", RUN, RUN + MARKS, name="findings")
 
 
-def _step(part: Floats, end: float, flow: int) -> Iterator[Event]:
+def _step(part: Floats, end: int, flow: int) -> Iterator[Event]:
     """One step of all ranks, which ends at `end` in µs."""
     step = int(part[0, 0])
     exposed = np.clip(np.nan_to_num(part[:, 2 + _PLACE["exposed"]]), 0.0, part[:, 2])
@@ -104,7 +105,7 @@ def _step(part: Floats, end: float, flow: int) -> Iterator[Event]:
         yield _counter("loss", end, float(np.median(losses[np.isfinite(losses)])))
 
 
-def _of_rank(row: Floats, step: int, end: float, waited: float) -> Iterator[Event]:
+def _of_rank(row: Floats, step: int, end: int, waited: float) -> Iterator[Event]:
     """The phases of one rank in one step, in the order in which they come, and its wait."""
     rank, duration = int(row[1]), float(row[2]) * 1e3
     values = {name: _us(row[2 + _PLACE[name]]) for name in (*_ORDER, "barrier")}
@@ -116,38 +117,39 @@ def _of_rank(row: Floats, step: int, end: float, waited: float) -> Iterator[Even
                          ("input", values["input"]), ("forward", values["forward"]),
                          ("backward", values["backward"])):  # fmt: skip
         fits = max(0.0, min(length, ready - at))
-        if fits > 0:
-            yield _slice(rank, WAIT if name == "barrier" else PHASES, name, at, fits, step)
+        yield from _slice(rank, WAIT if name == "barrier" else PHASES, name, (at, at + fits), step)
         at += fits
-    if waited > 0:
-        yield _slice(rank, WAIT, "wait", ready, waited, step)
+    yield from _slice(rank, WAIT, "wait", (ready, end), step)
 
 
 def _us(value: float) -> float:
     return float(value) * 1e3 if math.isfinite(value) and value > 0 else 0.0
 
 
-def _slice(rank: int, tid: int, name: str, at: float, length: float, step: int) -> Event:
-    args = {"step": step}
-    return {"ph": "X", "name": name, "pid": rank, "tid": tid, "ts": round(at, 3), "dur": round(length, 3), "args": args}
+def _slice(rank: int, tid: int, name: str, span: tuple[float, float], step: int) -> Iterator[Event]:
+    """One slice from its beginning to its end; none if it is shorter than half a microsecond."""
+    start, end = map(round, span)
+    if end > start:
+        where = {"pid": rank, "tid": rank + tid, "ts": start, "dur": end - start}
+        yield {"ph": "X", "name": name, **where, "args": {"step": step}}
 
 
-def _arrows(part: Floats, exposed: Floats, last: int, end: float, flow: int) -> Iterator[Event]:
+def _arrows(part: Floats, exposed: Floats, last: int, end: int, flow: int) -> Iterator[Event]:
     """From the rank that came last, in its backward, to the end of everybody's wait."""
-    ready = end - float(exposed[last]) * 1e3
+    ready = round(end - float(exposed[last]) * 1e3)
     for at, row in enumerate(part):
-        if at != last and exposed[at] > 0:
+        if at != last and round(end - float(exposed[at]) * 1e3) < end:
             link = {"name": "waits for", "cat": "wait", "id": flow * len(part) + at}
-            yield {**link, "ph": "s", "pid": int(part[last, 1]), "tid": PHASES, "ts": round(ready - 0.01, 3)}
-            waits = {"pid": int(row[1]), "tid": WAIT, "ts": round(end - 0.01, 3)}
-            yield {**link, "ph": "f", "bp": "e", **waits}
+            came, waits = int(part[last, 1]), int(row[1])
+            yield {**link, "ph": "s", "pid": came, "tid": came + PHASES, "ts": ready - 1}
+            yield {**link, "ph": "f", "bp": "e", "pid": waits, "tid": waits + WAIT, "ts": end - 1}
 
 
-def _counter(name: str, at: float, value: float) -> Event:
-    return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": round(at, 3), "args": {"value": value}}
+def _counter(name: str, at: int, value: float) -> Event:
+    return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": at, "args": {"value": value}}
 
 
-def _findings(recording: Recording, table: StepTable, ends: dict[int, float], ranks: set[int]) -> Iterator[Event]:
+def _findings(recording: Recording, table: StepTable, ends: dict[int, int], ranks: set[int]) -> Iterator[Event]:
     """Each alert as an instant at its first step, on the ranks that it names."""
     steps = np.array(sorted(ends))
     for event in events_of(recording, table.run):
@@ -156,7 +158,7 @@ def _findings(recording: Recording, table: StepTable, ends: dict[int, float], ra
             continue
         at = ends[int(steps[min(int(np.searchsorted(steps, since)), len(steps) - 1)])]
         args = {"summary": event.summary, "severity": event.severity, "step": since, "cost_pct": event.cost_pct}
-        mark = {"ph": "i", "name": event.kind, "ts": round(at, 3), "args": args}
+        mark = {"ph": "i", "name": event.kind, "ts": at, "args": args}
         named = [rank for rank in event.ranks if rank in ranks]
-        yield {**mark, "pid": RUN, "tid": MARKS, "s": "g"}
-        yield from ({**mark, "pid": rank, "tid": PHASES, "s": "p"} for rank in named[:16])
+        yield {**mark, "pid": RUN, "tid": RUN + MARKS, "s": "g"}
+        yield from ({**mark, "pid": rank, "tid": rank + PHASES, "s": "p"} for rank in named[:16])

@@ -186,8 +186,10 @@ class Player:
             run.rejected.clear()
             run.rejected.update(look.rejected)
             run.settle(look.read_at)
+        else:
+            run.outages.miss()
         if self.is_exact and look.is_judged:
-            self.alerts = self._judge(run, run.ages(look.read_at))
+            self.alerts = self._judge(run, run.silences(look.read_at))
             self.findings = in_words(self.alerts)
         elif look.findings is not None:
             self.findings = tuple(look.findings)

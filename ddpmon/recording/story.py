@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,7 +15,7 @@ from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.parts import RankNumber
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.looks import DamageError
-from ddpmon.recording.reader import Place, Recording
+from ddpmon.recording.reader import Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.schema import RunInfo
@@ -26,6 +26,7 @@ _COLUMNS = (
     "kind", "worst", "summary", "advice", "cause", "phase", "ranks", "nodes", "since_step", "cost_pct", "evidence",
     "first_at", "last_at", "first_step", "last_step", "ended_at",
 )  # fmt: skip
+_LIFE = ("first_at", "last_at", "first_step", "last_step", "lasts")
 _ranks = msgspec.json.Decoder(Annotated[list[RankNumber], Meta(max_length=1 << 17)])
 _nodes = msgspec.json.Decoder(list[str])
 _evidence = msgspec.json.Decoder(dict[str, float | int | str])
@@ -40,31 +41,38 @@ def report_of_file(path: Path) -> RunReport:
     replay = Replay(path)
     try:
         snapshot = replay.tick()
-        return report_of(replay.travel.recording, snapshot, str(path), replay.travel.player.place)
+        return report_of(replay.travel.recording, snapshot, str(path), replay.travel.until)
     finally:
         replay.close()
 
 
-def report_of(recording: Recording, snapshot: Snapshot, source: str, place: Place | None = None) -> RunReport:
-    """The report on a run of an open recording up to the moment of `snapshot`.
-
-    `place` is the look that `snapshot` shows; None stands for the newest run as it is now.
+def report_of(recording: Recording, snapshot: Snapshot, source: str, until: float = math.inf) -> RunReport:
+    """The report on the run that `snapshot` shows, with what was said of it up to a Unix time.
 
     Raises:
-        RecordingError: nothing of a run can be read.
+        RecordingError: nothing of the run can be read.
     """
-    if snapshot.run is None or not recording.chunks:
-        raise RecordingError(f"{source} holds no run that can be read: {snapshot.link.message}")
-    try:
-        run = (recording.chunks[-1] if place is None else recording.chunk_of(place)).run
-        info = recording.info(run)
-    except DamageError as error:
-        raise RecordingError(f"{source} holds no run that can be read: {error}") from None
+    run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
-    is_past = place is not None and place != recording.last()
-    events = tuple(events_of(recording, run, place.wall if place is not None and is_past else math.inf))
+    events = tuple(events_of(recording, run, until))
+    if until < math.inf:
+        events = tuple(_said_then(event, snapshot.findings) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
     return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
+
+
+def _recorded(recording: Recording, snapshot: Snapshot, source: str) -> tuple[int, RunInfo]:
+    """The number in the recording of the run that `snapshot` shows, and what it says of itself."""
+    why = snapshot.link.message
+    for run in dict.fromkeys(chunk.run for chunk in reversed(recording.chunks)):
+        try:
+            info = recording.info(run)
+        except DamageError as error:
+            why = str(error)
+        else:
+            if snapshot.run is not None and info.run_id == snapshot.run.id:
+                return run, info
+    raise RecordingError(f"{source} holds no run that can be read: {why}")
 
 
 def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterator[Event]:
@@ -86,6 +94,14 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
     if event.last_at is None or event.last_at <= until:
         return replace(event, lasts=ended_at is None or ended_at > until)
     return replace(event, last_at=until, last_step=None, lasts=True)
+
+
+def _said_then(event: Event, findings: Sequence[Finding]) -> Event:
+    """The event as these findings of an earlier moment describe it; a recording keeps the last description only."""
+    for finding in findings if event.lasts else ():
+        if (finding.kind, [*finding.ranks], [*finding.nodes]) == (event.kind, [*event.ranks], [*event.nodes]):
+            return replace(_event_of(finding), **{name: getattr(event, name) for name in _LIFE})
+    return event
 
 
 def _event(values: dict[str, Any]) -> Event:

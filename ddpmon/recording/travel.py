@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,6 @@ from queue import Empty, SimpleQueue
 from typing import Literal
 
 from ddpmon.recording.layout import RecordingError
-from ddpmon.recording.looks import DamageError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
@@ -39,11 +39,13 @@ class Request:
     Attributes:
         move: "step", "seconds" and "finding" go by `amount`, "speed" changes it by so many grades, "to_step" and
             "to_wall" go to a step or a Unix time; "play" plays or pauses; "start" and "end" go there; "write" writes a
-            report on what is shown.
+            report.
+        shown: of "write", the picture that the report is on; None stands for the one that is made next.
     """
 
     move: Move
     amount: float = 0.0
+    shown: Snapshot | None = None
 
 
 class Travel:
@@ -60,7 +62,8 @@ class Travel:
     def __init__(self, recording: Recording) -> None:
         self.recording, self.player = recording, Player(recording)
         self.playing = self.wants_end = False
-        self._wants_report, self._said, self._said_until = False, "", 0.0
+        self._report_asked: Request | None = None
+        self._said, self._said_until = "", 0.0
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
         self._aim: Place | None = None  # where the moves that are being made lead
@@ -122,7 +125,16 @@ class Travel:
         exact = self.player.is_exact
         return ReplayView(here.t - first.t, length, here.wall, self.playing, self.speed, is_live, exact, notes)
 
+    @property
+    def until(self) -> float:
+        """The Unix time up to which a report here looks; without a bound at the end, since clocks may have jumped."""
+        here = self.player.place
+        return math.inf if here is None or here == self.recording.last() else here.wall
+
     def _make(self, request: Request) -> None:
+        if request.move == "write":
+            self._report_asked = request
+            return
         moves: Mapping[Move, Callable[[float], None]] = {
             "step": lambda by: self._go_by(lambda here: self.recording.other_step(here, 1 if by > 0 else -1)),
             "finding": lambda by: self._go_by(lambda here: self.recording.other_finding(here, 1 if by > 0 else -1)),
@@ -133,53 +145,46 @@ class Travel:
             "end": lambda _: self._to_end(),
             "speed": self._change_speed,
             "play": lambda _: self._play_or_pause(),
-            "write": self._want_report,
         }
-        if request.move not in ("play", "speed", "write"):
+        if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
         moves[request.move](request.amount)
 
-    def _want_report(self, _: float) -> None:
-        self._wants_report = True
-
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
-        """Write the report on this picture, if one was asked for; for a while the picture says where it is.
+        """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
 
         `live` is the run, if the picture is of now.
         """
-        now = time.monotonic()
-        if self._wants_report and snapshot.run is not None:
-            self._wants_report = False
-            self._said, self._said_until = self._write(snapshot, live), now + _SAID_S
+        now, asked = time.monotonic(), self._report_asked
+        if asked is not None and snapshot.run is not None:
+            self._report_asked = None
+            self._said, self._said_until = self._write(asked.shown, snapshot, live), now + _SAID_S
         return replace(snapshot, told=self._said) if now < self._said_until else snapshot
 
-    def _write(self, snapshot: Snapshot, live: RunInfo | None) -> str:
+    def _write(self, frozen: Snapshot | None, snapshot: Snapshot, live: RunInfo | None) -> str:
         """Write a new page into the current folder; what became of that, in a sentence."""
         from ddpmon.report.report_html import page
 
-        run = snapshot.run
-        assert run is not None
+        shown = frozen or snapshot
+        until = math.inf if live is not None else self.until
+        assert shown.run is not None
         try:
-            path = write_new(stem_of("report", run), ".html", page(self._report(snapshot, run.source, live)))
+            told = self._report(shown, live, until if frozen is None else frozen.taken_at)
+            path = write_new(stem_of("report", shown.run), ".html", page(told))
         except (RecordingError, OSError) as error:
             return f"no report was written: {error}"
         return f"the report is in {path}"
 
-    def _report(self, snapshot: Snapshot, source: str, live: RunInfo | None) -> RunReport:
+    def _report(self, shown: Snapshot, live: RunInfo | None, until: float) -> RunReport:
         from ddpmon.recording.story import report_of, report_of_snapshot
 
-        if live is None:
-            return report_of(self.recording, snapshot, source, self.player.place)
-        if self._has(live):
-            return report_of(self.recording, snapshot, source)
-        return report_of_snapshot(snapshot, live, source)  # too large to be recorded, or no tick could be written
-
-    def _has(self, live: RunInfo) -> bool:
-        chunks = self.recording.chunks
+        assert shown.run is not None
         try:
-            return bool(chunks) and self.recording.info(chunks[-1].run) == live
-        except DamageError:
-            return False
+            return report_of(self.recording, shown, shown.run.source, until)
+        except RecordingError:  # too large to be recorded, or no tick could be written
+            if live is None or live.run_id != shown.run.id:
+                raise
+            return report_of_snapshot(shown, live, shown.run.source)
 
     def _go_by(self, where: Callable[[Place], Place | None]) -> None:
         here = self._here or self.recording.last()

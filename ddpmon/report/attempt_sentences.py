@@ -43,8 +43,10 @@ def _attempt(attempt: Attempt, info: RunInfo) -> str:
 
 def how(attempt: Attempt) -> str:
     """Which ranks ended it, in words."""
-    failed = listed([end.rank for end in attempt.failed], attempt.failed_count)
+    failed = listed(sorted(end.rank for end in attempt.failed), attempt.failed_count)
     reason = attempt.failed[0].reason if attempt.failed else ""
+    if reason and attempt.failed_count > 1:
+        reason = f"first rank {attempt.failed[0].rank}, {reason}"
     return ended_by(listed(attempt.vanished, attempt.vanished_count), failed, reason)
 
 

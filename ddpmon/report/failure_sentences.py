@@ -23,7 +23,10 @@ _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
 _ERROR = 160  # characters of a message
 _STACK_LINES, _STACK_WIDTH = 24, 200
-_READ_OTHERS = "read the log of the rank that ended first, and the kernel's log (dmesg) of its host"
+_READ_OTHERS = (
+    "read what the launcher printed: torchrun names the rank that ended first as Root Cause, with its signal; SIGKILL "
+    "often means that memory ran out, which the kernel's log (dmesg) of its host tells"
+)
 
 
 def _first_failure(m: FirstFailureMeasures, alert: Alert) -> Words:

@@ -18,7 +18,7 @@ from ddpmon.snapshot import Floats, Ranks
 WIDTH, HEIGHT = 720, 170  # of a curve, in the units of its drawing; the page scales it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 12, 24
 _POINTS = 720  # of a curve: one a unit
-_ROW, _LABEL = 20, 96
+_ROW, _LABEL, _FIGURE = 20, 96, 104  # of a bar; its texts are larger on a phone
 
 
 def curve(step: Floats, values: Floats, label: str, events: Sequence[Event] = ()) -> str:
@@ -127,7 +127,7 @@ def _total(ranks: Ranks, rank: int) -> float:
 
 def _bar(ranks: Ranks, rank: int, place: int, longest: float, named: bool) -> str:
     y, x = place * _ROW + 3, float(_LABEL)
-    scale = (WIDTH - _LABEL - 70) / longest
+    scale = (WIDTH - _LABEL - _FIGURE) / longest
     parts = [(name, float(ranks.column(f"{name}_ms")[rank])) for name in PHASES]
     parts = [(name, value) for name, value in (*parts, ("wait", float(ranks.wait_ms[rank]))) if value > 0]
     cells = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ddpmon.diagnose.alert import SEVERITIES, Severity
+from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import clean, clock, count, figure, local_time, pct, plural
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
@@ -72,7 +72,7 @@ class RunReport:
 
     @property
     def troubles(self) -> list[Event]:
-        """What is worth a section of its own, the worst and dearest first."""
+        """What is worth a section of its own: what stopped the run, and then the worst and dearest first."""
         alike: dict[tuple[object, ...], list[Event]] = {}
         for each in self.events:
             if each.kind != "advice":
@@ -124,8 +124,11 @@ def _seconds(event: Event) -> float:
     return max(0.0, event.last_at - event.first_at)
 
 
-def _weight(event: Event) -> tuple[bool, bool, int, float]:
-    return event.severity != "info", event.lasts, SEVERITIES.index(event.severity), event.cost_pct or 0.0
+def _weight(event: Event) -> tuple[bool, bool, bool, int, float]:
+    known = KINDS.get(event.kind)  # type: ignore[call-overload]
+    floor = None if known is None else known.stops_job
+    ends_it = event.lasts and floor is not None and at_or_above(event.severity, floor)
+    return ends_it, event.severity != "info", event.lasts, SEVERITIES.index(event.severity), event.cost_pct or 0.0
 
 
 def cost_words(event: Event, report: RunReport) -> str:

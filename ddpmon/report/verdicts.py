@@ -23,6 +23,16 @@ def firing(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.cleared_at_step is None]
 
 
+def identity(finding: Finding) -> tuple[object, ...]:
+    """What tells a finding from others: the number of its life, or whom it names first where a rule keeps no lives.
+
+    What stops the job is there once, and who it was may be known only after some seconds.
+    """
+    if KINDS[finding.kind].stops_job is not None:
+        return (finding.kind,)
+    return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
+
+
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
     worthy = [finding for finding in firing(findings) if not _is_note(finding)]
@@ -130,11 +140,13 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):
         return f"no verdict yet: the past of {unread:,} of {run.world_size:,} ranks is still being read"
-    if not is_judged(snapshot) or spread is None:
+    if not is_judged(snapshot):
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
     known = int(np.isfinite(ranks.work_ms).sum())
+    if spread is None:
+        return f"not enough evidence yet: {known:,} of {run.world_size:,} ranks tell of their last steps"
     who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
     late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
     if late:

@@ -18,6 +18,7 @@ from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.marks import Marks
 from ddpmon.run.medians import median
+from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
@@ -71,6 +72,7 @@ class Run:
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
+        outages: when the store could not be read.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -88,7 +90,7 @@ class Run:
         self.nodes: dict[int, tuple[NodeFrame, float]] = {}
         self.rejected: Counter[str] = Counter()
         self.refused = 0
-        self.duplicates = DuplicateRanks()
+        self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
@@ -211,7 +213,7 @@ class Run:
                 part = []
         self.rings.add(part)
         if are_last:
-            self.series.seed(self._older)
+            self.series.seed(self._older, self.rank_count)
             self._older = []
 
     def add_node(self, frame: NodeFrame, now: float) -> None:
@@ -263,6 +265,7 @@ class Run:
 
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
+        self.outages.read(now)
         ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
         ranks = ranks if ranks.any() else self.taking_part()
         if not ranks.any():
@@ -272,12 +275,20 @@ class Run:
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             take = self.rings.take
-            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps))
+            going_on = self.rank_count - int(self.latest.finished.sum())
+            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps), going_on)
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""
         ages: NDArray[np.float64] = now - self.latest.heard_at
         return ages
+
+    def silences(self, now: float) -> NDArray[np.float64]:
+        """[world] seconds in which each rank could have been heard and was not; NaN where it never was.
+
+        Less than its age where the store could not be read meanwhile.
+        """
+        return self.ages(now) - self.outages.since(self.latest.heard_at)
 
     def reporting(self, now: float) -> NDArray[np.bool_]:
         """[world] whether each rank was heard of lately, or has said that it is done."""

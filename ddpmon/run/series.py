@@ -14,6 +14,7 @@ from ddpmon.schema import StepColumns
 
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
+_TOLD_SHARE = 0.9  # of a step's ranks; chosen: one silent rank of many changes a sum by less than noise does
 QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
 SEEDS = ("loss", "samples", "duration")
 Points = NDArray[np.float64]  # [n, 6], one column a quantity
@@ -37,8 +38,8 @@ class RunSeries:
         """[n, 6] all points, n at most 2,048."""
         return np.concatenate([self._old, self._fresh])
 
-    def seed(self, older: Sequence[StepColumns]) -> None:
-        """Start from what the ranks remember of the time before this watcher came."""
+    def seed(self, older: Sequence[StepColumns], ranks: int) -> None:
+        """Start from what the ranks remember of the time before this watcher came; `ranks` is how many there are."""
         older = [columns for columns in older if len(columns)]
         if not older or self.newest >= 0:
             return
@@ -53,17 +54,17 @@ class RunSeries:
             for name, target in table.items():
                 target[rows, at] = tables[name]
             row = rows.stop
-        self._append(_points(steps, table["loss"], table["samples"], table["duration"]))
+        self._append(_points(steps, table["loss"], table["samples"], table["duration"], ranks))
 
     def restore(self, points: Points) -> None:
         """Begin with points [n, 6] that were taken down before, in step order."""
         self._append(points)
 
-    def add(self, steps: I64, loss: F32, samples: F32, duration: F32) -> None:
-        """Append steps newer than all before; arrays are [world, len(steps)]."""
+    def add(self, steps: I64, loss: F32, samples: F32, duration: F32, ranks: int) -> None:
+        """Append steps newer than all before; arrays are [world, len(steps)], and `ranks` make these steps."""
         fresh = steps > self.newest
         if fresh.any():
-            self._append(_points(steps[fresh], loss[:, fresh], samples[:, fresh], duration[:, fresh]))
+            self._append(_points(steps[fresh], loss[:, fresh], samples[:, fresh], duration[:, fresh], ranks))
 
     def _append(self, points: Points) -> None:
         self._fresh = np.concatenate([self._fresh, points])
@@ -83,14 +84,18 @@ class RunSeries:
             self._old = _merged(self._old, self._stride)
 
 
-def _points(steps: NDArray[np.int64], loss: Points | F32, samples: Points | F32, duration: Points | F32) -> Points:
+def _points(
+    steps: NDArray[np.int64], loss: Points | F32, samples: Points | F32, duration: Points | F32, ranks: int
+) -> Points:
+    """The points of these steps; the samples of a step are known only if nearly all of its ranks tell of it."""
     duration_ms = row_medians(np.asarray(duration, np.float64).T)
+    is_told = (~np.isnan(duration)).sum(axis=0) >= _TOLD_SHARE * ranks
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step without any loss stays NaN
         total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0))
         low, high = np.nanmin(loss, axis=0), np.nanmax(loss, axis=0)
         middle = row_medians(np.asarray(loss, np.float64).T)
-        throughput = np.where(duration_ms > 0, total / duration_ms * 1e3, np.nan)
+        throughput = np.where((duration_ms > 0) & is_told, total / duration_ms * 1e3, np.nan)
     return np.column_stack([steps, middle, low, high, throughput, duration_ms]).astype(np.float64)
 
 

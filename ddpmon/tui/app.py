@@ -299,7 +299,8 @@ class WatchApp(App[None]):
         if self._travel is None:
             self.habits.ask_what_to_write()
         else:
-            self._travel.ask(Request("write"))
+            frozen = None if self._frozen_at is None else self._shown
+            self._travel.ask(Request("write", shown=frozen))
             self._reader.refocus()
 
     def action_travel_to(self, end: Move) -> None:

@@ -10,8 +10,8 @@ from ddpmon.format import json_line
 from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.status_json import finding_of_run, status_object
-from ddpmon.report.verdicts import firing
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.report.verdicts import firing, identity
+from ddpmon.snapshot import Snapshot
 from ddpmon.tui.choices import VIEWS, Notify
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.osc import clipboard, in_tmux, notification
@@ -95,7 +95,7 @@ class Habits:
         """Ring, or notify, if a critical finding has come since the picture before; the first picture has no news."""
         if snapshot.run is None or snapshot.replay is not None:
             return
-        now = {_key(each): each for each in firing(snapshot.findings) if each.severity == "critical"}
+        now = {identity(each): each for each in firing(snapshot.findings) if each.severity == "critical"}
         before, self._critical = self._critical, set(now)
         new = [] if before is None else [finding for key, finding in now.items() if key not in before]
         if new and self._notify == "bell":
@@ -152,8 +152,3 @@ class Habits:
         if self._app._driver is not None:  # as Textual's own copy_to_clipboard does
             self._app._driver.write(sequence)
             self._app._driver.flush()
-
-
-def _key(finding: Finding) -> tuple[object, ...]:
-    """What tells a finding from others: the number of its life, or whom it names where a rule keeps no lives."""
-    return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])

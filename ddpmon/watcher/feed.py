@@ -233,7 +233,8 @@ class Feed:
     def _take_part(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
         run = self.run
         frames = self._new(store, rank_key, ranks, RankFrame)
-        ages = _first_ages(run, frames, time.time(), one_clock=_has_one_clock(run))
+        then = time.time() - (time.monotonic() - self.read_at)  # what was asked then may have come seconds later
+        ages = _first_ages(run, frames, then, one_clock=_has_one_clock(run))
         if told_ages:
             ages |= self._ages(store, rank_key, [frame.rank for frame in frames if run.ranks[frame.rank] is None])
         if self._tap is not None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from ddpmon.report.wording import clean
-from ddpmon.run.model import Run
+from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, RunState
 from ddpmon.store.base import StoreHungUp, StoreSilent, StoreUnavailable, run_prefix
@@ -101,9 +101,10 @@ class StoreLink:
     def stand(self, run: Run) -> None:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
         now = time.monotonic()
-        ages = run.ages(now)
-        over = run_end.is_over(run, ages)
-        fate = self._fate(run) if over else None
+        ages, silences = run.ages(now), run.silences(now)
+        over = run_end.is_over(run, silences)
+        soon = self._way is None and run_end.is_over(run, silences, SILENT_S)  # a look at this host costs little
+        fate = self._fate(run) if over or soon else None
         self._over_since = self._over_since if over else None
         if fate is not None and (fate.state == "restarting" or (fate.state in _DEAD and not self.outlives_runs)):
             self.ended, message = run_end.store_gone(run, "", fate)
@@ -112,7 +113,7 @@ class StoreLink:
             self.ended, message = run_end.remembered(run, ages)
             self.state = Link("gone", message)
         else:
-            news = self._news if now < self._news_until else ""
+            news = self._news if now < self._news_until else run_end.after_outage(run, now)
             self.state, self.ended = Link("live", news or (run_end.may_follow(run, fate) if over else "")), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S

@@ -86,6 +86,8 @@ class Observer:
             link.lose(error)
         except FrameError as error:
             link.refuse(str(error))
+        if link.feed is not None and not is_settled:
+            link.feed.run.outages.miss()
         if self._tap is not None and link.feed is not None:
             self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
         self._ticks += 1
@@ -123,7 +125,7 @@ class Observer:
         feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
         self._answered_at = feed.read_at
         if feed.is_complete:
-            self._alerts = self._judge(feed.run, feed.run.ages(feed.read_at))
+            self._alerts = self._judge(feed.run, feed.run.silences(feed.read_at))
             self._findings = in_words(self._alerts)
 
     def _in_question(self, run: Run) -> set[int]:

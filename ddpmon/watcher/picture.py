@@ -50,8 +50,11 @@ def take_picture(
     metric: Metric = "lateness",
 ) -> Snapshot:
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
+    if moment.ended is not None:  # then nobody should be heard
+        findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and each.ranks))
     ages = run.ages(moment.now)
-    lost = lost_ranks(run, run.ages(moment.read_at))  # while the store is silent, the ranks are not to blame
+    lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
+    heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
     told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
     ranks = build.build_ranks(run, ages, lost)
     alive = run.taking_part()
@@ -67,7 +70,7 @@ def take_picture(
         taken_at=moment.wall,
         taken_monotonic=time.monotonic(),
         run=view,
-        coverage=build.build_coverage(run, ages, moment.now, moment.unread_histories),
+        coverage=build.build_coverage(run, ages, heard_by, moment.unread_histories),
         job=build.build_job(run, ranks, alive, findings),
         ranks=ranks,
         heat=heat,

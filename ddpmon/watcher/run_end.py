@@ -7,10 +7,10 @@ import socket
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.format import age
+from ddpmon.format import age, plural
 from ddpmon.report.attempt_sentences import attempt_of, ended_by, listed, may_restart
 from ddpmon.report.wording import clean
-from ddpmon.run.model import LOST_S, Run
+from ddpmon.run.model import LOST_S, SILENT_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import PastRun, discover, has_rank_0, past_runs
 from ddpmon.watcher.way import Fate
@@ -73,10 +73,21 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
     return "lost", f"{reason}; it is not known here whether the run has ended{fact}{again}; ddpmon keeps trying"
 
 
-def is_over(run: Run, ages: NDArray[np.float64]) -> bool:
-    """Whether nobody speaks any more: every rank that was heard of has said that it ends, or has been lost."""
-    heard = ~np.isnan(ages)
-    return bool(heard.any() and (run.latest.ended | (np.nan_to_num(ages) > LOST_S))[heard].all())
+def after_outage(run: Run, now: float) -> str:
+    """That the store answers again, and how many ranks have not come back to it yet; "" where all have."""
+    began, ended = run.outages.last or (now, now)
+    if ended - began < SILENT_S:
+        return ""
+    with np.errstate(invalid="ignore"):
+        late = int(((run.latest.heard_at < ended) & ~run.latest.ended & (run.silences(now) <= LOST_S)).sum())
+    ranks = f"{late:,} of {plural(run.info.world_size, 'rank')} {'has' if late == 1 else 'have'}"
+    return f"the store answers again after {age(ended - began)}; {ranks} not reported since" if late else ""
+
+
+def is_over(run: Run, silences: NDArray[np.float64], after_s: float = LOST_S) -> bool:
+    """Whether nobody speaks any more: every rank that was heard of has said that it ends, or is silent for so long."""
+    heard = ~np.isnan(silences)
+    return bool(heard.any() and (run.latest.ended | (np.nan_to_num(silences) > after_s))[heard].all())
 
 
 def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:

@@ -13,8 +13,10 @@ import pytest
 
 from ddpmon.commands.run_end import LOST_S, RunEnd
 from ddpmon.commands.status_watch import Changes
+from ddpmon.parts import Attempt
 from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from tests.commands.command_snapshots import STRAGGLER, snapshot
+from tests.made_frames import run_info
 from tests.made_store import MadeStore
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,23 @@ def test_a_change_is_told_once() -> None:
     assert events(replace(late, severity="critical"), HANG) == ["firing", "firing"]
     assert events(replace(late, severity="critical", cleared_at_step=9), HANG) == ["resolved"]
     assert events(HANG, link="silent") == ["link"]
+    ended = Finding("rank_failed", "critical", "rank 0 failed: no rank reported why")
+    assert events(ended, link="silent") == ["firing", "resolved"]
+    assert events(replace(ended, summary="rank 1 disappeared", ranks=(1,)), link="silent") == []
+
+
+def test_a_new_attempt_says_how_the_one_before_it_ended() -> None:
+    changes, made = Changes(), snapshot(findings=())
+    attempt = Attempt(run_id="r0", step=41, vanished=[1], vanished_count=1)
+    assert made.run is not None
+    info = run_info(2, restart=1, max_restarts=3, attempts=[attempt])
+    run = replace(made.run, restart=1, max_restarts=3, info=info)
+    link, began = changes.take(replace(made, run=run))
+    assert (link["event"], began["event"]) == ("link", "run")
+    assert began["message"].startswith("attempt 2 of 4, begun by its launcher")
+    assert began["message"].endswith("attempt 1 of 4 ended at step 41: rank 1 disappeared without a message")
+    (failed,) = changes.take(replace(made, run=replace(run, state="failed")))
+    assert failed["message"] == "its launcher may restart it (attempt 3 of 4)"
 
 
 def test_a_run_is_over_once_its_end_is_known_and_never_while_it_starts_again() -> None:

@@ -31,10 +31,10 @@ from ddpmon.guard.memory import Memory, RunMemory, StateFile
 from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.parts import Attempt
-from ddpmon.snapshot import Link
+from ddpmon.snapshot import Finding, Link
 from ddpmon.store.base import rank_key
 from tests.commands.command_snapshots import snapshot
-from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame
+from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame, run_info
 from tests.made_store import MadeStore
 
 ROOT = Path(__file__).parents[2]
@@ -182,6 +182,24 @@ def test_a_job_that_goes_on_as_another_run_ends_what_was_open_on_the_last(tmp_pa
     look("third", source=redis, state="killed", link=gone)
     assert len(lines) == 4, "an attempt that another one has followed is not killed"
     file.close()
+
+
+@pytest.mark.parametrize(("began_s", "told"), [(-60.0, 0), (1.0, 1)])
+def test_a_run_that_failed_before_its_first_look_is_told_unless_it_is_older_than_the_guard(
+    began_s: float, told: int, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    file = StateFile(tmp_path / "guard.json")
+    kept = Guard(GuardPolicy(), file, lines.append, print)
+    ended = Finding("rank_failed", "critical", "rank 1 failed before its first step", ranks=(1,))
+    made = snapshot(findings=(ended,), link=Link("gone", "the run has failed"))
+    assert made.run is not None
+    info = run_info(2, started_at=time.time() + began_s)
+    run = dataclasses.replace(made.run, state="failed", info=info)
+    kept.hand(Look("tcp://127.0.0.1:1/r1", dataclasses.replace(made, run=run)))
+    kept.serve(0.0)
+    file.close()
+    assert len(lines) == told
 
 
 def test_a_guard_that_is_started_again_hears_nothing_from_an_address_that_it_follows(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import sqlite3
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -212,7 +211,7 @@ def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, 
     with contextlib.closing(Replay(path)) as replay:
         for seconds, kinds in ((10.0, set()), (99.0, {"straggler"})):
             replay.travel.go(replay.travel.recording.at(seconds))
-            told = report_of(replay.travel.recording, replay.tick(), "x", replay.travel.player.place)
+            told = report_of(replay.travel.recording, replay.tick(), "x", replay.travel.until)
             assert {event.kind for event in told.events if event.kind == "straggler"} == kinds
 
 
@@ -227,6 +226,27 @@ def test_a_live_run_that_is_too_large_to_be_recorded_has_a_report(
             source = Rewindable(run.observer, recorder)
             source.travel.ask(Request("write"))
             assert source.tick().told.startswith("the report is in")
+
+
+def test_a_report_on_a_moment_that_was_frozen_knows_nothing_of_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(None)
+    with simulated(Plan(ranks=4, scenario="straggler"), recorder) as run:
+        run.go(20)
+        source = Rewindable(run.observer, recorder)
+        frozen = source.tick()
+        run.go(60)
+        assert frozen.run is not None
+        for shown, is_told in ((frozen, False), (None, True)):
+            source.travel.ask(Request("write", shown=shown))
+            assert source.tick().told.startswith("the report is in")
+            (path,) = tmp_path.glob("report-*.html")
+            page_said = path.read_text()
+            assert ("is late by" in page_said) is is_told
+            assert (f"-step-{frozen.run.step}." in path.name) == (shown is frozen)
+            path.unlink()
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
@@ -256,25 +276,6 @@ def test_the_trace_is_aligned_on_sync_points(recorded: Path, tmp_path: Path, ddp
     for spans in slices.values():
         spans.sort()
         assert all(end <= start + 0.01 for (_, end), (start, _) in itertools.pairwise(spans)), "they nest"
-
-
-def test_the_trace_is_read_by_perfettos_own_parser(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
-    processor = pytest.importorskip("perfetto.trace_processor", reason="needs the package perfetto")
-    out = tmp_path / "trace.json"
-    assert ddpmon("export", recorded, perfetto=out, steps="40:80").code == 0
-    try:
-        opened = processor.TraceProcessor(trace=str(out))
-    except (subprocess.CalledProcessError, OSError):  # the package fetches the program when it is used first
-        pytest.skip("perfetto's trace processor cannot be fetched")
-    with opened as trace:
-        (row,) = trace.query("SELECT count(*) AS n FROM slice WHERE name = 'backward'")
-        assert row.n == 41 * 8
-        names = {row.name for row in trace.query("SELECT name FROM process WHERE name IS NOT NULL")}
-        assert "rank 2 - node0000" in names
-        (flows,) = trace.query("SELECT count(*) AS n FROM flow")
-        assert flows.n > 41 * 5
-        (errors,) = trace.query("SELECT ifnull(sum(value), 0) AS n FROM stats WHERE severity = 'error'")
-        assert errors.n == 0
 
 
 def test_a_recording_is_read_while_it_is_written(tmp_path: Path) -> None:

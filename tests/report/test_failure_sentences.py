@@ -39,7 +39,10 @@ INTERRUPT = RankError("KeyboardInterrupt", "")
 BROKEN = RankError("RuntimeError", "Connection closed\nby peer")
 READ = "read its traceback; the errors of the other ranks follow from it"
 READ_LOG = "read its log: it did not report which exception ended it"
-READ_OTHERS = "read the log of the rank that ended first, and the kernel's log (dmesg) of its host"
+READ_OTHERS = (
+    "read what the launcher printed: torchrun names the rank that ended first as Root Cause, with its signal; SIGKILL "
+    "often means that memory ran out, which the kernel's log (dmesg) of its host tells"
+)
 SAME_STEPS = (
     "make all ranks run the same number of steps: look for an exit, return or continue that only some of them reach"
 )

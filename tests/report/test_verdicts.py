@@ -128,3 +128,13 @@ def test_a_rank_that_seems_late_is_named_before_it_is_confirmed() -> None:
     )
     assert calm_sentence(even(0.3)).startswith("no single rank is late so far")
     assert calm_sentence(replace(even(), pending=pending)).startswith("healthy")
+
+
+def test_a_run_of_which_one_rank_alone_tells_its_steps_is_not_called_too_young() -> None:
+    made = snapshot(Made(ranks=2, step=435))
+    assert made.ranks is not None
+    work = made.ranks.work_ms.copy()
+    work[1] = np.nan
+    assert calm_sentence(replace(made, findings=(), ranks=replace(made.ranks, work_ms=work))) == (
+        "not enough evidence yet: 1 of 2 ranks tell of their last steps"
+    )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ddpmon.recording.travel import Request
 from ddpmon.report.frozen import as_of
 from ddpmon.snapshot import Metric, Snapshot
 from ddpmon.tui.screens.rank_screen import RankScreen
@@ -59,6 +60,35 @@ def test_a_rank_and_a_metric_that_are_asked_for_later_are_of_the_frozen_moment()
         assert np.nanmax(heat.values) == frozen
         await watched.press("space")
         await watched.until(lambda: (watched.app.picture.snapshot.run or run).step != frozen)
+
+    watch(source, act)
+
+
+class Asked:
+    """Stands in for time travel: keeps what is asked for."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def ask(self, request: Request) -> None:
+        self.requests.append(request)
+
+
+def test_a_report_is_on_the_frozen_moment() -> None:
+    source = Playing(Made(ranks=8, straggler=5))
+    travel = source.travel = Asked()  # type: ignore[attr-defined]
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("w", "space")
+        await watched.until_shown("FROZEN")
+        frozen, seen = watched.app.picture.snapshot.run, source.made.step
+        await watched.until(lambda: source.made.step > seen + 4)
+        await watched.press("w")
+        live, then = (request.shown for request in travel.requests)
+        assert live is None, "what is shown then is made next"
+        assert then is not None
+        assert then.run == frozen
 
     watch(source, act)
 

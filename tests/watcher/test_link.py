@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.run.model import SILENT_S
+from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import tells_the_same
 from ddpmon.store.base import Through
 from ddpmon.store.connect import Target
 from ddpmon.store.tcp_client import TcpClient
 from ddpmon.watcher.observer import Observer
+from ddpmon.watcher.way import Fate
 from tests.external_runs import RANKS, MadeRun
 from tests.live import watch_until
+from tests.recording.made_recordings import simulated
 from tests.store.half_open import Gate
 from tests.store.served import HOME, begin, end, serve
 
@@ -120,3 +124,17 @@ def test_a_port_that_refuses_once_is_tried_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ddpmon.store.tcp_client.sleep", begin_meanwhile)
     TcpClient(HOME, free, timeout_s=60.0).close()
     end(free)
+
+
+def test_a_launcher_that_starts_silent_ranks_again_is_told_before_they_count_as_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fate = Fate("restarting", "attempt 2 of 4")
+    monkeypatch.setattr("ddpmon.watcher.run_end.fate_here", lambda _run: fate)
+    with simulated(Plan(ranks=2)) as run:
+        run.go(5)
+        run.clock.now += SILENT_S + 0.5
+        seen = run.observer.tick()
+    assert seen.run is not None
+    assert (seen.run.state, seen.link.state) == ("restarting", "gone")
+    assert "monitor_degraded" not in {finding.kind for finding in seen.findings}

@@ -13,7 +13,7 @@ from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
 from ddpmon.format import count, figure, json_line
 from ddpmon.report.status_json import Object, finding_object, status_object
-from ddpmon.report.verdicts import firing
+from ddpmon.report.verdicts import figures_now, firing
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.watcher.observer import Observer
 
@@ -62,7 +62,7 @@ def _lines(snapshot: Snapshot, changes: Changes, as_json: bool) -> Iterator[str]
 
 
 def _figures(snapshot: Snapshot) -> str:
-    run, job = snapshot.run, snapshot.job
+    run, job = snapshot.run, figures_now(snapshot)
     return "" if run is None else f"{run.name}  step {count(run.step)}  {figure(job.step_ms)} ms/step  "
 
 

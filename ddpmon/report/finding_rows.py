@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
-from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
 from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -84,15 +84,18 @@ def cost(finding: Finding) -> str:
 def since(finding: Finding, snapshot: Snapshot) -> str:
     """How long it has lasted, such as `2 min`; of what is over, from when to when by the clock, such as `14:01-14:02`.
 
-    Steps stand in for what no clock tells. Empty where steps do not apply.
+    It is `>2 min` of what began before this watcher could see it. Steps stand in for what no clock tells. Empty where
+    steps do not apply.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
         times = [_clock(snapshot, step)[:5] for step in (began, over)]
         steps = "" if began is None else f"{began:,}-"
         return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
-    ago = None if began is None else seconds_since(snapshot, began)
-    return age(ago) if ago is not None else "" if began is None else f"step {began:,}"
+    if began is None:
+        return ""
+    ago, least = seconds_since(snapshot, began), ">" if finding.since_is_bound else ""
+    return f"{least}{age(ago)}" if ago is not None else f"{'before' if least else 'step'} {began:,}"
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:
@@ -102,9 +105,13 @@ def _clock(snapshot: Snapshot, step: int | None) -> str:
 
 def _when(snapshot: Snapshot, step: int, *, is_bound: bool = False) -> str:
     """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
-    ago = seconds_since(snapshot, step)
     words = [f"{'before ' if is_bound else ''}step {count(step)}", _clock(snapshot, step)]
-    return ", ".join(filter(None, [*words, "" if ago is None else f"{age(ago)} ago"]))
+    return ", ".join(filter(None, [*words, ago_words(seconds_since(snapshot, step), is_bound=is_bound)]))
+
+
+def ago_words(seconds: float | None, *, is_bound: bool) -> str:
+    """`2 min ago`, of a bound `more than 2 min ago`; empty where it is not known."""
+    return "" if seconds is None else f"{'more than ' if is_bound else ''}{age(seconds)} ago"
 
 
 def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -145,10 +152,13 @@ def _listed(finding: Finding) -> str:
 
 
 def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
-    """`22 % of the run's time, 12.4 GPU-h lost so far`."""
+    """`22 % of the run's time, 12.4 GPU-h lost so far, 78 GPU-h a day`."""
     if not known(finding.cost_pct):
         return ""
-    hours = None if finding.cleared_at_step is not None else lost_hours(finding, snapshot)
+    share, run = f"{cost(finding)} of the run's time", snapshot.run
+    if finding.cleared_at_step is not None or run is None:
+        return share
+    hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
     least = "at least " if finding.since_is_bound else ""
-    lost = "" if hours is None else f", {least}{hours_words(hours)} {hour_unit(snapshot)} lost so far"
-    return f"{cost(finding)} of the run's time{lost}"
+    lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
+    return f"{share}{lost}, {hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))} {unit} a day"

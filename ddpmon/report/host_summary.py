@@ -21,7 +21,10 @@ STEAL_PCT = 5.0
 
 
 def summarise_host(node: NodeView, ranks: Ranks | None) -> list[str]:
-    """Short clauses, not cleaned: the GPUs first, then the host. Empty when nothing stands out."""
+    """Short clauses, not cleaned: the GPUs first, the worst of them before the others, then the host.
+
+    Empty when nothing stands out.
+    """
     return [*_on_gpus(node, ranks), *host_words(node.figures), *_hogs(node, ranks)]
 
 
@@ -36,8 +39,10 @@ def _pressure(name: str, share: float) -> str:
 
 
 def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
-    for state in gpu_states(ranks, node):
-        words = [word for level, word in gpu_remarks(state) if level != "note" and FOREIGN not in word]
+    states = [(state, gpu_remarks(state)) for state in gpu_states(ranks, node)]
+    states.sort(key=lambda each: not any(level == "broken" for level, _ in each[1]))
+    for state, remarks in states:
+        words = [word for level, word in remarks if level != "note" and FOREIGN not in word]
         those = [f"{FOREIGN} {named(on.process)}" for on in state.foreign_processes[:3]]
         those += [f"{len(state.foreign_processes) - 3} more {FOREIGN}es"] if len(state.foreign_processes) > 3 else []
         if words or those:

@@ -84,6 +84,15 @@ def test_what_is_unknown_is_a_dash_and_has_no_plot() -> None:
     assert row_of(detail_of(made, 0), "input ms")[1:] == ["-", "-"], "nobody to compare with"
 
 
+def test_in_40x12_the_phases_come_before_the_process() -> None:
+    lines = [line.rstrip() for line in text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10))]
+    assert sum("late by 41 ms" in line for line in lines) == 1
+    assert any(line.startswith(" input ms") for line in lines)
+    assert any(line.startswith(" wait ms") for line in lines)
+    plot = text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10, plot_alone=True))
+    assert any("work, ms" in line for line in plot)
+
+
 def test_a_lost_rank_does_not_speak_of_now() -> None:
     lines = detail_of(snapshot(Made(lost=(3,), focus=3)), 3)
     assert not any("now" in line.split() for line in lines)

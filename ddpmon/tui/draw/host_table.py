@@ -201,10 +201,10 @@ class _Page:
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
     def _remarks(self, node: NodeView) -> list[str]:
-        """Its worst finding in short, then what else stands out."""
-        finding = self.hosts.get(node.node)
+        """Its worst finding in short and what else stands out; a finding that is information comes last."""
+        finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks)
         said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
-        return [*said, *summarise_host(node, self.snapshot.ranks)]
+        return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
 
 
 def _percent(value: float | None) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
@@ -120,6 +122,21 @@ class HostsScreen(ViewScreen):
     def action_metric(self) -> None:
         """Show the next metric in the cells."""
         self.table.next_metric()
+
+    def action_show_metric(self, key: str) -> None:
+        """Show this metric in the cells."""
+        self.table.metric = key
+        self.show()
+
+    @property
+    def metrics(self) -> Sequence[tuple[str, str]]:
+        """Those of the cells."""
+        return [(metric.key, f"Cells: {metric.name}") for metric in offered(self.picture.snapshot)]
+
+    @property
+    def sorts(self) -> Sequence[tuple[str, str, str]]:
+        """The columns of the table."""
+        return [(letter, name, name) for letter, name in HOST_LETTERS.items()]
 
     def action_reverse(self) -> None:
         """Turn the order round."""

@@ -10,6 +10,7 @@ from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
 from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import stops_job
 from ddpmon.snapshot import Finding, Snapshot
 
 NAMES: Mapping[KindName, str] = {
@@ -94,7 +95,7 @@ def since(finding: Finding, snapshot: Snapshot) -> str:
         return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
     if began is None:
         return ""
-    ago, least = seconds_since(snapshot, began), ">" if finding.since_is_bound else ""
+    ago, least = _ago(finding, snapshot, began), ">" if finding.since_is_bound else ""
     return f"{least}{age(ago)}" if ago is not None else f"{'before' if least else 'step'} {began:,}"
 
 
@@ -103,10 +104,19 @@ def _clock(snapshot: Snapshot, step: int | None) -> str:
     return "" if step is None else time_of_day(wall_of(snapshot, step))
 
 
-def _when(snapshot: Snapshot, step: int, *, is_bound: bool = False) -> str:
+def _when(snapshot: Snapshot, step: int, ago: float | None, *, is_bound: bool = False) -> str:
     """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
-    words = [f"{'before ' if is_bound else ''}step {count(step)}", _clock(snapshot, step)]
-    return ", ".join(filter(None, [*words, ago_words(seconds_since(snapshot, step), is_bound=is_bound)]))
+    clock = "" if ago is None else time_of_day(snapshot.taken_at - ago)
+    words = [f"{'before ' if is_bound else ''}step {count(step)}", clock, ago_words(ago, is_bound=is_bound)]
+    return ", ".join(filter(None, words))
+
+
+def _ago(finding: Finding, snapshot: Snapshot, step: int) -> float | None:
+    """How many seconds ago it began; of a standstill as long as it has lasted, since its step has not ended."""
+    lasted = finding.evidence.get("seconds")
+    if stops_job(finding) and isinstance(lasted, float | int):
+        return float(lasted)
+    return seconds_since(snapshot, step)
 
 
 def ago_words(seconds: float | None, *, is_bound: bool) -> str:
@@ -119,7 +129,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
     found = [
         ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
         ("Since", _since_words(finding, snapshot)),
-        ("Over", "" if finding.cleared_at_step is None else _when(snapshot, finding.cleared_at_step)),
+        ("Over", _over_words(finding, snapshot)),
         ("Costs", _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
         ("Ranks", _listed(finding)),
@@ -143,7 +153,13 @@ def _cause_words(finding: Finding) -> str:
 def _since_words(finding: Finding, snapshot: Snapshot) -> str:
     if finding.since_step is None:
         return ""
-    return _when(snapshot, finding.since_step, is_bound=finding.since_is_bound)
+    ago = _ago(finding, snapshot, finding.since_step)
+    return _when(snapshot, finding.since_step, ago, is_bound=finding.since_is_bound)
+
+
+def _over_words(finding: Finding, snapshot: Snapshot) -> str:
+    over = finding.cleared_at_step
+    return "" if over is None else _when(snapshot, over, seconds_since(snapshot, over))
 
 
 def _listed(finding: Finding) -> str:

@@ -29,6 +29,12 @@ def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen()
     assert short[-1].startswith("since before 812 (>")
 
 
+def test_a_standstill_has_lasted_as_long_as_it_says() -> None:
+    hang = replace(KNOWN, kind="hang", since_step=1205, evidence={"seconds": 14.0, "waiting": 7})
+    assert since(hang, TIMED) == "14 s"
+    assert dict(rows(hang, TIMED))["Since"].endswith(", 14 s ago")
+
+
 def test_the_cost_has_hours_so_far_and_a_day() -> None:
     words = dict(rows(KNOWN, TIMED))["Costs"]
     assert words.startswith("24 % of the run's time, ")

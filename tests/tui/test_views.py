@@ -269,6 +269,29 @@ def test_the_run_says_how_it_was_set_up() -> None:
     watch(Fixed(SHOWN), act, (160, 50))
 
 
+def test_while_no_step_finishes_the_timeline_does_not_call_itself_live() -> None:
+    run = SHOWN.run
+    assert run is not None
+    stuck = timed(replace(SHOWN, findings=(HANG,), run=replace(run, step_age_s=14.0)))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("2")
+        await watched.until_shown("step 1,204, 14 s ago")
+        assert ", live" not in watched.text()
+
+    watch(Fixed(stuck), act, (120, 34))
+
+
+def test_a_host_that_is_cut_says_how_much_is_missing() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.press("3")
+        await watched.until_shown("more lines: enter")
+        await watched.pilot.resize_terminal(120, 70)
+        await watched.until(lambda: "more lines" not in watched.text())
+
+    watch(Fixed(snapshot(Made(ranks=16, per_node=8, gpu=True))), act, (80, 24))
+
+
 def test_a_list_of_findings_without_room_says_which_part_is_shown() -> None:
     many = tuple(replace(SHOWN.findings[0], ranks=(rank,)) for rank in range(9))
 

@@ -8,6 +8,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
@@ -53,11 +54,10 @@ def identity_lines(
 ) -> list[Line]:
     """The first lines of the detail screen; `brief` leaves out what is known of its process."""
     run = snapshot.run
-    facts = [
+    place = [
         look.clean(ranks.host[rank]) or look.unknown,
         f"pid {_plain(ranks.pid[rank], look)}",
         f"local rank {_plain(ranks.local_rank[rank], look)}",
-        _gpu(ranks.gpu[rank], look),
     ]
     state = ranks.state[rank]
     styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
@@ -69,7 +69,9 @@ def identity_lines(
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
     between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
-    who = joined([name, *([Segment(fact, look.text)] for fact in facts)], between)
+    known = [[*place, gpu] for gpu in _gpu(ranks.gpu[rank], look)]
+    lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
+    who = next((line for line in lines if width_of(line) <= width), lines[-1])
     more = [] if brief else _process(ranks.process[rank], between, width, look)
     if width_of(who) + width_of(right) + 2 <= width:
         return [spread(who, right, width), *more]
@@ -108,11 +110,13 @@ def _plain(number: np.int64, look: Look) -> str:
     return str(int(number)) if number >= 0 else look.unknown
 
 
-def _gpu(gpu: GpuFigures | None, look: Look) -> str:
+def _gpu(gpu: GpuFigures | None, look: Look) -> list[str]:
+    """Which GPU, in fewer and fewer words."""
     if gpu is None:
-        return "no GPU"
-    memory = f", {size(gpu.memory_used)} used" if gpu.memory_used is not None else ""
-    return f"GPU {gpu.index} {look.clean(gpu.name or '')}{memory}".rstrip()
+        return ["no GPU"]
+    named = f"GPU {gpu.index} {look.clean(gpu.name or '')}".rstrip()
+    memory = [f"{named}, {size(gpu.memory_used)} used"] if gpu.memory_used is not None else []
+    return [*memory, named, f"GPU {gpu.index}"]
 
 
 def stall_lines(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
@@ -239,7 +243,8 @@ def _figures(
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look = picture.look
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    blamed = next((finding.phase for finding in found if finding.phase in PHASES), None)
+    late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
+    blamed = next((phase for phase in late if phase in PHASES), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:

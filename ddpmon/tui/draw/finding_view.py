@@ -25,7 +25,7 @@ BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
+PLOT_LEAST, PLOT_MOST = 10, 30  # lines of the plot below the evidence
 
 
 def _badge(finding: Finding, look: Look) -> Segment:

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from ddpmon.format import age, count, figure, plural, time_of_day
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import is_standing_still
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -67,12 +68,13 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now."""
+    """`14:00:52, step 702`, and whether that is now; while no step finishes, how long ago it was."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    live = ", live" if snapshot.replay is None and ago is not None else ""
+    now = "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
 

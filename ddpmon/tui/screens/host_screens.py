@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from ddpmon.format import plural
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS
@@ -85,9 +87,13 @@ class HostsScreen(ViewScreen):
         table.show(self.picture)
 
     def _chosen(self, width: int, height: int) -> list[Line]:
-        """The beginning of the host under the cursor."""
+        """The beginning of the host under the cursor, and how much is left out."""
         number = self.table.chosen
-        return fit_all([] if number is None else host_lines(self.picture, number, width), width, height)
+        lines = [] if number is None else host_lines(self.picture, number, width)
+        if len(lines) > height > 1:
+            below = plural(len(lines) - height + 1, "more line")
+            lines = [*lines[: height - 1], [Segment(f"    {below}: enter", self.picture.look.dim)]]
+        return fit_all(lines, width, height)
 
     def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""

@@ -83,12 +83,13 @@ def pct(share: float) -> str:
 
 
 def size(count: float | None, unknown: str = UNKNOWN) -> str:
-    """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB."""
+    """A size in the binary units of nvidia-smi: 512 MiB, 63.0 GiB, 1.5 TiB."""
     if count is None or not math.isfinite(count):
         return unknown
     if abs(count) < 999.5 * 2**20:
         return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
-    return f"{count / 2**30:,.1f} GiB"
+    gib = count / 2**30
+    return f"{gib:.1f} GiB" if abs(gib) < 999.95 else f"{gib / 2**10:,.1f} TiB"
 
 
 def age(seconds: float | None, unknown: str = UNKNOWN) -> str:

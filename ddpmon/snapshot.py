@@ -200,17 +200,20 @@ class MarkView:
 
 @dataclass(frozen=True, slots=True)
 class BucketView:
-    """The buckets of a reduction, medians over the newest steps.
+    """The buckets of a reduction, medians over the newest steps of the least that any rank took.
 
     Attributes:
         sizes: bytes of each bucket.
         ms: [k] what each takes to transfer. exposed_ms: [k] the part of that which backward does not hide; NaN where
             unknown.
+        first_step, last_step: the steps that these are medians over.
     """
 
     sizes: tuple[int, ...]
     ms: Floats
     exposed_ms: Floats
+    first_step: int
+    last_step: int
 
 
 @dataclass(frozen=True, slots=True)

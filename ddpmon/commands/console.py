@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -58,6 +59,20 @@ def open_streams() -> None:
 def has_terminal(*numbers: int) -> bool:
     """Whether all of these standard streams are a terminal; one that is closed is none."""
     return all(os.isatty(number) for number in numbers)
+
+
+def shows_dashboards(environ: Mapping[str, str]) -> bool:
+    """Whether standard input and output are a terminal that can show the dashboard."""
+    return has_terminal(STDIN, STDOUT) and environ.get("TERM") != "dumb"
+
+
+def why_no_dashboard(environ: Mapping[str, str]) -> str:
+    """Why this terminal cannot show the dashboard, and what can be used instead; empty if it can."""
+    if shows_dashboards(environ):
+        return ""
+    if has_terminal(STDIN, STDOUT):
+        return "this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`"
+    return "the dashboard needs a terminal; without one, use `ddpmon status`"
 
 
 def printable(text: str) -> str:

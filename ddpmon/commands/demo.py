@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from typing import TYPE_CHECKING
 
-from ddpmon.commands.console import NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal, printable
+from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable, shows_dashboards
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
 from ddpmon.snapshot import Finding, Snapshot
 
@@ -27,7 +28,7 @@ def demo(nproc: int, fault: str, steps: int | None) -> int:
     if importlib.util.find_spec("torch") is None:
         complain("the demo needs torch, which is not installed: pip install 'ddpmon[torch]'")
         return USAGE
-    plan = Plan(nproc, steps or (SHOWN_STEPS if has_terminal(STDIN, STDOUT) else JUDGED_STEPS), fault)
+    plan = Plan(nproc, steps or (SHOWN_STEPS if shows_dashboards(os.environ) else JUDGED_STEPS), fault)
     with running(plan) as training:
         print(f"Starting {plan.nproc} ranks; {_trouble(plan)}.", flush=True)
         code = _accompany(plan, training)
@@ -42,7 +43,7 @@ def _trouble(plan: Plan) -> str:
 
 
 def _accompany(plan: Plan, training: Training) -> int:
-    if has_terminal(STDIN, STDOUT):
+    if shows_dashboards(os.environ):
         return _show(training)
     run = training.wait_until_announced(START_LIMIT_S)
     if run is None:

@@ -15,7 +15,7 @@ from ddpmon.commands.console import printable
 from ddpmon.commands.looks import USUAL_MOST_S, Looks
 from ddpmon.commands.read_once import look_once
 from ddpmon.parts import MAX_RANKS, Count, JobIds, Number, Text
-from ddpmon.report.verdicts import headline
+from ddpmon.report.verdicts import figures_now, headline
 from ddpmon.snapshot import Snapshot
 from ddpmon.store.base import StoreUnavailable, TargetError, is_run_id
 from ddpmon.store.connect import Target, connect, external_store_of_environment, list_runs, parse_target
@@ -239,7 +239,7 @@ def _filled_in(run: Listed, snapshot: Snapshot) -> Listed:
         world_size=seen.world_size,
         hosts=list(seen.nodes),
         step=seen.step,
-        step_ms=_rounded(snapshot.job.step_ms),
+        step_ms=_rounded(figures_now(snapshot).step_ms),
         elapsed_s=_rounded(seen.elapsed_s),
         worst=_worst(snapshot),
     )

@@ -1,6 +1,7 @@
 """A snapshot as metrics of Prometheus: base units, names as docs/alerts.md lists them, a bounded number of series.
 
-What is not known is left out and never 0. While the store does not answer, only what still holds is there.
+What is not known is left out and never 0. While the store does not answer, or no step finishes, only what still holds
+is there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from ddpmon.report.verdicts import firing
+from ddpmon.report.verdicts import figures_now, firing, is_standing_still
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Ranks, RunState, RunView, Snapshot
 
@@ -46,7 +47,7 @@ class Metrics:
         if live:
             yield from _of_job(snapshot, run)
             yield from _of_findings(snapshot.findings, run)
-        if live and snapshot.ranks is not None:
+        if live and snapshot.ranks is not None and not is_standing_still(snapshot):
             many = len(snapshot.ranks) > EACH_RANK
             yield from _of_ranks(snapshot.ranks, run, _latest(snapshot.ranks) if many else range(len(snapshot.ranks)))
             if many:
@@ -79,8 +80,9 @@ def _of_run(snapshot: Snapshot, run: RunView) -> Iterator[Any]:
 
 
 def _of_job(snapshot: Snapshot, run: RunView) -> Iterator[Any]:
-    job, ranks, coverage = snapshot.job, snapshot.ranks, snapshot.coverage
-    transfer = None if ranks is None else float(np.fmin.reduce(ranks.exposed_ms, initial=math.inf))
+    job, ranks, coverage = figures_now(snapshot), snapshot.ranks, snapshot.coverage
+    is_known = ranks is not None and not is_standing_still(snapshot)
+    transfer = None if ranks is None or not is_known else float(np.fmin.reduce(ranks.exposed_ms, initial=math.inf))
     samples = job.throughput if job.throughput_unit == "samples/s" else None
     figures: Sequence[tuple[str, str, float | None]] = (
         ("step_seconds", "Duration of a step, median of the last 20.", _scaled(job.step_ms)),

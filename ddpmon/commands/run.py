@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import ddpmon
-from ddpmon.commands.console import NOT_EXECUTABLE, NOT_FOUND, STDIN, STDOUT, USAGE, complain, has_terminal
+from ddpmon.commands.console import NOT_EXECUTABLE, NOT_FOUND, USAGE, complain, why_no_dashboard
 
 BOOT = Path(ddpmon.__file__).resolve().parent / "boot"
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
@@ -41,8 +41,8 @@ def run(command: Sequence[str], name: str | None, *, watch: bool, record: str | 
     if found is None:
         complain(f"{command[0]!r} is not a command that can be found on PATH")
         return NOT_FOUND
-    if watch and not has_terminal(STDIN, STDOUT):
-        complain("--watch draws the dashboard, and this is no terminal; leave it out, and use ddpmon status")
+    if watch and (why := why_no_dashboard(os.environ)):
+        complain(f"--watch cannot be used here: {why}")
         return USAGE
     if (doubt := what_prevents(command, found)) is not None:
         complain(doubt)

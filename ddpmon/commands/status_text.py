@@ -14,7 +14,15 @@ from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.job_progress import progress_words
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
-from ddpmon.report.verdicts import calm_sentence, firing, headline, marked_ranks, median_of
+from ddpmon.report.verdicts import (
+    calm_sentence,
+    figures_now,
+    firing,
+    headline,
+    is_standing_still,
+    marked_ranks,
+    median_of,
+)
 from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot
 
@@ -52,9 +60,11 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
         yield f"not live: {printable(snapshot.link.message)}"
     yield figures_line(snapshot)
     yield from _progress(snapshot)
-    yield _more_figures(snapshot.job)
+    yield _more_figures(figures_now(snapshot))
     if snapshot.ranks is not None:
         yield ""
+        if is_standing_still(snapshot):
+            yield "no step finishes: the figures of the ranks are those of the last 20 steps before"
         yield from _table(snapshot.ranks, marked_ranks(snapshot.findings), all_ranks=all_ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
@@ -76,7 +86,7 @@ def verdict(snapshot: Snapshot) -> str:
 
 def figures_line(snapshot: Snapshot) -> str:
     """Where the run is and how fast, in one line."""
-    job, step = snapshot.job, snapshot.run.step if snapshot.run else None
+    job, step = figures_now(snapshot), snapshot.run.step if snapshot.run else None
     throughput = f"{_figure(job.throughput, 1)} {printable(job.throughput_unit)}"
     last = age(snapshot.run.step_age_s if snapshot.run else None, "-")
     return (

@@ -15,7 +15,7 @@ from ddpmon.format import count, figure, json_line
 from ddpmon.report.attempt_sentences import may_restart
 from ddpmon.report.attempt_sentences import of_run as attempts_of
 from ddpmon.report.status_json import Object, finding_object, status_object
-from ddpmon.report.verdicts import firing, identity
+from ddpmon.report.verdicts import figures_now, firing, identity
 from ddpmon.snapshot import Finding, RunView, Snapshot
 from ddpmon.watcher.observer import Observer
 
@@ -64,7 +64,7 @@ def _lines(snapshot: Snapshot, changes: Changes, as_json: bool) -> Iterator[str]
 
 
 def _figures(snapshot: Snapshot) -> str:
-    run, job = snapshot.run, snapshot.job
+    run, job = snapshot.run, figures_now(snapshot)
     return "" if run is None else f"{run.name}  step {count(run.step)}  {figure(job.step_ms)} ms/step  "
 
 

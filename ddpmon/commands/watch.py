@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDIN, STDOUT, USAGE, complain, has_terminal
+from ddpmon.commands.console import GC_THRESHOLDS, NO_RUN, OK, STDOUT, USAGE, complain, has_terminal, why_no_dashboard
 from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import Route, reached
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -37,11 +37,8 @@ def watch(
     """
     from ddpmon.recording.layout import RecordingError
 
-    if not (has_terminal(STDIN, STDOUT) or in_browser(os.environ)):
-        complain("the dashboard needs a terminal; without one, use `ddpmon status`")
-        return USAGE
-    if os.environ.get("TERM") == "dumb" and not in_browser(os.environ):
-        complain("this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`")
+    if (trouble := why_no_dashboard(os.environ)) and not in_browser(os.environ):
+        complain(trouble)
         return USAGE
     try:
         path = recording_at(target) if ssh is slurm is k8s is job is None else None

@@ -67,7 +67,7 @@ def _buckets(run: Run, seen: Ints, transfers: NDArray[np.float32]) -> BucketView
     exposed = row_medians(np.fmin.reduce(run.rings.take("exposed", seen), axis=0)[None, :])[0]
     after = np.cumsum(ms[::-1])[::-1] - ms  # what follows each bucket
     part = np.clip(exposed - after, 0.0, ms) if np.isfinite(exposed) else np.full(len(ms), np.nan)
-    return BucketView(run.buckets.sizes, ms, part)
+    return BucketView(run.buckets.sizes, ms, part, int(seen[0]), int(seen[-1]))
 
 
 def _marks(run: Run, first: int) -> tuple[MarkView, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
-from ddpmon.report.cost import hour_unit, hours_words, lost_hours
+from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
 from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import stops_job
 from ddpmon.snapshot import Finding, Snapshot
 
 NAMES: Mapping[KindName, str] = {
@@ -84,15 +85,18 @@ def cost(finding: Finding) -> str:
 def since(finding: Finding, snapshot: Snapshot) -> str:
     """How long it has lasted, such as `2 min`; of what is over, from when to when by the clock, such as `14:01-14:02`.
 
-    Steps stand in for what no clock tells. Empty where steps do not apply.
+    It is `>2 min` of what began before this watcher could see it. Steps stand in for what no clock tells. Empty where
+    steps do not apply.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
         times = [_clock(snapshot, step)[:5] for step in (began, over)]
         steps = "" if began is None else f"{began:,}-"
         return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
-    ago = None if began is None else seconds_since(snapshot, began)
-    return age(ago) if ago is not None else "" if began is None else f"step {began:,}"
+    if began is None:
+        return ""
+    ago, least = _ago(finding, snapshot, began), ">" if finding.since_is_bound else ""
+    return f"{least}{age(ago)}" if ago is not None else f"{'before' if least else 'step'} {began:,}"
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:
@@ -100,11 +104,24 @@ def _clock(snapshot: Snapshot, step: int | None) -> str:
     return "" if step is None else time_of_day(wall_of(snapshot, step))
 
 
-def _when(snapshot: Snapshot, step: int, *, is_bound: bool = False) -> str:
+def _when(snapshot: Snapshot, step: int, ago: float | None, *, is_bound: bool = False) -> str:
     """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
-    ago = seconds_since(snapshot, step)
-    words = [f"{'before ' if is_bound else ''}step {count(step)}", _clock(snapshot, step)]
-    return ", ".join(filter(None, [*words, "" if ago is None else f"{age(ago)} ago"]))
+    clock = "" if ago is None else time_of_day(snapshot.taken_at - ago)
+    words = [f"{'before ' if is_bound else ''}step {count(step)}", clock, ago_words(ago, is_bound=is_bound)]
+    return ", ".join(filter(None, words))
+
+
+def _ago(finding: Finding, snapshot: Snapshot, step: int) -> float | None:
+    """How many seconds ago it began; of a standstill as long as it has lasted, since its step has not ended."""
+    lasted = finding.evidence.get("seconds")
+    if stops_job(finding) and isinstance(lasted, float | int):
+        return float(lasted)
+    return seconds_since(snapshot, step)
+
+
+def ago_words(seconds: float | None, *, is_bound: bool) -> str:
+    """`2 min ago`, of a bound `more than 2 min ago`; empty where it is not known."""
+    return "" if seconds is None else f"{'more than ' if is_bound else ''}{age(seconds)} ago"
 
 
 def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -112,7 +129,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
     found = [
         ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
         ("Since", _since_words(finding, snapshot)),
-        ("Over", "" if finding.cleared_at_step is None else _when(snapshot, finding.cleared_at_step)),
+        ("Over", _over_words(finding, snapshot)),
         ("Costs", _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
         ("Ranks", _listed(finding)),
@@ -136,7 +153,13 @@ def _cause_words(finding: Finding) -> str:
 def _since_words(finding: Finding, snapshot: Snapshot) -> str:
     if finding.since_step is None:
         return ""
-    return _when(snapshot, finding.since_step, is_bound=finding.since_is_bound)
+    ago = _ago(finding, snapshot, finding.since_step)
+    return _when(snapshot, finding.since_step, ago, is_bound=finding.since_is_bound)
+
+
+def _over_words(finding: Finding, snapshot: Snapshot) -> str:
+    over = finding.cleared_at_step
+    return "" if over is None else _when(snapshot, over, seconds_since(snapshot, over))
 
 
 def _listed(finding: Finding) -> str:
@@ -145,10 +168,13 @@ def _listed(finding: Finding) -> str:
 
 
 def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
-    """`22 % of the run's time, 12.4 GPU-h lost so far`."""
+    """`22 % of the run's time, 12.4 GPU-h lost so far, 78 GPU-h a day`."""
     if not known(finding.cost_pct):
         return ""
-    hours = None if finding.cleared_at_step is not None else lost_hours(finding, snapshot)
+    share, run = f"{cost(finding)} of the run's time", snapshot.run
+    if finding.cleared_at_step is not None or run is None:
+        return share
+    hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
     least = "at least " if finding.since_is_bound else ""
-    lost = "" if hours is None else f", {least}{hours_words(hours)} {hour_unit(snapshot)} lost so far"
-    return f"{cost(finding)} of the run's time{lost}"
+    lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
+    return f"{share}{lost}, {hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))} {unit} a day"

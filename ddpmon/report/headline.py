@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
-from ddpmon.format import age, count, ms, pct, plural, signed, time_of_day
+from ddpmon.format import count, ms, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
+from ddpmon.report.finding_rows import ago_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.report.wording import format_ranks
@@ -49,7 +50,8 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
     """For 80 columns, and for the narrowest terminals without the onset and the phase."""
     since, _, ago = _since(finding, snapshot)
-    when = since.replace("step ", "") + (f" ({ago.removesuffix(' ago')})" if ago else "")
+    lasting = ago.removesuffix(" ago").replace("more than ", ">")
+    when = since.replace("step ", "") + (f" ({lasting})" if lasting else "")
     cost = _cost(finding)
     yield _given(_who(finding, snapshot, " "), what, cost, when)
     who = format_ranks(finding.ranks) if finding.ranks else _who(finding, snapshot, " ")
@@ -89,8 +91,7 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
     step = finding.since_step
     if step is None:
         return "", "", ""
-    seconds = seconds_since(snapshot, step)
-    ago = f"{age(seconds)} ago" if seconds is not None else ""
+    ago = ago_words(seconds_since(snapshot, step), is_bound=finding.since_is_bound)
     since = f"since {'before ' if finding.since_is_bound else ''}step {count(step)}"
     return since, time_of_day(wall_of(snapshot, step)), ago
 

@@ -5,13 +5,13 @@ What one frame cannot show, such as a growing number of interface errors, is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ddpmon.format import size
 from ddpmon.machine import Disk, HostFigures, HostProcess
-from ddpmon.report.host_gpus import FOREIGN, gpu_remarks, gpu_states, ours_of
+from ddpmon.report.host_gpus import FOREIGN, GpuState, gpu_remarks, gpu_states, ours_of
 from ddpmon.report.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.process_roles import ProcessRoles
@@ -20,9 +20,13 @@ from ddpmon.snapshot import NodeView, Ranks
 STEAL_PCT = 5.0
 
 
-def summarise_host(node: NodeView, ranks: Ranks | None) -> list[str]:
-    """Short clauses, not cleaned: the GPUs first, then the host. Empty when nothing stands out."""
-    return [*_on_gpus(node, ranks), *host_words(node.figures), *_hogs(node, ranks)]
+def summarise_host(node: NodeView, ranks: Ranks | None, states: Sequence[GpuState] | None = None) -> list[str]:
+    """Short clauses, not cleaned: the GPUs first, the worst of them before the others, then the host.
+
+    Empty when nothing stands out. `states` are those of the host's GPUs, where the caller has worked them out.
+    """
+    on_gpus = _on_gpus(gpu_states(ranks, node) if states is None else states)
+    return [*on_gpus, *host_words(node.figures), *_hogs(node, ranks)]
 
 
 def host_words(figures: HostFigures) -> list[str]:
@@ -35,9 +39,11 @@ def _pressure(name: str, share: float) -> str:
     return said.get(name, "disk pressure {} %").format(f"{share:.0f}")
 
 
-def _on_gpus(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
-    for state in gpu_states(ranks, node):
-        words = [word for level, word in gpu_remarks(state) if level != "note" and FOREIGN not in word]
+def _on_gpus(states: Sequence[GpuState]) -> Iterator[str]:
+    said = [(state, gpu_remarks(state)) for state in states]
+    said.sort(key=lambda each: not any(level == "broken" for level, _ in each[1]))
+    for state, remarks in said:
+        words = [word for level, word in remarks if level != "note" and FOREIGN not in word]
         those = [f"{FOREIGN} {named(on.process)}" for on in state.foreign_processes[:3]]
         those += [f"{len(state.foreign_processes) - 3} more {FOREIGN}es"] if len(state.foreign_processes) > 3 else []
         if words or those:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
-from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, lost_hours, together_words
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, lost_hours, together_words
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing, is_standing_still
 from ddpmon.schema import RunInfo
@@ -130,11 +130,15 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if is_standing_still(snapshot):
         yield "lost to waiting", "unknown while no step finishes"
     elif known(job.lost_to_waiting_pct):
-        yield "lost to waiting", f"{pct(job.lost_to_waiting_pct or 0.0)} % of each step now"
+        share = job.lost_to_waiting_pct or 0.0
+        a_day = hours_words(hours_a_day(share, run.world_size))
+        yield "lost to waiting", f"{pct(share)} % of each step now, {a_day} a day"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
-        yield f"lost: {who(finding)}", f"{hours_words(hours)}  {what(finding)}{cause}"
+        a_day = hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))
+        often = f", {a_day} a day" if known(finding.cost_pct) else ""
+        yield f"lost: {who(finding)}", f"{hours_words(hours)} so far{often}: {what(finding)}{cause}"
     if together := together_words([hours for _, hours in lost], hour_unit(snapshot)):
         yield "lost together", f"{together}; {OVERLAP}"
 

@@ -15,6 +15,7 @@ from ddpmon.parts import Attempt, Failure, Stall
 from ddpmon.report.attempt_sentences import how
 from ddpmon.report.host_gpus import ours_of
 from ddpmon.report.trace import collectives, frame_text, main_stack
+from ddpmon.report.verdicts import figures_now, is_standing_still
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES, RunInfo
 from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, ReplayView, RunView, Snapshot
@@ -94,7 +95,7 @@ def status_object(snapshot: Snapshot) -> Object:
         "link": {"state": snapshot.link.state, "message": snapshot.link.message},
         "run": _run(snapshot.run),
         "coverage": _coverage(snapshot.coverage),
-        "job": _job(snapshot.job),
+        "job": _job(figures_now(snapshot), is_standing_still=is_standing_still(snapshot)),
         "monitor": {"cost_us_per_step": rounded(snapshot.job.monitor_us), "dropped": snapshot.job.dropped},
         "ranks": _ranks(snapshot.ranks, {rank: known for node, known in hosts for rank in node.ranks}),
         "nodes": [_node(node, known) for node, known in hosts],
@@ -174,8 +175,9 @@ def _coverage(coverage: Coverage | None) -> Object | None:
     }
 
 
-def _job(job: JobView) -> Object:
+def _job(job: JobView, *, is_standing_still: bool) -> Object:
     return {
+        "standing_still": is_standing_still,
         "step_ms": rounded(job.step_ms),
         "throughput": rounded(job.throughput),
         "throughput_unit": job.throughput_unit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.format import clean, clock, count, figure
-from ddpmon.report.verdicts import calm_sentence, headline
+from ddpmon.report.verdicts import calm_sentence, figures_now, headline
 from ddpmon.snapshot import Snapshot
 
 
@@ -18,7 +18,10 @@ def summary_line(snapshot: Snapshot) -> str:
     link = snapshot.link
     is_unseen = link.state == "silent" or (link.state == "gone" and run.state in ("running", "stalled", "lost"))
     stands = ["not seen since"] if is_unseen else [f"{run.state},"]
-    facts = [*stands, f"step {count(run.step)}, {figure(snapshot.job.step_ms)} ms/step, {clock(run.elapsed_s)}"]
+    facts = [
+        *stands,
+        f"step {count(run.step)}, {figure(figures_now(snapshot).step_ms)} ms/step, {clock(run.elapsed_s)}",
+    ]
     why = f" ({link.message.partition(';')[0]})" if is_unseen and link.message else ""
     worst = headline(snapshot.findings)
     return clean(f"{run.name}: {' '.join(facts)}{why}; {worst.summary if worst else calm_sentence(snapshot)}")

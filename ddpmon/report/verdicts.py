@@ -69,6 +69,9 @@ def figures_now(snapshot: Snapshot) -> JobView:
         lost_to_waiting_pct=None,
         waiting_for=(),
         allreduce_ms=None,
+        exposed_ms=None,
+        busbw_gb_s=None,
+        eta_s=None,
     )
 
 

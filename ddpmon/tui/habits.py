@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ddpmon.format import json_line
+from ddpmon.report.finding_rows import what, who
 from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.status_json import finding_of_run, status_object
@@ -21,12 +22,23 @@ from ddpmon.tui.screens.output_screen import OutputScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.write_as import WriteAs
 from ddpmon.tui.user_commands import UnknownPlaceError, filled
-from ddpmon.tui.view_files import Form, snapshot_json, table_csv, view_text
+from ddpmon.tui.view_files import (
+    FINDING_FORMS,
+    REPORT,
+    VIEW_FORMS,
+    finding_file,
+    snapshot_json,
+    table_csv,
+    view_text,
+)
 
 if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
 
 _SAID_S = 6.0
+# No terminal says whether it has taken what was copied.
+_IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52: w writes a file."
+_IN_TMUX = "If pasting brings something else: `set -g set-clipboard on` in tmux, and OSC 52 in the terminal."
 
 
 class Habits:
@@ -56,31 +68,48 @@ class Habits:
         else:
             text = finding_text(snapshot, finding)
         self._write(clipboard(text, os.environ))
-        what = "the verdict" if finding is None else finding.kind.replace("_", " ")
-        hint = "; tmux hands it on with: set -g set-clipboard on" if in_tmux(os.environ) else ""
-        self.say(f"copied {what} as {'JSON' if as_json else 'text'}, {len(text):,} characters{hint}")
+        subject = "the verdict" if finding is None else f"{who(finding)}, {what(finding)}"
+        form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
+        self.say(f"copied: {subject}, as {form}. {_IN_TMUX if in_tmux(os.environ) else _IN_TERMINAL}")
 
     def ask_what_to_write(self) -> None:
         """Ask for a form, and write the view in it."""
         if self._app.picture.snapshot.run is not None and isinstance(self._app.screen, BaseScreen):
-            self._app.push_screen(WriteAs(), self._write_once_closed)
+            self._app.push_screen(WriteAs("view", VIEW_FORMS), self._write_once_closed)
 
-    def _write_once_closed(self, form: Form | None) -> None:
+    def ask_how_to_write(self, finding: Finding) -> None:
+        """Ask for a form, and write this finding in it; a report is of the whole run."""
+        self._app.push_screen(WriteAs("finding", FINDING_FORMS), lambda form: self._write_finding(form, finding))
+
+    def _write_finding(self, form: str | None, finding: Finding) -> None:
+        if form == REPORT:
+            self._app.action_write()
+        elif form is not None:
+            snapshot = self._app.picture.snapshot
+            self._put(f"finding-{finding.kind.replace('_', '-')}", form, finding_file(snapshot, finding, form))
+
+    def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""
         self._app.call_after_refresh(self._write_view, form)
 
-    def _write_view(self, form: Form | None) -> None:
-        screen, snapshot = self._app.screen, self._app.picture.snapshot
-        if form is None or snapshot.run is None or not isinstance(screen, BaseScreen):
+    def _write_view(self, form: str | None) -> None:
+        screen = self._app.screen
+        if form is not None and isinstance(screen, BaseScreen):
+            self._put(screen.view, form, self._written(form, screen))
+
+    def _put(self, what: str, form: str, text: str) -> None:
+        """Write a new file that is named after what it holds and the run, and say where it is."""
+        run = self._app.picture.snapshot.run
+        if run is None:
             return
         try:
-            path = write_new(stem_of(screen.view, snapshot.run), f".{form}", self._written(form, screen))
+            path = write_new(stem_of(what, run), f".{form}", text)
         except OSError as error:
             self.say(f"nothing was written: {error}")
         else:
             self.say(f"written: {path}")
 
-    def _written(self, form: Form, screen: BaseScreen) -> str:
+    def _written(self, form: str, screen: BaseScreen) -> str:
         snapshot = self._app.picture.snapshot
         if form == "svg":
             return self._app.export_screenshot(title=f"ddpmon {screen.view}")

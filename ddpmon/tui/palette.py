@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from ddpmon.tui.choices import THEMES
 from ddpmon.tui.preferences import UserCommand
+from ddpmon.tui.screens.base import BaseScreen
 
 _EVERYWHERE = (
     ("Overview", "verdict, rank table, heat-map, plots", "1", "overview"),
@@ -24,7 +25,7 @@ _EVERYWHERE = (
     ("Copy the finding as text", "the chosen one, or the headline", "y", "copy(False)"),
     ("Copy the finding as JSON", "the chosen one, or the headline", "Y", "copy(True)"),
     ("Write a report", "one HTML page in the current folder", "w", "write"),
-    ("Write the view", "SVG, text, CSV or JSON in the current folder", "ctrl+s", "write_view"),
+    ("Export the view", "SVG, text, CSV or JSON in the current folder", "ctrl+s", "write_view"),
     ("Read more often", "down to every 0.25 s", "+", "rate(-1)"),
     ("Read less often", "up to every 10 s", "-", "rate(1)"),
     ("Go to a step or a time of day", "over what was seen", "t", "go_to"),
@@ -39,6 +40,7 @@ _HERE = (
     ("The next metric", "of the heat-map, of the GPUs, of the plot", "v", "metric"),
     ("The next panel alone", "and after the last one all of them", "f", "maximise"),
     ("The host", "of the rank or of the finding", "h", "host"),
+    ("Write the finding", "as text or JSON in the current folder", "w", "write_finding"),
     ("Reverse the order", "the table of ranks or hosts", "r", "reverse"),
 )
 
@@ -54,6 +56,10 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[Syst
     for title, what, key, action in _HERE:
         if hasattr(screen, f"action_{action.partition('(')[0]}"):
             yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, action))
+    for name, words in screen.metrics if isinstance(screen, BaseScreen) else ():
+        yield SystemCommand(words, "v   goes through all of them", partial(screen.run_action, f"show_metric('{name}')"))
+    for letter, name, words in screen.sorts if isinstance(screen, BaseScreen) else ():
+        yield SystemCommand(f"Sort by {words}", letter, partial(screen.run_action, f"sort_by('{name}')"))
     for title, what, key, action in _EVERYWHERE:
         if app.check_action(action.partition("(")[0], ()) is not False:
             yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, f"app.{action}"))

@@ -1,21 +1,34 @@
-"""What is shown, as files: the picture as SVG or text, the rank table as CSV, everything as JSON."""
+"""What is shown, as files: the picture as SVG or text, the rank table as CSV, everything as JSON; one finding."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any
 
 from textual.screen import Screen
 
 from ddpmon.format import clean, json_line
-from ddpmon.report.status_json import status_object
-from ddpmon.snapshot import Ints, Snapshot
+from ddpmon.report.finding_text import finding_text
+from ddpmon.report.status_json import finding_of_run, status_object
+from ddpmon.snapshot import Finding, Ints, Snapshot
 from ddpmon.tui.draw.columns import COLUMNS
 
-Form = Literal["svg", "txt", "csv", "json"]
-FORMS: tuple[Form, ...] = get_args(Form)
+# A key -> the form that it stands for, which is the ending of the file, and what that is called.
+VIEW_FORMS: Mapping[str, tuple[str, str]] = {
+    "s": ("svg", "SVG picture"),
+    "t": ("txt", "text"),
+    "c": ("csv", "CSV of the rank table"),
+    "j": ("json", "JSON"),
+}
+REPORT = "report"
+FINDING_FORMS: Mapping[str, tuple[str, str]] = {
+    "t": ("txt", "text"),
+    "j": ("json", "JSON"),
+    "r": (REPORT, "report of the run"),
+}
 
 
 def view_text(screen: Screen[Any]) -> str:
@@ -45,6 +58,13 @@ def table_csv(snapshot: Snapshot, order: Ints) -> str:
 
 def _cell(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def finding_file(snapshot: Snapshot, finding: Finding, form: str) -> str:
+    """The same as `y` copies: text, or with the form "json" an object."""
+    if form == "json":
+        return json_line(finding_of_run(snapshot, finding)) + "\n"
+    return finding_text(snapshot, finding)
 
 
 def snapshot_json(snapshot: Snapshot) -> str:

@@ -47,7 +47,7 @@ def test_a_command_that_is_no_python_and_one_that_raises_are_not_touched() -> No
     [
         ((), 2, "run needs a command: ddpmon run -- torchrun --nproc-per-node 4 train.py"),
         (("--", "no-such-command-here"), 127, "'no-such-command-here' is not a command that can be found on PATH"),
-        (("--watch", "--", "true"), 2, "--watch draws the dashboard, and this is no terminal"),
+        (("--watch", "--", "true"), 2, "--watch cannot be used here: the dashboard needs a terminal"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_sentence(arguments: tuple[str, ...], code: int, said: str) -> None:

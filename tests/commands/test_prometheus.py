@@ -47,6 +47,15 @@ def scraped(made: Snapshot) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
+def test_while_no_step_finishes_only_what_still_holds_is_there() -> None:
+    hang = replace(STRAGGLER, kind="hang", severity="critical")
+    names = {name.partition("{")[0] for name in scraped(snapshot(findings=(hang,)))}
+    assert "ddpmon_finding" in names
+    assert "ddpmon_last_step_timestamp_seconds" in names
+    assert "ddpmon_loss" in names
+    assert not {name for name in names if re.search("step_seconds|transfer|samples|waiting|_rank_|_node_", name)}
+
+
 def test_figures_are_in_base_units_and_what_is_unknown_is_left_out() -> None:
     found = scraped(snapshot(findings=(STRAGGLER,)))
     assert found['ddpmon_run_info{backend="gloo",name="gpt",run="r1",world_size="2"}'] == 1

@@ -75,6 +75,7 @@ def test_the_run_and_the_job() -> None:
     }
     assert status["coverage"] == {"expected": 2, "reporting": 2, "oldest_age_s": 0.5}
     assert status["job"] == {
+        "standing_still": False,
         "step_ms": 172.15,
         "throughput": 92.9,
         "throughput_unit": "samples/s",

@@ -76,6 +76,14 @@ def test_a_rank_that_is_stuck_and_one_that_has_failed() -> None:
     }
 
 
+def test_while_no_step_finishes_what_steps_take_is_unknown() -> None:
+    hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical")
+    job = parsed(snapshot(findings=(hang,)))["job"]
+    assert job["standing_still"] is True
+    assert {name for name, value in job.items() if value is not None} == {"standing_still", "throughput_unit", "loss"}
+    assert parsed(snapshot())["job"]["standing_still"] is False
+
+
 def test_a_stall_of_which_nothing_could_be_read() -> None:
     status = parsed(snapshot(ranks=two_ranks(stall=(Stall(11.0), None))))
     assert status["ranks"][0]["stall"] == {

@@ -11,6 +11,7 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.parts import Loader
+from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding
 from tests.made_frames import (
@@ -66,6 +67,29 @@ def test_a_hog_on_a_ranks_core_is_named() -> None:
     assert {"pid": 8123, "user": "bob", "command": "python x.py"}.items() <= found.evidence.items()
     assert found.since_step in range(40, 60)
     assert not found.since_is_bound
+
+
+def test_a_hog_that_held_a_rank_up_before_the_watcher_came_began_before(  # whose first look does not show it
+) -> None:
+    def said(onset: int, reads: int) -> Finding:
+        phases = healthy_phases(4, 260)
+        phases["backward"][2, onset:] += 40.0
+        job, run, judge = MadeJob(phases), Run(run_info(4)), Judge()
+        hog = HostProcess(HOG.process, HOG.cpu_pct, HOG.cpus, reads=reads)
+        for tick, first in enumerate((0, *range(150, 260, 10))):
+            end = 150 if tick == 0 else first + 10
+            frames = [
+                rank_frame(rank, tick, job.columns(rank, first, end), process=starved(tick, rank)) for rank in range(4)
+            ]
+            run.add_ranks(frames, float(tick), {})
+            run.add_node(node_frame(0, tick, figures=figures(hog)), float(tick))
+            run.settle(float(tick))
+            told = judge(run, run.ages(float(tick)))
+        return next(found for found in in_words(told) if found.kind == "cpu_contention")
+
+    assert said(60, 60).since_is_bound
+    assert not said(200, 60).since_is_bound, "the rank was not late by then"
+    assert not said(60, 1).since_is_bound, "the hog was not there by then"
 
 
 def test_several_that_take_a_little_each() -> None:

@@ -180,7 +180,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         assert text.startswith("rank 5 (node1) is late by 41 ms")
         assert "critical straggler; since step 812" in text
         assert "run gpt-stdlib, step 1,204, 8 ranks" in text
-        await watched.until_shown(f"copied straggler as text, {len(text)}")
+        await watched.until_shown("copied: rank 5, input +41 ms, as text")
         said.clear()
         await watched.press("Y")
         found = json.loads(copied(said))
@@ -189,7 +189,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
             "id": "r1", "name": "gpt-stdlib", "step": 1204, "world_size": 8, "source": "tcp://127.0.0.1:29480",
         }  # fmt: skip
         assert found["time"].endswith("Z")
-        await watched.until_shown("copied straggler as JSON")
+        await watched.until_shown("copied: rank 5, input +41 ms, as JSON")
 
     watch(Fixed(STRAGGLER), act)
 
@@ -265,6 +265,38 @@ def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_sai
         await watched.until_shown("nothing was written")
 
     watch(Fixed(STRAGGLER), act, (160, 50))
+
+
+@pytest.mark.parametrize(("key", "ending", "inside"), [("t", "txt", "what to do: "), ("j", "json", '"evidence"')])
+def test_a_finding_is_written_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, ending: str, inside: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("5", "w")
+        await watched.until_shown("write the finding as")
+        await watched.press(key)
+        await watched.until_shown("written:")
+
+    watch(Fixed(STRAGGLER), act)
+    (written,) = tmp_path.iterdir()
+    assert written.name == f"finding-straggler-gpt-stdlib-step-1204.{ending}"
+    assert inside in written.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [("power", ("Heat-map: GPU power", "Sort by power (W)")), ("export", ("Export the view",))]
+)
+def test_the_palette_finds_metrics_orders_and_the_export(words: str, shown: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("ctrl+p", *words)
+        for title in shown:
+            await watched.until_shown(title)
+
+    watch(Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True))), act)
 
 
 def test_the_palette_has_our_commands_and_none_of_textuals() -> None:

@@ -313,6 +313,17 @@ def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
     assert "used" not in rows[0]
 
 
+def test_information_comes_after_what_is_worse() -> None:
+    made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
+    note = Finding("gc_pauses", "info", "rank 5 collects garbage", (5,), ("node1",))
+    row = next(row for row in rows_of(replace(made, findings=(note,)), 320) if "node1" in row)
+    assert row.index("memory 97 % used") < row.index("garbage collection")
+    loud = next(
+        row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 320) if "node1" in row
+    )
+    assert loud.index("garbage collection") < loud.index("memory 97 % used")
+
+
 def test_gpus_that_do_not_fit_are_counted() -> None:
     assert rows_of(MANY, 60)[2].rstrip().endswith("+4")
     for width in (40, 60, 80, 120, 160, 300):

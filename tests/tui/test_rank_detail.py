@@ -14,7 +14,7 @@ from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII = LOOKS["ascii"]
@@ -82,6 +82,29 @@ def test_what_is_unknown_is_a_dash_and_has_no_plot() -> None:
     assert not any("GPU" in line for line in lines[1:]), "this run has no GPUs"
     made = snapshot(Made(ranks=1, focus=0))
     assert row_of(detail_of(made, 0), "input ms")[1:] == ["-", "-"], "nobody to compare with"
+
+
+def test_in_40x12_the_phases_come_before_the_process() -> None:
+    lines = [line.rstrip() for line in text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10))]
+    assert sum("late by 41 ms" in line for line in lines) == 1
+    assert any(line.startswith(" input ms") for line in lines)
+    assert any(line.startswith(" wait ms") for line in lines)
+    plot = text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10, plot_alone=True))
+    assert any("work, ms" in line for line in plot)
+
+
+def test_who_a_rank_is_is_told_in_whole_words() -> None:
+    made = picture(Made(straggler=5, focus=5, gpu=True))
+    said = {text_of(detail_lines(made, 5, width, 24))[0].rstrip() for width in (100, 80, 76, 60)}
+    whole = " rank 5 of 8 | node1 | pid 4305 | local rank 1 | GPU 1"
+    assert said <= {f"{whole} NVIDIA H200, 66.1 GiB used", f"{whole} NVIDIA H200", whole}
+    assert len(said) == 3
+
+
+def test_where_a_rank_is_stuck_is_not_called_slower_than_the_others() -> None:
+    made = picture(Made(focus=2, stuck=2, findings=(HANG,)))
+    row = next(line for line in text_of(detail_lines(made, 2, 120, 40)) if line.startswith(" input ms"))
+    assert "!" not in row[:54]
 
 
 def test_a_lost_rank_does_not_speak_of_now() -> None:

@@ -192,11 +192,14 @@ def test_the_summary_is_broken_at_words(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_dumb_terminal_is_told_what_to_use_instead(tmp_path: Path) -> None:
-    with terminal(str(tmp_path), command=("-m", "ddpmon.cli", "watch"), kind="dumb") as term:
+@pytest.mark.parametrize(
+    ("command", "lead"), [(("watch",), ""), (("run", "--watch", "--", "true"), "--watch cannot be used here: ")]
+)
+def test_a_dumb_terminal_is_told_what_to_use_instead(command: tuple[str, ...], lead: str) -> None:
+    with terminal(command=("-m", "ddpmon.cli", *command), kind="dumb") as term:
         assert term.end() == 2
-        said = "ddpmon: this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`"
-        assert term.text().split() == said.split()
+        said = f"{lead}this terminal cannot show the dashboard, because TERM is dumb; use `ddpmon status --watch`"
+        assert term.text().split() == ["ddpmon:", *said.split()]
         assert b"\x1b" not in term.everything
 
 

@@ -37,7 +37,7 @@ def made_timeline(newest: int = 1204, buckets: bool = False) -> Timeline:
     return Timeline(
         step, late, np.full(len(step), 11), np.where(step >= 812, 170.0, 130.0), np.full(len(step), 24.0),
         np.full(len(step), np.nan), np.linspace(3, 2, len(step)), (MarkView(900, "eval", 900.0),),
-        BucketView((25 << 20, 9 << 20), np.array([3.0, 1.5]), np.array([0.0, 1.2])) if buckets else None,
+        BucketView((25 << 20, 9 << 20), np.array([3.0, 1.5]), np.array([0.0, 1.2]), 684, 703) if buckets else None,
     )  # fmt: skip
 
 
@@ -242,6 +242,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         shown = ("rank 11", "▲ rank 11 input +41 ms", "• eval", "170 ms", "24.0 ms", "25.0 MiB", "step 705", "1,204")
         assert [part for part in shown if part not in text] == []
         assert "▒" in text, "the exposed part of the last bucket"
+        assert "steps 684-703" in text, "which the buckets are medians over"
         past = replace(run, step=800)
         replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
         source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
@@ -266,6 +267,43 @@ def test_the_run_says_how_it_was_set_up() -> None:
         assert "lost: rank 11" in watched.text()
 
     watch(Fixed(SHOWN), act, (160, 50))
+
+
+def test_while_no_step_finishes_the_timeline_does_not_call_itself_live() -> None:
+    run = SHOWN.run
+    assert run is not None
+    stuck = timed(replace(SHOWN, findings=(HANG,), run=replace(run, step_age_s=14.0)))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("2")
+        await watched.until_shown("step 1,204, 14 s ago")
+        assert ", live" not in watched.text()
+
+    watch(Fixed(stuck), act, (120, 34))
+
+
+def test_a_host_that_is_cut_says_how_much_is_missing() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.press("3")
+        await watched.until_shown("more lines: enter")
+        await watched.pilot.resize_terminal(120, 70)
+        await watched.until(lambda: "more lines" not in watched.text())
+
+    watch(Fixed(snapshot(Made(ranks=16, per_node=8, gpu=True))), act, (80, 24))
+
+
+def test_a_list_of_findings_without_room_says_which_part_is_shown() -> None:
+    many = tuple(replace(SHOWN.findings[0], ranks=(rank,)) for rank in range(9))
+
+    async def act(watched: Watched) -> None:
+        await watched.press("5")
+        await watched.until_shown("1-3 of 9")
+        await watched.press("end")
+        await watched.until_shown("7-9 of 9")
+        await watched.pilot.resize_terminal(120, 40)
+        await watched.until(lambda: " of 9" not in watched.text())
+
+    watch(Fixed(replace(SHOWN, findings=many)), act, (40, 12))
 
 
 def test_evidence_without_room_says_how_much_is_below_and_scrolls() -> None:

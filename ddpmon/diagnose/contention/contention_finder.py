@@ -78,7 +78,7 @@ class ContentionFinder:
         symptoms += memory(host, context)
         symptoms += self._storage.look(host, context)
         symptoms += self._wires.look(host, context)
-        self.lives.look(host, symptoms, step)
+        self.lives.look(host, symptoms, step, context.late_since)
 
     def _is_stale(self, run: Run, node: int, heard_at: float) -> bool:
         """Whether its ranks go on while nobody tells of the host."""
@@ -89,5 +89,6 @@ class ContentionFinder:
 def _context(run: Run, figures: ProcessHistory, leaks: dict[int, Leak], found: Sequence[Alert]) -> RunContext:
     worse = [each for each in found if each.severity != "info" and each.cleared_at_step is None]
     late = {rank: each.phase or "work" for each in worse if KINDS[each.kind].late for rank in each.ranks}
+    since = {rank: each.since_step or 0 for each in worse if KINDS[each.kind].late for rank in each.ranks}
     slower = [each.phase or "" for each in worse if each.kind == "job_slower"]
-    return RunContext(run, figures, leaks, late, slower[0] if slower else None)
+    return RunContext(run, figures, leaks, late, since, slower[0] if slower else None)

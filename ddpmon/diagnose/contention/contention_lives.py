@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import Group, Life
 from ddpmon.diagnose.contention.host_state import Host
 from ddpmon.diagnose.contention.symptom import Symptom, culprits_of
-from ddpmon.diagnose.contention_policy import CONTENTION
+from ddpmon.diagnose.contention_policy import CONTENTION, READING
 from ddpmon.diagnose.kinds import KindName
 
 
@@ -23,7 +23,7 @@ class Contention(Struct):
         host: where, as its frame names it.
         since: the step of its ranks then, None before their first. again: that of its last return, if it was gone.
         gone: the first step without it, while it is not shown.
-        bound: the first look at its host showed it already.
+        bound: it began before the first look at its host.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
         reading: the newest. seen: whether it has shown the contention. without: how many before it in a row had not.
     """
@@ -115,7 +115,7 @@ class ContentionLives:
     def __init__(self, lives: Group) -> None:
         self._lives = lives
         self._hosts: dict[int, dict[tuple[KindName, Hashable], Contention]] = {}
-        self._looked: set[int] = set()
+        self._first: dict[int, tuple[int, int]] = {}  # host -> number of the frame at the first look, step then
 
     def __iter__(self) -> Iterator[Contention]:
         return iter([contention for contention in self._all() if contention.confirmed])
@@ -128,11 +128,20 @@ class ContentionLives:
     def _all(self) -> Iterator[Contention]:
         return (contention for known in self._hosts.values() for contention in known.values())
 
-    def look(self, host: Host, symptoms: Sequence[Symptom], step: int) -> None:
-        """Take in what one frame of a host shows, whose ranks have finished `step`."""
+    def look(
+        self, host: Host, symptoms: Sequence[Symptom], step: int, late_since: Mapping[int, int] | None = None
+    ) -> None:
+        """Take in what one frame of a host shows.
+
+        Args:
+            host: which.
+            symptoms: what it shows.
+            step: what its ranks have finished.
+            late_since: ranks that are late -> from which step on.
+        """
         node = host.number
-        first = node not in self._looked
-        self._looked.add(node)
+        is_first = node not in self._first
+        self._first.setdefault(node, (host.frame.seq, step))
         if not symptoms and node not in self._hosts:
             return
         known = self._hosts.setdefault(node, {})
@@ -142,7 +151,8 @@ class ContentionLives:
             if contention is None or contention.lapses(symptom, reading):
                 self._end(contention)
                 life = self._lives.begin((node, *key))
-                contention = known[key] = Contention(life, symptom, host.frame.host, step if step >= 0 else None, first)
+                bound = is_first or self._is_older(host, symptom, late_since or {})
+                contention = known[key] = Contention(life, symptom, host.frame.host, step if step >= 0 else None, bound)
             contention.take(symptom, reading, step)
         for key in [key for key in known if key not in shown]:
             contention = known[key]
@@ -151,6 +161,13 @@ class ContentionLives:
                 self._end(known.pop(key))
         if not known:
             del self._hosts[node]
+
+    def _is_older(self, host: Host, symptom: Symptom, late_since: Mapping[int, int]) -> bool:
+        """Whether its culprits had been at it before the first look at their host, and one of its ranks late."""
+        seq, step = self._first[host.number]
+        looked_s = (host.frame.seq - seq) * READING.frame_s
+        had_begun = symptom.lasted > 1 and symptom.lasted * READING.processes_s >= looked_s >= 0
+        return had_begun and any(late_since.get(rank, step) < step for rank in symptom.ranks)
 
     def _end(self, contention: Contention | None) -> None:
         """It is over; what was never confirmed has not been described, and leaves nothing behind."""

@@ -136,6 +136,7 @@ class RunContext(Struct, dict=True):
 
     Attributes:
         late: ranks named late, at a cost of 5 % of the job's time or more -> in which phase.
+        late_since: the same ranks -> the step from which on they are late, or an earlier one that is not on record.
         slower: whether the whole job has become slower, and in which phase, None if not ("" in no one phase).
         leaks: ranks whose memory grows steadily towards the limit.
     """
@@ -144,6 +145,7 @@ class RunContext(Struct, dict=True):
     figures: ProcessHistory
     leaks: Mapping[int, Leak] = field(default_factory=dict)
     late: Mapping[int, str] = field(default_factory=dict)
+    late_since: Mapping[int, int] = field(default_factory=dict)
     slower: str | None = None
 
     @cached_property

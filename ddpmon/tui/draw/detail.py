@@ -8,6 +8,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
@@ -37,22 +38,26 @@ from ddpmon.tui.view_state import ViewState
 
 CPUS_MOST = 24  # cells of a list of CPUs
 MESSAGE_ROWS = 3
-BRIEF_ROWS, FIRST_ROWS, ROWS = 3, 5, 3  # of a sentence: the first one has its cause behind its phase and its onset
+# Of a sentence; the first one has its cause behind its phase and its onset.
+LEAST_ROWS, BRIEF_ROWS, FIRST_ROWS, ROWS = 2, 3, 5, 3
 PLACE_SHARE = 0.55  # of the width at most: the rest is for the source
 LEAST_OTHER = 3  # lines below which another thread's stack is not begun
 PLOT_LEAST, PICTURE_USUAL = 7, 20  # lines of a plot, and of the table and the plots together
+PLOT_ALONE_LEAST = 3  # lines of a plot that the reader has asked for
+LOW = 16  # lines below which the phases come before all that can be left out
 TALL = 30  # lines from which on a rank's findings are shown in full
 TABLE_WIDTH = 54
 
 
-def identity_lines(snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look: Look) -> list[Line]:
-    """The first lines of the detail screen."""
+def identity_lines(
+    snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look: Look, *, brief: bool = False
+) -> list[Line]:
+    """The first lines of the detail screen; `brief` leaves out what is known of its process."""
     run = snapshot.run
-    facts = [
+    place = [
         look.clean(ranks.host[rank]) or look.unknown,
         f"pid {_plain(ranks.pid[rank], look)}",
         f"local rank {_plain(ranks.local_rank[rank], look)}",
-        _gpu(ranks.gpu[rank], look),
     ]
     state = ranks.state[rank]
     styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
@@ -64,8 +69,10 @@ def identity_lines(snapshot: Snapshot, ranks: Ranks, rank: int, width: int, look
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
     between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
-    who = joined([name, *([Segment(fact, look.text)] for fact in facts)], between)
-    more = _process(ranks.process[rank], between, width, look)
+    known = [[*place, gpu] for gpu in _gpu(ranks.gpu[rank], look)]
+    lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
+    who = next((line for line in lines if width_of(line) <= width), lines[-1])
+    more = [] if brief else _process(ranks.process[rank], between, width, look)
     if width_of(who) + width_of(right) + 2 <= width:
         return [spread(who, right, width), *more]
     return [fit(who, width), fit([Segment(" ", look.text), *right], width), *more]
@@ -103,11 +110,13 @@ def _plain(number: np.int64, look: Look) -> str:
     return str(int(number)) if number >= 0 else look.unknown
 
 
-def _gpu(gpu: GpuFigures | None, look: Look) -> str:
+def _gpu(gpu: GpuFigures | None, look: Look) -> list[str]:
+    """Which GPU, in fewer and fewer words."""
     if gpu is None:
-        return "no GPU"
-    memory = f", {size(gpu.memory_used)} used" if gpu.memory_used is not None else ""
-    return f"GPU {gpu.index} {look.clean(gpu.name or '')}{memory}".rstrip()
+        return ["no GPU"]
+    named = f"GPU {gpu.index} {look.clean(gpu.name or '')}".rstrip()
+    memory = [f"{named}, {size(gpu.memory_used)} used"] if gpu.memory_used is not None else []
+    return [*memory, named, f"GPU {gpu.index}"]
 
 
 def stall_lines(stall: Stall, width: int, room: int, look: Look) -> list[Line]:
@@ -203,8 +212,8 @@ def detail_lines(
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    said = _found(found, width, look, well=well, brief=height < TALL)
-    lines = [*identity_lines(snapshot, ranks, rank, width, look), *said]
+    said = _found(found, width, look, height, well=well)
+    lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
         lines.append([Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)])
         return fit_all(lines, width, height)
@@ -232,15 +241,16 @@ def _figures(
     plot_alone: bool,
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
-    if room < PLOT_LEAST:
-        return []
     look = picture.look
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    blamed = next((finding.phase for finding in found if finding.phase in PHASES), None)
+    late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
+    blamed = next((phase for phase in late if phase in PHASES), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
-        return course_plot(detail, first, width, room, look, since)
+        return course_plot(detail, first, width, room, look, since) if room >= PLOT_ALONE_LEAST else []
+    if room < PLOT_LEAST:
+        return peer_lines(picture.snapshot, rank, width, room, look, blamed)
     if width < WIDE:
         table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
@@ -264,8 +274,9 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
     return [*lines, *other_threads(detail.stall, width, spare, look)]
 
 
-def _found(found: list[Finding], width: int, look: Look, *, well: bool, brief: bool) -> list[Line]:
+def _found(found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
     """The sentences about this rank; in low terminals the beginning of the first one."""
+    brief, least = height < TALL, height < LOW
     if not found:
         glyph = look.glyphs.finished if well else look.glyphs.note
         return [[Segment(f" {glyph} no findings for this rank", look.dim)]]
@@ -273,7 +284,7 @@ def _found(found: list[Finding], width: int, look: Look, *, well: bool, brief: b
     for finding in found[: 1 if brief else 3]:
         glyph, style = finding_style(finding, look)
         rows = wrap(look.clean(finding.summary), width - 4)
-        most = BRIEF_ROWS if brief else FIRST_ROWS if finding is found[0] else ROWS
+        most = LEAST_ROWS if least else BRIEF_ROWS if brief else FIRST_ROWS if finding is found[0] else ROWS
         rows = [*rows[: most - 1], clip(" ".join(rows[most - 1 :]), width - 4, look.glyphs.more)][: len(rows)]
         for place, row in enumerate(rows):
             lines.append([Segment(f" {glyph} " if place == 0 else "   ", style), Segment(row, style)])

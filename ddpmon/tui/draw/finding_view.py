@@ -25,7 +25,7 @@ BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence
+PLOT_LEAST, PLOT_MOST = 10, 30  # lines of the plot below the evidence
 
 
 def _badge(finding: Finding, look: Look) -> Segment:
@@ -43,7 +43,9 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
-    lines = [title("now", _narrowed(picture, len(shown)) or f"{lasting:,}", width, look)]
+    remark = _narrowed(picture, len(shown)) or (f"{lasting:,}" if room >= len(shown) else "")
+    part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
+    lines = [title("now", ", ".join(filter(None, [part, remark])), width, look)]
     if not lasting:
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]

@@ -59,6 +59,7 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("j k", "move the cursor; also page up, page down, home, end"),
         ("enter  h", "the rank that the finding names first;  its host"),
         ("J K", "scroll the evidence; so does the wheel of the mouse over it"),
+        ("w", "write the finding under the cursor as text or JSON, or a report"),
     ),
     "rank": (
         ("j k", "the next rank of the table, the one before"),

@@ -176,15 +176,15 @@ class _Page:
         look, sheet = self.look, self.sheet
         if old:
             return [Segment(f" no word for {age(node.age_s, look.unknown)}", look.accent)]
-        cells = self._cells(node)
+        states = gpu_states(self.snapshot.ranks, node)
+        cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        words = "; ".join(self._remarks(node)) if room >= REMARK_LEAST - 2 else ""
+        words = "; ".join(self._remarks(node, states)) if room >= REMARK_LEAST - 2 else ""
         return [*cells, Segment(" "), Segment(clip(look.clean(words), room, look.glyphs.more), look.accent)]
 
-    def _cells(self, node: NodeView) -> Line:
+    def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
         values = values_of(metric, node, self.snapshot.ranks)
-        states = gpu_states(self.snapshot.ranks, node) if metric.of_gpu is not None else []
         line: Line = []
         for place, value in enumerate(values[: sheet.cells]):
             level = level_of(metric, value, self.middle, self.base_ms)
@@ -200,11 +200,11 @@ class _Page:
         finding = self.ranks.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
-    def _remarks(self, node: NodeView) -> list[str]:
-        """Its worst finding in short, then what else stands out."""
-        finding = self.hosts.get(node.node)
+    def _remarks(self, node: NodeView, states: list[GpuState]) -> list[str]:
+        """Its worst finding in short and what else stands out; a finding that is information comes last."""
+        finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
         said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
-        return [*said, *summarise_host(node, self.snapshot.ranks)]
+        return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
 
 
 def _percent(value: float | None) -> str | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import age, count, figure, time_of_day
+from ddpmon.format import age, count, figure, plural, time_of_day
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import is_standing_still
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -67,12 +68,13 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now."""
+    """`14:00:52, step 702`, and whether that is now; while no step finishes, how long ago it was."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    live = ", live" if snapshot.replay is None and ago is not None else ""
+    now = "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
 
@@ -153,7 +155,8 @@ def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], colu
 
 
 def _begins(finding: Finding, look: Look) -> str:
-    return f"{look.glyphs.mark} {look.clean(f'{who(finding)} {what(finding)}')}"
+    bound = ", or before" if finding.since_is_bound else ""
+    return f"{look.glyphs.mark} {look.clean(f'{who(finding)} {what(finding)}')}{bound}"
 
 
 def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:
@@ -169,15 +172,21 @@ def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:
 
 
 def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look) -> list[Line]:
-    """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched."""
+    """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
+
+    The title says of whom and of when: the least of any rank, for the one that comes last waits for nobody.
+    """
     if buckets is None:
         off = " bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
         return fit_all([title("buckets", "", width, look), [Segment(left(off, width), look.dim)]], width, height)
     hatched = "#" if look.ascii_only else EXPOSED
-    lines = [title("buckets", f"ms, {hatched} exposed", width, look)]
+    whose = f"least of any rank, steps {buckets.first_step:,}-{buckets.last_step:,}, ms, {hatched} exposed"
+    short = f"steps {buckets.first_step:,}-{buckets.last_step:,}, ms"
+    lines = [title("buckets", whose if len(whose) + len("buckets") + 6 <= width else short, width, look)]
     most = max(float(np.nanmax(buckets.ms)), 1e-9)
     room = max(width - 26, 4)
-    for number in range(min(len(buckets.ms), height - 1)):
+    shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
+    for number in range(shown):
         ms, exposed = float(buckets.ms[number]), float(np.nan_to_num(buckets.exposed_ms[number]))
         whole, bare = round(ms / most * room), round(exposed / most * room)
         full = "=" if look.ascii_only else HIDDEN
@@ -189,4 +198,6 @@ def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look
                 Segment(f" {figure(ms)}", look.text),
             ]
         )
+    if shown < len(buckets.ms):
+        lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}", look.dim)])
     return [fit(line, width) for line in fit_all(lines, width, height)]

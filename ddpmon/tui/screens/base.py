@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -80,6 +81,19 @@ class BaseScreen(Screen[None]):
     def finding(self) -> Finding | None:
         """What `y` copies here: the chosen finding, or the headline."""
         return headline(self.picture.snapshot.findings)
+
+    @property
+    def metrics(self) -> Sequence[tuple[str, str]]:
+        """What `v` goes through here: the key of each metric, and what the palette calls showing it."""
+        return ()
+
+    def action_show_metric(self, key: str) -> None:
+        """Show one of `metrics`."""
+
+    @property
+    def sorts(self) -> Sequence[tuple[str, str, str]]:
+        """What the table can be sorted by: shift and which letter, the key, and the words for it."""
+        return ()
 
     @property
     def bar(self) -> FilterBar | None:

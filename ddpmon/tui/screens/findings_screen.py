@@ -28,6 +28,7 @@ class FindingsScreen(ViewScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "host", "Its host", show=False),
+        Binding("w", "write_finding", "Write the finding, or a report", show=False),
         Binding("J", "read_on(1)", "The evidence: down", show=False),
         Binding("K", "read_on(-1)", "The evidence: up", show=False),
     ]
@@ -78,6 +79,13 @@ class FindingsScreen(ViewScreen):
     def _evidence(self, width: int) -> list[Line]:
         return evidence_lines(self.picture, self.listing.finding, width, self.evidence.size.height)
 
+    def action_write_finding(self) -> None:
+        """Write the finding under the cursor as text or JSON, or a report; without one do what `w` does elsewhere."""
+        if self.finding is None:
+            self.dashboard.action_write()
+        else:
+            self.dashboard.habits.ask_how_to_write(self.finding)
+
     def action_read_on(self, lines: int) -> None:
         """Scroll the evidence by some lines."""
         self.evidence.action_scroll_by(lines)
@@ -118,6 +126,6 @@ class FindingsScreen(ViewScreen):
             return FILTER_KEYS
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
         return (
-            ("esc", "back"), *links, ("y Y", "copy"), ("/", "filter"), ("?", "help"), ("1-5", "views"), self.pause,
-            ("q", "quit"),
+            ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
+            ("1-5", "views"), self.pause, ("q", "quit"),
         )  # fmt: skip

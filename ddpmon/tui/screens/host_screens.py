@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from ddpmon.format import plural
+from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
@@ -83,9 +87,13 @@ class HostsScreen(ViewScreen):
         table.show(self.picture)
 
     def _chosen(self, width: int, height: int) -> list[Line]:
-        """The beginning of the host under the cursor."""
+        """The beginning of the host under the cursor, and how much is left out."""
         number = self.table.chosen
-        return fit_all([] if number is None else host_lines(self.picture, number, width), width, height)
+        lines = [] if number is None else host_lines(self.picture, number, width)
+        if len(lines) > height > 1:
+            below = plural(len(lines) - height + 1, "more line")
+            lines = [*lines[: height - 1], [Segment(f"    {below}: enter", self.picture.look.dim)]]
+        return fit_all(lines, width, height)
 
     def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""
@@ -120,6 +128,21 @@ class HostsScreen(ViewScreen):
     def action_metric(self) -> None:
         """Show the next metric in the cells."""
         self.table.next_metric()
+
+    def action_show_metric(self, key: str) -> None:
+        """Show this metric in the cells."""
+        self.table.metric = key
+        self.show()
+
+    @property
+    def metrics(self) -> Sequence[tuple[str, str]]:
+        """Those of the cells."""
+        return [(metric.key, f"Cells: {metric.name}") for metric in offered(self.picture.snapshot)]
+
+    @property
+    def sorts(self) -> Sequence[tuple[str, str, str]]:
+        """The columns of the table."""
+        return [(letter, name, name) for letter, name in HOST_LETTERS.items()]
 
     def action_reverse(self) -> None:
         """Turn the order round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events, on
@@ -11,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from ddpmon.report.rank_places import is_hanging
 from ddpmon.report.verdicts import headline
-from ddpmon.snapshot import ReplayView
+from ddpmon.snapshot import Metric, ReplayView
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_lines
@@ -228,11 +229,30 @@ class Overview(BaseScreen):
             (self.query_one(HeatMap) if self._alone == "heat" else self.table).focus()
 
     def action_metric(self) -> None:
-        """Show the next metric in the heat-map; those of GPUs only where ranks have any."""
+        """Show the next metric in the heat-map."""
+        self.dashboard.choose_metric(self._metrics)
+
+    def action_show_metric(self, key: str) -> None:
+        """Show this metric in the heat-map."""
+        self.dashboard.choose_metric([name for name in METRICS if name == key])
+
+    @property
+    def _metrics(self) -> list[Metric]:
+        """Those of GPUs only where ranks have any."""
         ranks = self.picture.snapshot.ranks
         bare = ranks is None or not any(ranks.gpu)
-        names = [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
-        self.dashboard.choose_metric(names)
+        return [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
+
+    @property
+    def metrics(self) -> Sequence[tuple[str, str]]:
+        """Those of the heat-map."""
+        return [(name, f"Heat-map: {METRICS[name].name}") for name in self._metrics]
+
+    @property
+    def sorts(self) -> Sequence[tuple[str, str, str]]:
+        """The columns of the table."""
+        named = [(letter, key, heading(key)) for letter, key in LETTERS.items()]
+        return [(letter, key, head if key in (head, "node") else f"{key} ({head})") for letter, key, head in named]
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""

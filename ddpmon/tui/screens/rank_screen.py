@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,6 +79,17 @@ class RankScreen(ViewScreen):
             place = known.index(shown) if shown in known else -1
             self._plotted.metric = known[(place + 1) % len(known)] if known else shown
             self.show()
+
+    def action_show_metric(self, key: str) -> None:
+        """Plot this metric."""
+        self._plotted.metric = key
+        self.show()
+
+    @property
+    def metrics(self) -> Sequence[tuple[str, str]]:
+        """What can be plotted."""
+        detail = self.picture.snapshot.detail
+        return [] if detail is None else [(metric.key, f"Plot: {metric.name}") for metric in offered(detail)]
 
     def action_maximise(self) -> None:
         """Show the plot alone, or all again."""

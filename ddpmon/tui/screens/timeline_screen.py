@@ -51,8 +51,8 @@ class TimelineScreen(ViewScreen):
 
     def share_out(self, room: int) -> None:
         """The rows above; the ranks and the buckets side by side in wide terminals, else one of both."""
-        ranks = self.picture.snapshot.ranks
-        self.query_one("#timeline").styles.height = timeline_height(room, 0 if ranks is None else len(ranks))
+        self.table.show(self.picture)
+        self.query_one("#timeline").styles.height = timeline_height(room, len(self.table.view.order))
         wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
         timeline = self.picture.snapshot.timeline
@@ -60,7 +60,6 @@ class TimelineScreen(ViewScreen):
         buckets.display = (wide and detail) or self._shows_buckets
         self.table.display = wide or not self._shows_buckets
         buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
-        self.table.show(self.picture)
 
     def _buckets(self, width: int, height: int) -> list[Line]:
         timeline = self.picture.snapshot.timeline

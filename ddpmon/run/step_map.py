@@ -36,7 +36,7 @@ class NewestSteps:
     step: I64
     lateness: F32
     column: F32 | None
-    base_ms: F64
+    base_ms: F32
     known: F64
     worst_ms: F64
     worst_rank: I64
@@ -101,4 +101,7 @@ class StepMap:
 def _newest_steps(steps: I64, tables: F32, figures: F64) -> NewestSteps:
     base, known, worst, rank, duration, allreduce, loss = figures
     column = tables[1] if len(tables) > 1 else None
-    return NewestSteps(steps, tables[0], column, base, known, worst, rank.astype(np.int64), duration, allreduce, loss)
+    whose = rank.astype(np.int64)
+    return NewestSteps(
+        steps, tables[0], column, base.astype(np.float32), known, worst, whose, duration, allreduce, loss
+    )

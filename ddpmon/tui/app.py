@@ -196,15 +196,12 @@ class WatchApp(App[None]):
     def on_arrived(self, message: Arrived) -> None:
         """Keep the newest picture; show it unless the display is frozen: then only what it knows of that moment."""
         before, self._latest = self._latest, message.snapshot
-        if self._shown is before and tells_the_same(before, message.snapshot):
-            self._shown = message.snapshot
-            return
-        self.habits.look_for_news(message.snapshot)
-        if self._frozen_at is None:
-            self._shown = message.snapshot
-        else:
-            self._shown = as_of(self._shown, message.snapshot)
-        self._draw()
+        was_stuck = self.picture.stuck_s is not None
+        is_new = was_stuck or self._shown is not before or not tells_the_same(before, message.snapshot)
+        self._shown = message.snapshot if self._frozen_at is None else as_of(self._shown, message.snapshot)
+        if is_new:
+            self.habits.look_for_news(message.snapshot)
+            self._draw()
 
     def on_reader_failed(self, message: ReaderFailed) -> None:
         """End with the traceback: without a reader there is nothing to show."""

@@ -12,7 +12,7 @@ from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.osc import clipboard, in_tmux, notification

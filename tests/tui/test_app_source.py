@@ -87,7 +87,8 @@ def test_nothing_is_drawn_for_a_snapshot_that_tells_nothing_new(monkeypatch: pyt
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")
         monkeypatch.setattr(Canvas, "redraw", noted)
-        await watched.until(lambda begin=source.ticks: source.ticks > begin + 3)
+        begin = source.ticks
+        await watched.until(lambda: source.ticks > begin + 3)
         assert not drawn
         source.shown = replace(STRAGGLER, notices=("something was set aside",))
         await watched.until(lambda: source.shown in drawn)

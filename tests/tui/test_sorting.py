@@ -1,0 +1,79 @@
+"""Tables are sorted by letters, by steps through the columns, and by clicks on headings."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon.tui.screens.overview import Overview
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
+
+
+@pytest.mark.parametrize(("letter", "heading"), [("L", "late"), ("B", "barrier"), ("H", "host")])
+def test_a_letter_sorts_by_a_column_which_is_then_shown(letter: str, heading: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(letter)
+        await watched.until_shown(f"by {heading} ")
+        assert heading in next(line for line in watched.text().split("\n") if " rank " in line and "work" in line)
+        first = watched.rows()
+        await watched.press(letter)
+        assert watched.rows() == first[::-1]
+        await watched.press("0")
+        assert watched.rows()[0] == 5
+
+    watch(Fixed(STRAGGLER), act, (100, 30))
+
+
+def test_every_column_by_which_one_can_sort_is_shown_and_named_by_its_heading() -> None:
+    source = Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        seen = set()
+        while overview.table.view.sort not in seen:
+            seen.add(overview.table.view.sort)
+            await watched.press("full_stop")
+            lines = watched.text().split("\n")
+            at = next(place for place, line in enumerate(lines) if "─ ranks ─" in line)
+            title, headings = lines[at : at + 2]
+            label = title.rpartition(" by ")[2].split(" ─")[0].strip()
+            assert overview.table.view.sort == "worst" or f" {label} " in f"{headings} ", label
+        assert len(seen) == 16
+        await watched.press("comma")
+        assert overview.table.view.sort == "age"
+
+    watch(source, act, (80, 24))
+
+
+def test_a_click_on_a_heading_sorts() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        headings = watched.text().split("\n")[overview.table.region.y + 1]
+        await watched.pilot.click(overview.table, offset=(headings.index("rank") + 1, 1))
+        assert watched.rows() == list(range(8))
+        await watched.pilot.click(overview.table, offset=(headings.index("rank") + 1, 1))
+        assert watched.rows() == list(range(7, -1, -1))
+        await watched.pilot.click(overview.table, offset=(1, 1))
+        assert watched.rows()[0] == 5
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_hosts_are_sorted_by_their_headings_too() -> None:
+    source = Fixed(snapshot(Made(ranks=64, per_node=4, straggler=22)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("3", "C")
+        await watched.until_shown("by cpu%")
+        await watched.press("H", "H")
+        await watched.until_shown("by host, reversed")
+        await watched.press("0")
+        await watched.until_shown("worst first")
+
+    watch(source, act)

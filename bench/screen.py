@@ -44,6 +44,7 @@ VIEWS = {
     "run": ("4", "versions"),
     "findings": ("5", "Measured"),
 }
+_PAINTED_S = 2.0  # so that the first paint has the processor to itself
 _SETTLED_S = 3.0
 _PATIENCE_S = 300.0  # at most, while a run of 4,096 ranks is made up
 
@@ -70,6 +71,7 @@ class Source:
         began = time.thread_time()
         print(json.dumps([time.process_time(), self._made_s, self._built_s]), file=self._notes)
         if self._run is None:
+            time.sleep(_PAINTED_S)
             self._run = SimulatedRun.of_size(self._ranks, self._scenario)
             self._run.go(self._run.until_found)
         self._run.go(1)

@@ -88,8 +88,7 @@ def size(count: float | None, unknown: str = UNKNOWN) -> str:
         return unknown
     if abs(count) < 999.5 * 2**20:
         return f"{count / 2**20:.0f} MiB" if abs(count) >= 9.95 * 2**20 or count == 0 else f"{count / 2**20:.1f} MiB"
-    gib = count / 2**30
-    return f"{gib:.1f} GiB" if abs(gib) < 999.95 else f"{gib / 2**10:,.1f} TiB"
+    return f"{count / 2**30:,.1f} GiB" if abs(count) < 2**40 else f"{count / 2**40:,.1f} TiB"
 
 
 def age(seconds: float | None, unknown: str = UNKNOWN) -> str:

@@ -122,6 +122,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
         "run": None,
         "coverage": None,
         "job": {
+            "standing_still": False,
             "step_ms": None,
             "throughput": None,
             "throughput_unit": "steps/s",

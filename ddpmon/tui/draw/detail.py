@@ -69,13 +69,15 @@ def identity_lines(
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
     between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
-    known = [[*place, gpu] for gpu in _gpu(ranks.gpu[rank], look)]
+    gpus = _gpu(ranks.gpu[rank], look)
+    known = [*([*place, gpu] for gpu in gpus), [*place[:2], gpus[-1]], [place[0], gpus[-1]], [place[0]]]
     lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
     who = next((line for line in lines if width_of(line) <= width), lines[-1])
     more = [] if brief else _process(ranks.process[rank], between, width, look)
     if width_of(who) + width_of(right) + 2 <= width:
         return [spread(who, right, width), *more]
-    return [fit(who, width), fit([Segment(" ", look.text), *right], width), *more]
+    kept = next((right[:end] for end in (3, 2) if width_of(right[:end]) + 1 <= width), right[:1])
+    return [fit(who, width), fit([Segment(" ", look.text), *kept], width), *more]
 
 
 def _process(process: ProcessFigures | None, between: Segment, width: int, look: Look) -> list[Line]:

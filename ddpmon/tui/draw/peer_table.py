@@ -15,7 +15,7 @@ from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
-NAME, NUMBER = 20, 9
+NAME, NUMBER, NUMBER_LEAST = 20, 9, 7
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
 # What is left out first where room is short.
@@ -55,9 +55,10 @@ def peer_lines(
     if room < 2:
         return []
     rows = _fitting(compare(snapshot, [rank]).rows, room - 1)
-    number = min(NUMBER, max((width - NAME) // 3, 6))
+    name = NAME if width >= NAME + 3 * NUMBER_LEAST + 2 else NAME_LEAST + 2
+    number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    lines = [_heading("last 20 steps", heading, NAME, width, look)]
+    lines = [_heading("last 20 steps" if name == NAME else "20 steps", heading, name, width, look)]
     for row in rows:
         style, sign = _tone(row, 0, look, blamed)
         cells = [
@@ -66,7 +67,7 @@ def peer_lines(
             Segment(f"{look.clean(difference(row)) or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
-        lines.append(fit([*_name(row, NAME, look), *cells], width))
+        lines.append(fit([*_name(row, name, look), *cells], width))
     return lines
 
 

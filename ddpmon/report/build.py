@@ -175,8 +175,9 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
     lateness = Heat(steps, newest.lateness[:, first:], base)
     if metric == "lateness":
         return lateness, None
-    values = run.resources.over(_RESOURCES[metric], steps) if newest.column is None else newest.column[:, first:]
-    return lateness, Heat(steps, values, base, metric)
+    values = newest.lateness if newest.column is None else newest.column
+    shown = run.resources.over(_RESOURCES[metric], steps) if metric in _RESOURCES else values[:, first:]
+    return lateness, Heat(steps, shown, base, metric)
 
 
 def build_series(run: Run) -> Series:

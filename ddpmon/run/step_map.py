@@ -28,7 +28,7 @@ class NewestSteps:
         lateness: [world, W] in ms, NaN where a rank has no record of the step.
         column: [world, W] the column that was asked for besides; None if none was.
         base_ms: [W] what a step takes if no rank is late: median work and the transfer that no rank could hide.
-        known: [W] how many ranks have told of the step.
+        known: [W] of how many ranks the lateness is known; of a run of one rank of none.
         worst_ms, worst_rank: [W] the largest lateness, and whose it is; NaN and -1 where nobody's is known.
         duration_ms, allreduce_ms, loss: [W] medians over at most 256 ranks, evenly spaced, NaN where unknown.
     """
@@ -54,8 +54,8 @@ class StepMap:
 
     def __init__(self, rings: Rings) -> None:
         self._rings = rings
-        world = len(rings.last)
-        self._some: I64 = np.arange(world) if world <= MOST_RANKS else np.arange(MOST_RANKS) * world // MOST_RANKS
+        self._heard: NDArray[np.bool_] = np.zeros(len(rings.last), np.bool_)  # the ranks that have ever told of a step
+        self._some: I64 = np.empty(0, np.int64)  # those of them that stand for the typical one
         self._column = ""
         self._tables: F32 = np.empty((1, len(rings.last), 0), np.float32)
         self._figures: F64 = np.empty((_FIGURES, 0))
@@ -70,10 +70,11 @@ class StepMap:
         rings, old = self._rings, self._known.step
         newest = int(rings.last.max(initial=-1))
         steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
-        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and column == self._column else 0
+        is_as_before = not self._choose() and column == self._column
+        end = min(rings.changed_from, int(old[-1]) + 1) if old.size and is_as_before else 0
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
-        if kept == len(steps) == len(old):
+        if is_as_before and kept == len(steps) == len(old):
             return self._known
         tables, figures = self._work_out(steps[kept:], column)
         if kept:
@@ -83,6 +84,15 @@ class StepMap:
         self._tables, self._figures = tables, figures
         self._column, self._known = column, _newest_steps(steps, self._tables, self._figures)
         return self._known
+
+    def _choose(self) -> bool:
+        """Choose the ranks that stand for the typical one, if some have told of a step for the first time."""
+        heard = self._heard | (self._rings.last >= 0)
+        if np.array_equal(heard, self._heard):
+            return False
+        self._heard, ranks = heard, np.flatnonzero(heard)
+        self._some = ranks if len(ranks) <= MOST_RANKS else ranks[np.arange(MOST_RANKS) * len(ranks) // MOST_RANKS]
+        return True
 
     def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:
         """Of these steps the tables [1 or 2, world, steps] and the figures [_FIGURES, steps]."""

@@ -37,7 +37,7 @@ class _Built:
 
 
 class Observer:
-    """Follows one run, through its store's death and its restart.
+    """Follows one run, through its store's death and its restart. Its process keeps little memory that is free.
 
     Args:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
@@ -73,12 +73,12 @@ class Observer:
 
     def tick(self) -> Snapshot:
         """Read the store and build a snapshot of what is known now."""
-        link, is_settled = self._link, False
+        link, has_read, is_settled = self._link, False, False
         try:
             link.open()
             if link.store is not None and link.feed is not None:
                 self._read(link.store, link.feed)
-                is_settled = not link.feed.unread_histories
+                has_read, is_settled = True, not link.feed.unread_histories
                 link.stand(link.feed.run)
         except StoreSilent as error:
             link.fall_silent(error)
@@ -93,7 +93,7 @@ class Observer:
         self._ticks += 1
         if self._ticks % _TRIMS_EVERY == 0:
             return_free_memory()
-        return self._last_again() or self.rebuild()
+        return (self._repeated_snapshot() if has_read else None) or self.rebuild()
 
     def rebuild(self) -> Snapshot:
         """Build a snapshot of what is known, without reading."""
@@ -102,10 +102,10 @@ class Observer:
         self._last = _Built(built, feed, self.focus, self.metric)
         return built
 
-    def _last_again(self) -> Snapshot | None:
+    def _repeated_snapshot(self) -> Snapshot | None:
         """The last snapshot with the present time, where another one would tell next to nothing new; else None.
 
-        So it is between two turns of a run that is too large to be read at every tick.
+        This happens between two turns of a run that is too large to be read whole at every tick.
         """
         last, feed = self._last, self._link.feed
         if feed is None or feed.is_complete or feed.unread_histories or last.snapshot.link != self._link.state:
@@ -122,13 +122,13 @@ class Observer:
         if feed is not self._judged:
             self._judge, self._judged, self._alerts, self._findings = Judge(), feed, (), ()
             self._answered_at = feed.read_at
-        feed.read(store, self._in_question(feed.run), told_ages=self._link.outlives_runs)
+        feed.read(store, self._focused_rank(feed.run), told_ages=self._link.outlives_runs)
         self._answered_at = feed.read_at
         if feed.is_complete:
             self._alerts = self._judge(feed.run, feed.run.silences(feed.read_at))
             self._findings = in_words(self._alerts)
 
-    def _in_question(self, run: Run) -> set[int]:
+    def _focused_rank(self, run: Run) -> set[int]:
         """The rank that is read at every tick: the reader's."""
         return {self.focus} if self.focus is not None and 0 <= self.focus < run.info.world_size else set()
 

@@ -106,6 +106,14 @@ def test_the_heat_map_carries_the_metric_that_is_asked_for(metric: Metric, shown
     assert heat_of(run)[1] is None
 
 
+@pytest.mark.parametrize("metric", ["lateness", "work", "gpu"])
+def test_before_the_first_step_every_metric_is_a_table_of_no_steps(metric: Metric) -> None:
+    run = Run(run_info(4))
+    heat_of(run)
+    shown = [heat for heat in heat_of(run, metric) if heat is not None]
+    assert all(heat.values.shape == (4, 0) for heat in shown)
+
+
 def test_what_a_step_takes_without_the_late_rank_does_not_depend_on_how_late_it_is() -> None:
     base = [float(np.median(heat_of(run_with(excess)[0])[0].base_ms[-20:])) for excess in (0.0, 40.0, 400.0)]
     assert base[1] == pytest.approx(base[0], rel=0.02)

@@ -59,3 +59,17 @@ def test_before_the_first_step_there_is_a_table_of_no_steps() -> None:
         newest = kept.read()
         assert (newest.step.size, newest.base_ms.size, newest.lateness.shape) == (0, 0, (8, 0))
         assert newest.column is None
+    asked = kept.read("work")
+    assert asked.column is not None
+    assert asked.column.shape == (8, 0)
+
+
+def test_the_typical_step_is_that_of_the_ranks_that_have_told_however_few() -> None:
+    rings = Rings(RANKS)
+    kept = StepMap(rings)
+    assert np.isnan(kept.read().duration_ms).all()
+    for rank in range(1, 8):
+        record(rings, rank, range(30), 100.0)
+    assert np.array_equal(kept.read().duration_ms, np.full(30, 105.0))
+    record(rings, 9, range(30), 100.0)
+    assert same_as_from_the_beginning(rings, kept)

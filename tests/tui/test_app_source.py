@@ -84,12 +84,17 @@ def test_nothing_is_drawn_for_a_snapshot_that_tells_nothing_new(monkeypatch: pyt
         drawn.append(source.shown)
         plain(canvas, faded=faded)
 
+    monkeypatch.setattr("ddpmon.tui.app.PATIENCE_S", 3600.0)  # however slow the machine is, the store is not late
+
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")
         monkeypatch.setattr(Canvas, "redraw", noted)
         begin = source.ticks
         await watched.until(lambda: source.ticks > begin + 3)
         assert not drawn
+        watched.app.picture = replace(watched.app.picture, stuck_s=4.0)  # as it was drawn while the store was late
+        await watched.until(lambda: source.shown in drawn)
+        drawn.clear()
         source.shown = replace(STRAGGLER, notices=("something was set aside",))
         await watched.until(lambda: source.shown in drawn)
         monkeypatch.setattr(Canvas, "redraw", plain)

@@ -20,12 +20,15 @@ _LAST = "this is its last state"
 
 def fate_here(run: Run) -> Fate | None:
     """What has become of a run, as this host's files and processes tell; None where they do not."""
+    announced = next((each for each in discover() if each.run_id == run.info.run_id), None)
+    if announced is not None and has_rank_0(announced):
+        return Fate("running")
+    # It may have died since it was announced: only what is looked up from here on knows that its launcher lives.
     past = next((each for each in past_runs() if each.id == run.info.run_id), None)
     if past is not None:
         return fate_of(past)
-    announced = next((each for each in discover() if each.run_id == run.info.run_id), None)
     if announced is not None:
-        return Fate("running" if has_rank_0(announced) else "killed")
+        return Fate("killed")
     return Fate("finished") if run.info.host == socket.gethostname() else None
 
 

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.run.model import SILENT_S
+from ddpmon.run.model import SILENT_S, Run
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import tells_the_same
 from ddpmon.store.base import Through
 from ddpmon.store.connect import Target
+from ddpmon.store.discovery import Announcement, PastRun
 from ddpmon.store.tcp_client import TcpClient
+from ddpmon.watcher import run_end
 from ddpmon.watcher.observer import Observer
 from ddpmon.watcher.way import Fate
 from tests.external_runs import RANKS, MadeRun
 from tests.live import watch_until
+from tests.made_frames import run_info
 from tests.recording.made_recordings import simulated
 from tests.store.half_open import Gate
 from tests.store.served import HOME, begin, end, serve
@@ -138,3 +141,20 @@ def test_a_launcher_that_starts_silent_ranks_again_is_told_before_they_count_as_
     assert seen.run is not None
     assert (seen.run.state, seen.link.state) == ("restarting", "gone")
     assert "monitor_degraded" not in {finding.kind for finding in seen.findings}
+
+
+def test_a_rank_0_that_dies_during_the_look_is_restarted_and_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, looked = Run(run_info(2)), list[str]()
+    here = Announcement(
+        run_id=run.info.run_id, name="made", url="tcp://127.0.0.1:1", pid=1, host="node0", world_size=2, started_at=1.0
+    )
+
+    def dies(announced: Announcement) -> bool:
+        looked.append(announced.run_id)
+        return False
+
+    monkeypatch.setattr(run_end, "discover", lambda: [here])
+    monkeypatch.setattr(run_end, "has_rank_0", dies)
+    known = PastRun(id=run.info.run_id, state="restarting", restart=0, max_restarts=3)
+    monkeypatch.setattr(run_end, "past_runs", lambda: [known] if looked else [])
+    assert run_end.fate_here(run) == Fate("restarting", "attempt 2 of 4")

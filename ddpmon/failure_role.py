@@ -20,7 +20,7 @@ _INTERRUPTS = {"KeyboardInterrupt", "SIGTERM", "SIGINT", "SignalException"}
 
 
 def role_of(failure: Failure | None) -> Role:
-    """Whether a failed rank ended by itself, by an interrupt, or since another rank had ended."""
+    """Whether a failed rank ended by itself, by an interrupt, or because another rank had ended."""
     if failure is None:
         return "unknown"
     kind = failure.kind.rsplit(".", 1)[-1]

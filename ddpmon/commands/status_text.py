@@ -64,7 +64,7 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
     if snapshot.ranks is not None:
         yield ""
         if is_standing_still(snapshot):
-            yield "no step finishes: the figures of the ranks are those of the last 20 steps before"
+            yield "No step finishes. The times in the table are medians of the last 20 finished steps."
         yield from _table(snapshot.ranks, marked_ranks(snapshot.findings), all_ranks=all_ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"

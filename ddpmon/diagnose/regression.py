@@ -151,8 +151,8 @@ class Pace:
         self.lives = book.group("pace")
         self._duration, self._together, self._transfer = Shift(), Shift(), Shift()
         self._normal: Numbers = {}
-        self._before: tuple[F32, NDArray[np.float64]] | None = None  # the baseline's work [n, T] and transfer [T]
-        self._late = np.zeros(0, np.bool_)  # [n] who is named as late
+        self._baseline: tuple[F32, NDArray[np.float64]] | None = None  # the baseline's work [n, T] and transfer [T]
+        self._late_ranks = np.zeros(0, np.bool_)  # [n] which of them are named as late
         self._most_are_late = False  # the typical rank is then one of those that are named
         self._bounded = False  # what all ranks take is known within bounds only: then the step itself must be longer
         self._judged = -1
@@ -164,8 +164,8 @@ class Pace:
         if len(matrix.ranks) < run.rank_count:
             return []  # all may be waiting for a rank that is not seen
         named = [alert for alert in said if KINDS[alert.kind].late and alert.severity != "info"]
-        self._late = np.isin(matrix.ranks, [rank for alert in named for rank in alert.ranks])
-        self._most_are_late = 2 * int(self._late.sum()) > len(matrix.ranks)
+        self._late_ranks = np.isin(matrix.ranks, [rank for alert in named for rank in alert.ranks])
+        self._most_are_late = 2 * int(self._late_ranks.sum()) > len(matrix.ranks)
         somebody, self._bounded = bool(named), matrix.own is not None
         for place in np.flatnonzero(matrix.steps > self._judged).tolist():
             self._observe(run, matrix, place, somebody=somebody)
@@ -184,7 +184,7 @@ class Pace:
             self._normal = _figures(matrix, place, count) | _phases(run, matrix, place, count)
         if self._together.feed(step, typical + transfer):
             part = slice(max(0, place + 1 - PACE.baseline_steps), place + 1)
-            self._before = matrix.work[:, part].copy(), matrix.job("transfer")[part].copy()
+            self._baseline = matrix.work[:, part].copy(), matrix.job("transfer")[part].copy()
         self._transfer.feed(step, transfer)
         slower = self._slower(somebody=somebody)
         self._shown = slower or self._shown
@@ -196,7 +196,7 @@ class Pace:
         whole = (
             slower is not None
             and not (network and _of_the_network(rise))
-            and self._per_sample(self._longer(slower, matrix, place), now) >= PACE.rise_ratio
+            and self._per_sample(self._step_increase_ms(slower, matrix, place), now) >= PACE.rise_ratio
         )
         calm = self._calm(matrix, place, NETWORK, self._transfer) if self._transfer.low else step
         self.lives.observe(NETWORK, step, high=network, low=self._transfer.low, calm=calm)
@@ -222,26 +222,27 @@ class Pace:
             return self._together
         return self._duration if self._duration.high and not somebody else None
 
-    def _longer(self, slower: Shift, matrix: StepMatrix, place: int) -> float:
+    def _step_increase_ms(self, slower: Shift, matrix: StepMatrix, place: int) -> float:
         """By how many ms a step is longer.
 
         What all ranks take is compared on the same ranks before and now, without those that are late: the typical one
         of two was the faster one in each step, and once one of them is late it is the other one in every step.
         """
-        if slower is not self._together or self._before is None or not self._late.any() or self._late.all():
+        late = self._late_ranks
+        if slower is not self._together or self._baseline is None or not late.any() or late.all():
             return slower.level - slower.normal
-        work, transfer = self._before
+        work, transfer = self._baseline
         part = slice(max(0, place + 1 - SUSTAINED.window_steps), place + 1)
-        if len(work) != len(self._late):
+        if len(work) != len(late):
             return slower.level - slower.normal  # other ranks are compared by now
-        now = _of_all(matrix.work[~self._late, part], matrix.job("transfer")[part])
-        return now - _of_all(work[~self._late], transfer)
+        now = _typical_step_ms(matrix.work[~late, part], matrix.job("transfer")[part])
+        return now - _typical_step_ms(work[~late], transfer)
 
     def _per_sample(self, longer: float, now: Numbers) -> float:
         """How many times longer the job takes for the same number of samples; what late ranks add to a step stays."""
         before = self._normal
         more = max(1.0, now["samples"] / before["samples"]) if before["samples"] > 0 else 1.0
-        usual = max(before["duration"], now["duration"] - longer) if self._late.any() else before["duration"]
+        usual = max(before["duration"], now["duration"] - longer) if self._late_ranks.any() else before["duration"]
         return (usual + longer) / usual / more
 
     def _describe(self, run: Run, matrix: StepMatrix, life: Life, *, somebody: bool) -> None:
@@ -254,7 +255,7 @@ class Pace:
             found = _slow_network(shift, rise, now, several_hosts=several)
         else:
             shift = self._slower(somebody=somebody) or self._together
-            longer, waits = self._longer(shift, matrix, place), self._is_waiting(shift, rise)
+            longer, waits = self._step_increase_ms(shift, matrix, place), self._is_waiting(shift, rise)
             found = _job_slower(longer, rise, now, is_waiting=waits, several_hosts=several)
         since, bound = onset(matrix.steps, self._history(matrix, shift) / shift.normal)
         if bound and life.alert is not None:
@@ -325,7 +326,7 @@ def _slow_network(shift: Shift, rise: Numbers, now: Numbers, *, several_hosts: b
     )
 
 
-def _of_all(work: F32, transfer: NDArray[np.float64]) -> float:
+def _typical_step_ms(work: F32, transfer: NDArray[np.float64]) -> float:
     """What these ranks take together in a step: the typical one's work ([n, T]), and the transfer ([T])."""
     lower = (len(work) - 1) // 2
     return middle(np.partition(work.astype(np.float64), lower, axis=0)[lower] + transfer)

@@ -22,7 +22,8 @@ from ddpmon.recording.story import events_of
 
 MOST_ROWS = 200_000  # of steps and ranks: 150 MB of JSON, which a browser still opens
 _LONGEST_MS = 1e9  # of a step: eleven days; a damaged cell may hold anything
-PHASES, WAIT, MARKS = 1, 2, 3  # threads, above their process: Perfetto draws the one of its number first
+# A thread id equal to its process id is a main thread, which Perfetto draws first; so ids start above the rank.
+PHASES, WAIT, MARKS = 1, 2, 3
 RUN = 1 << 20  # the process of what belongs to no rank; above all ranks
 _ORDER = ("input", "forward", "backward", "optimizer")
 _PLACE = {name.removesuffix("_ms"): at for at, name in enumerate(COLUMNS)}
@@ -127,7 +128,7 @@ def _us(value: float) -> float:
 
 
 def _slice(rank: int, tid: int, name: str, span: tuple[float, float], step: int) -> Iterator[Event]:
-    """One slice from its beginning to its end; none if it is shorter than half a microsecond."""
+    """One slice from its beginning to its end; none if both ends round to the same microsecond."""
     start, end = map(round, span)
     if end > start:
         where = {"pid": rank, "tid": rank + tid, "ts": start, "dur": end - start}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ddpmon.parts import Attempt
+from ddpmon.failure_role import role_of
+from ddpmon.parts import Attempt, FailedRank, Failure
 from ddpmon.report.wording import clean
 from ddpmon.schema import RunInfo
 
@@ -46,8 +47,15 @@ def how(attempt: Attempt) -> str:
     failed = listed(sorted(end.rank for end in attempt.failed), attempt.failed_count)
     reason = attempt.failed[0].reason if attempt.failed else ""
     if reason and attempt.failed_count > 1:
-        reason = f"first rank {attempt.failed[0].rank}, {reason}"
+        reason = _of_first(attempt.failed[0])
     return ended_by(listed(attempt.vanished, attempt.vanished_count), failed, reason)
+
+
+def _of_first(rank: FailedRank) -> str:
+    """The reason with its rank, which is called the first only if the error does not follow from another rank's end."""
+    kind, _, message = rank.reason.partition(": ")
+    is_cause = role_of(Failure(kind, message, step=-1)) == "cause"
+    return f"first rank {rank.rank}, {rank.reason}" if is_cause else f"rank {rank.rank}: {rank.reason}"
 
 
 def ended_by(mute: str, failed: str, reason: str = "") -> str:

@@ -25,7 +25,7 @@ _ERROR = 160  # characters of a message
 _STACK_LINES, _STACK_WIDTH = 24, 200
 _READ_OTHERS = (
     "read what the launcher printed: torchrun names the rank that ended first as Root Cause, with its signal; SIGKILL "
-    "often means that memory ran out, which the kernel's log (dmesg) of its host tells"
+    "often means that memory ran out: check dmesg on its host"
 )
 
 

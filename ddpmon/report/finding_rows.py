@@ -95,8 +95,8 @@ def since(finding: Finding, snapshot: Snapshot) -> str:
         return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
     if began is None:
         return ""
-    ago, least = _ago(finding, snapshot, began), ">" if finding.since_is_bound else ""
-    return f"{least}{age(ago)}" if ago is not None else f"{'before' if least else 'step'} {began:,}"
+    known_s, is_bound = _ago(finding, snapshot, began), finding.since_is_bound
+    return lasting(known_s, is_bound=is_bound) or f"{'before' if is_bound else 'step'} {began:,}"
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:
@@ -122,6 +122,11 @@ def _ago(finding: Finding, snapshot: Snapshot, step: int) -> float | None:
 def ago_words(seconds: float | None, *, is_bound: bool) -> str:
     """`2 min ago`, of a bound `more than 2 min ago`; empty where it is not known."""
     return "" if seconds is None else f"{'more than ' if is_bound else ''}{age(seconds)} ago"
+
+
+def lasting(seconds: float | None, *, is_bound: bool) -> str:
+    """`2 min`, of a bound `>2 min`; empty where it is not known."""
+    return "" if seconds is None else f"{'>' if is_bound else ''}{age(seconds)}"
 
 
 def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.format import count, ms, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
-from ddpmon.report.finding_rows import ago_words
+from ddpmon.report.finding_rows import ago_words, lasting
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.report.wording import format_ranks
@@ -49,9 +49,10 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
     """For 80 columns, and for the narrowest terminals without the onset and the phase."""
-    since, _, ago = _since(finding, snapshot)
-    lasting = ago.removesuffix(" ago").replace("more than ", ">")
-    when = since.replace("step ", "") + (f" ({lasting})" if lasting else "")
+    since, step = _since(finding, snapshot)[0], finding.since_step
+    seconds = None if step is None else seconds_since(snapshot, step)
+    lasted = lasting(seconds, is_bound=finding.since_is_bound)
+    when = since.replace("step ", "") + (f" ({lasted})" if lasted else "")
     cost = _cost(finding)
     yield _given(_who(finding, snapshot, " "), what, cost, when)
     who = format_ranks(finding.ranks) if finding.ranks else _who(finding, snapshot, " ")

@@ -18,6 +18,7 @@ from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.output_screen import OutputScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.write_as import WriteAs
@@ -25,6 +26,7 @@ from ddpmon.tui.user_commands import UnknownPlaceError, filled
 from ddpmon.tui.view_files import (
     FINDING_FORMS,
     REPORT,
+    REPORT_FORMS,
     VIEW_FORMS,
     finding_file,
     snapshot_json,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 _SAID_S = 6.0
 # No terminal says whether it has taken what was copied.
-_IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52: w writes a file."
+_IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52"
 _IN_TMUX = "If pasting brings something else: `set -g set-clipboard on` in tmux, and OSC 52 in the terminal."
 
 
@@ -70,7 +72,16 @@ class Habits:
         self._write(clipboard(text, os.environ))
         subject = "the verdict" if finding is None else f"{who(finding)}, {what(finding)}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        self.say(f"copied: {subject}, as {form}. {_IN_TMUX if in_tmux(os.environ) else _IN_TERMINAL}")
+        self.say(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
+
+    def _if_refused(self, finding: Finding | None) -> str:
+        """What to do where the terminal has not taken what was copied: only in the findings `w` writes a finding."""
+        if in_tmux(os.environ):
+            return _IN_TMUX
+        if finding is None:
+            return f"{_IN_TERMINAL}."
+        in_findings = isinstance(self._app.screen, FindingsScreen)
+        return f"{_IN_TERMINAL}: {'w' if in_findings else '5, then w,'} writes a finding to a file."
 
     def ask_what_to_write(self) -> None:
         """Ask for a form, and write the view in it."""
@@ -78,15 +89,17 @@ class Habits:
             self._app.push_screen(WriteAs("view", VIEW_FORMS), self._write_once_closed)
 
     def ask_how_to_write(self, finding: Finding) -> None:
-        """Ask for a form, and write this finding in it; a report is of the whole run."""
-        self._app.push_screen(WriteAs("finding", FINDING_FORMS), lambda form: self._write_finding(form, finding))
+        """Ask for a form, and write this finding in it; with a past also offer a report of the run."""
+        has_past = bool(self._app.check_action("travel", ()))
+        forms = {**FINDING_FORMS, **REPORT_FORMS} if has_past else FINDING_FORMS
+        self._app.push_screen(WriteAs("finding", forms), lambda form: self._write_finding(form, finding))
 
     def _write_finding(self, form: str | None, finding: Finding) -> None:
         if form == REPORT:
             self._app.action_write()
         elif form is not None:
             snapshot = self._app.picture.snapshot
-            self._put(f"finding-{finding.kind.replace('_', '-')}", form, finding_file(snapshot, finding, form))
+            self._write_file(f"finding-{finding.kind.replace('_', '-')}", form, finding_file(snapshot, finding, form))
 
     def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""
@@ -95,9 +108,9 @@ class Habits:
     def _write_view(self, form: str | None) -> None:
         screen = self._app.screen
         if form is not None and isinstance(screen, BaseScreen):
-            self._put(screen.view, form, self._written(form, screen))
+            self._write_file(screen.view, form, self._written(form, screen))
 
-    def _put(self, what: str, form: str, text: str) -> None:
+    def _write_file(self, what: str, form: str, text: str) -> None:
         """Write a new file that is named after what it holds and the run, and say where it is."""
         run = self._app.picture.snapshot.run
         if run is None:

@@ -53,16 +53,18 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[Syst
         own: the user's commands.
     """
     app = screen.app
-    for title, what, key, action in _HERE:
-        if hasattr(screen, f"action_{action.partition('(')[0]}"):
-            yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, action))
+    here = [row for row in _HERE if hasattr(screen, f"action_{row[-1].partition('(')[0]}")]
+    own_keys = {key for _, _, key, _ in here}  # the screen takes these before the app does
+    for title, what, key, action in here:
+        yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, action))
     for name, words in screen.metrics if isinstance(screen, BaseScreen) else ():
         yield SystemCommand(words, "v   goes through all of them", partial(screen.run_action, f"show_metric('{name}')"))
     for letter, name, words in screen.sorts if isinstance(screen, BaseScreen) else ():
         yield SystemCommand(f"Sort by {words}", letter, partial(screen.run_action, f"sort_by('{name}')"))
     for title, what, key, action in _EVERYWHERE:
         if app.check_action(action.partition("(")[0], ()) is not False:
-            yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, f"app.{action}"))
+            words = what if key in own_keys else f"{key}   {what}"
+            yield SystemCommand(title, words, partial(screen.run_action, f"app.{action}"))
     for theme in THEMES:
         yield SystemCommand(f"Theme: {theme}", "colours", partial(screen.run_action, f"app.choose_theme('{theme}')"))
     for place, command in enumerate(own):

@@ -27,8 +27,8 @@ REPORT = "report"
 FINDING_FORMS: Mapping[str, tuple[str, str]] = {
     "t": ("txt", "text"),
     "j": ("json", "JSON"),
-    "r": (REPORT, "report of the run"),
 }
+REPORT_FORMS: Mapping[str, tuple[str, str]] = {"r": (REPORT, "report of the run")}
 
 
 def view_text(screen: Screen[Any]) -> str:

@@ -136,8 +136,8 @@ def test_while_no_step_finishes_the_last_figures_are_not_told_as_those_of_now() 
     printed = lines(findings=(hang,))
     assert "step 1,204   last step 3.2 s ago   - ms/step   - samples/s   loss 2.2820" in printed
     assert "busy - %   waiting - %   all-reduce - ms   exposed - ms   bus bandwidth - GB/s" in printed
-    assert "no step finishes: the figures of the ranks are those of the last 20 steps before" in printed
-    assert not any("no step finishes" in line for line in lines())
+    assert "No step finishes. The times in the table are medians of the last 20 finished steps." in printed
+    assert not any("No step finishes" in line for line in lines())
 
 
 def test_a_failure_is_followed_by_the_end_of_its_traceback() -> None:

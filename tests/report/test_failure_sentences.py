@@ -41,7 +41,7 @@ READ = "read its traceback; the errors of the other ranks follow from it"
 READ_LOG = "read its log: it did not report which exception ended it"
 READ_OTHERS = (
     "read what the launcher printed: torchrun names the rank that ended first as Root Cause, with its signal; SIGKILL "
-    "often means that memory ran out, which the kernel's log (dmesg) of its host tells"
+    "often means that memory ran out: check dmesg on its host"
 )
 SAME_STEPS = (
     "make all ranks run the same number of steps: look for an exit, return or continue that only some of them reach"

@@ -89,6 +89,10 @@ def test_a_report_is_on_the_frozen_moment() -> None:
         assert live is None, "what is shown then is made next"
         assert then is not None
         assert then.run == frozen
+        await watched.press("5", "w")
+        await watched.until_shown("report of the run")
+        await watched.press("r")
+        await watched.until(lambda: len(travel.requests) == 3)
 
     watch(source, act)
 

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.app import SystemCommand
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.preferences import Session, UserCommand
+from ddpmon.tui.screens.findings_screen import FindingsScreen
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -110,6 +112,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         assert "critical straggler; since step 812" in text
         assert "run gpt-stdlib, step 1,204, 8 ranks" in text
         await watched.until_shown("copied: rank 5, input +41 ms, as text")
+        await watched.until_shown("5, then w, writes")
         said.clear()
         await watched.press("Y")
         found = json.loads(copied(said))
@@ -206,6 +209,7 @@ def test_a_finding_is_written_by_itself(
         await watched.until_shown("RUNNING")
         await watched.press("5", "w")
         await watched.until_shown("write the finding as")
+        assert "report of the run" not in watched.text(), "it has no past"
         await watched.press(key)
         await watched.until_shown("written:")
 
@@ -226,6 +230,26 @@ def test_the_palette_finds_metrics_orders_and_the_export(words: str, shown: tupl
             await watched.until_shown(title)
 
     watch(Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True))), act)
+
+
+def test_the_palette_has_each_key_once_in_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        assert [each.title for each in with_key(watched, "w")] == ["Write a report"]
+        await watched.press("5")
+        await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen))
+        assert [each.title for each in with_key(watched, "w")] == ["Write the finding"]
+        await watched.press("y")
+        await watched.until_shown("OSC 52: w writes")
+
+    watch(Fixed(STRAGGLER), act, (160, 50))
+
+
+def with_key(watched: Watched, key: str) -> list[SystemCommand]:
+    commands = watched.app.get_system_commands(watched.app.screen)
+    return [command for command in commands if command.help.startswith(f"{key}   ")]
 
 
 def test_the_palette_has_our_commands_and_none_of_textuals() -> None:

@@ -163,7 +163,7 @@ class ContentionLives:
             del self._hosts[node]
 
     def _is_older(self, host: Host, symptom: Symptom, late_since: Mapping[int, int]) -> bool:
-        """Whether its culprits had been at it before the first look at their host, and one of its ranks late."""
+        """Whether the foreign process ran, and a rank was late, before the first look at the host."""
         seq, step = self._first[host.number]
         looked_s = (host.frame.seq - seq) * READING.frame_s
         had_begun = symptom.lasted > 1 and symptom.lasted * READING.processes_s >= looked_s >= 0

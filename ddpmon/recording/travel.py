@@ -156,7 +156,7 @@ class Travel:
         `live` is the run, if the picture is of now.
         """
         now, asked = time.monotonic(), self._report_asked
-        if asked is not None and snapshot.run is not None:
+        if asked is not None:
             self._report_asked = None
             self._said, self._said_until = self._write(asked.shown, snapshot, live), now + _SAID_S
         return replace(snapshot, told=self._said) if now < self._said_until else snapshot
@@ -167,7 +167,8 @@ class Travel:
 
         shown = frozen or snapshot
         until = math.inf if live is not None else self.until
-        assert shown.run is not None
+        if shown.run is None:
+            return "no report was written: no run is shown"
         try:
             told = self._report(shown, live, until if frozen is None else frozen.taken_at)
             path = write_new(stem_of("report", shown.run), ".html", page(told))
@@ -256,7 +257,7 @@ class Replay:
         snapshot = self.travel.player.picture(self.focus, self.metric)
         if snapshot is None:
             why = "; ".join(self.travel.recording.notes) or "its recorder had not read the run yet"
-            return Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic())
+            return self.travel.finish(Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic()))
         return self.travel.finish(replace(snapshot, replay=self.travel.view(is_live=False)))
 
 

@@ -14,7 +14,7 @@ from ddpmon.schema import StepColumns
 
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
-_TOLD_SHARE = 0.9  # of a step's ranks; chosen: one silent rank of many changes a sum by less than noise does
+_TOLD_SHARE = 0.9  # of a step's ranks; chosen: so many stand for the few that did not tell of it
 QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
 SEEDS = ("loss", "samples", "duration")
 Points = NDArray[np.float64]  # [n, 6], one column a quantity
@@ -87,12 +87,17 @@ class RunSeries:
 def _points(
     steps: NDArray[np.int64], loss: Points | F32, samples: Points | F32, duration: Points | F32, ranks: int
 ) -> Points:
-    """The points of these steps; the samples of a step are known only if nearly all of its ranks tell of it."""
+    """The points of these steps; the samples of a step are known only if nearly all of its ranks tell of it.
+
+    A rank that does not tell of a step has taken as many samples as the others on average.
+    """
     duration_ms = row_medians(np.asarray(duration, np.float64).T)
-    is_told = (~np.isnan(duration)).sum(axis=0) >= _TOLD_SHARE * ranks
+    told = (~np.isnan(duration)).sum(axis=0)
+    is_told = told >= _TOLD_SHARE * ranks
+    ranks_a_teller = np.maximum(ranks / np.maximum(told, 1), 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step without any loss stays NaN
-        total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0))
+        total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0) * ranks_a_teller)
         low, high = np.nanmin(loss, axis=0), np.nanmax(loss, axis=0)
         middle = row_medians(np.asarray(loss, np.float64).T)
         throughput = np.where((duration_ms > 0) & is_told, total / duration_ms * 1e3, np.nan)

@@ -69,8 +69,9 @@ def test_a_hog_on_a_ranks_core_is_named() -> None:
     assert not found.since_is_bound
 
 
-def test_a_hog_that_held_a_rank_up_before_the_watcher_came_began_before(  # whose first look does not show it
-) -> None:
+def test_a_hog_may_have_begun_before_the_watcher_came() -> None:
+    """The first look shows a rank that is late, and not the process that holds it up."""
+
     def said(onset: int, reads: int) -> Finding:
         phases = healthy_phases(4, 260)
         phases["backward"][2, onset:] += 40.0

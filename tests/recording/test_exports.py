@@ -31,6 +31,7 @@ from ddpmon.recording.travel import Replay, Request, Rewindable
 from ddpmon.report.report_html import page
 from ddpmon.report.report_markdown import markdown
 from ddpmon.simulate.plan import Plan
+from ddpmon.snapshot import Link, Snapshot
 from tests.recording.made_recordings import record, simulated
 
 HOSTILE = "<script>alert(1)</script>|`x`\x1b[31m"
@@ -289,3 +290,17 @@ def test_a_recording_is_read_while_it_is_written(tmp_path: Path) -> None:
     recording.close()
     recorder.close()
     assert [each.name for each in tmp_path.iterdir()] == ["run.ddpmon"], "the journal is gone"
+
+
+def test_without_a_run_no_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(None)
+    frozen = Snapshot(Link("waiting", "no run was found"), 0.0, 0.0)
+    with simulated(Plan(ranks=2), recorder) as run:
+        run.go(5)
+        source = Rewindable(run.observer, recorder)
+        source.travel.ask(Request("write", shown=frozen))
+        assert source.tick().told == "no report was written: no run is shown"
+        source.travel.ask(Request("write"))
+        assert source.tick().told.startswith("the report is in")
+    assert len([*tmp_path.iterdir()]) == 1

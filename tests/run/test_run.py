@@ -229,6 +229,18 @@ def test_a_late_watcher_sees_the_whole_run() -> None:
     np.testing.assert_allclose(run.series.points[:, 4], 160.0)
 
 
+def test_a_silent_rank_of_many_does_not_lower_the_throughput() -> None:
+    run, told = Run(run_info(10)), {"duration": [100.0] * 20, "samples": [8.0] * 20}
+    for rank in range(10):
+        run.add_rank(rank_frame(rank, 1, columns(range(20), told)), 0.0)
+    run.settle(0.0)
+    for rank in range(9):
+        run.add_rank(rank_frame(rank, 2, columns(range(20, 40), told)), 30.0)
+    run.settle(30.0)
+    assert run.series.points[:, 0].tolist() == list(range(40))
+    np.testing.assert_allclose(run.series.points[:, 4], 800.0)
+
+
 def test_ranks_that_decimated_differently_are_joined_at_the_coarser_stride() -> None:
     run = Run(run_info(2))
     run.add_history(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -125,12 +126,16 @@ class Guard:
             self._drop(look.address)
 
     def _begin(self, look: Look, snapshot: Snapshot, now: float) -> bool:
-        """Begin with a run; one that was over before any guard came is left alone."""
+        """Begin with a run; one that was over before any guard came is left alone.
+
+        It was not if a rank has spoken since, on the watcher's clock, or if it began since, by the clock of rank 0.
+        """
         run = snapshot.run
         assert run is not None
         known = self._memory.runs.get(run.id)
         is_over = snapshot.link.state == "gone" or run.state == "finished"
-        is_missed = known is None and run.info is not None and run.info.started_at > self._came_at
+        began_since = run.info is not None and run.info.started_at > self._came_at
+        is_missed = known is None and (began_since or _newest_word_s(snapshot) < now - self._began)
         if is_over and not is_missed and (known is None or not known.is_live):
             self._drop(look.address)
             return False
@@ -272,3 +277,9 @@ class Guard:
                 left.discard(said.outgoing.key)
                 self._delivered(said)
         self._save()
+
+
+def _newest_word_s(snapshot: Snapshot) -> float:
+    """How many seconds ago any rank was heard of, on the watcher's clock; infinite where none is known."""
+    ages = [] if snapshot.ranks is None else [age for age in snapshot.ranks.age_s.tolist() if age >= 0]
+    return min(ages, default=math.inf)

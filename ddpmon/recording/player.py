@@ -187,7 +187,7 @@ class Player:
             run.rejected.update(look.rejected)
             run.settle(look.read_at)
         else:
-            run.outages.miss()
+            run.outages.begin_outage()
         if self.is_exact and look.is_judged:
             self.alerts = self._judge(run, run.silences(look.read_at))
             self.findings = in_words(self.alerts)

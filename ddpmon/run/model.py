@@ -265,7 +265,7 @@ class Run:
 
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
-        self.outages.read(now)
+        self.outages.end_outage(now)
         ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
         ranks = ranks if ranks.any() else self.taking_part()
         if not ranks.any():
@@ -288,7 +288,7 @@ class Run:
 
         Less than its age where the store could not be read meanwhile.
         """
-        return self.ages(now) - self.outages.since(self.latest.heard_at)
+        return self.ages(now) - self.outages.unreadable_s_since(self.latest.heard_at)
 
     def reporting(self, now: float) -> NDArray[np.bool_]:
         """[world] whether each rank was heard of lately, or has said that it is done."""

@@ -19,12 +19,12 @@ class Outages:
         self._read_at = math.nan
         self._lasts = False
 
-    def miss(self) -> None:
-        """A look at the store has failed, or was cut off."""
+    def begin_outage(self) -> None:
+        """A look at the store has failed, or was cut off; one that lasts already goes on."""
         self._lasts = True
 
-    def read(self, now: float) -> None:
-        """All of the store has been read."""
+    def end_outage(self, now: float) -> None:
+        """A look at the store has come to its end: what lasted until now is over."""
         if self._lasts and not math.isnan(self._read_at):
             self._past.append((self._read_at, now))
         self._lasts, self._read_at = False, now
@@ -34,7 +34,7 @@ class Outages:
         """From when until when the last one that is over lasted; None if there was none."""
         return self._past[-1] if self._past else None
 
-    def since(self, heard_at: NDArray[np.float64]) -> NDArray[np.float64]:
+    def unreadable_s_since(self, heard_at: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] seconds since each of these moments in which the store could not be read."""
         seconds = np.zeros_like(heard_at)
         for began, ended in self._past:

@@ -104,12 +104,18 @@ class Feed:
         self._seen: dict[str, int] = {}  # key -> hash of the beginning of what was read there last
         self._rejected: dict[str, int] = {}  # key -> hash of what could not be read there
         self._told_at = np.full(info.world_size, -np.inf)  # when a host frame brought new figures of each rank
+        self._asked_at = np.full(info.world_size, -np.inf)  # when each rank was read last, new or not
         self._writers: set[int] = set()  # whose host frames have been seen
         self._turned_at = np.inf  # when all host frames were read last
         self._ended = self._ticks = 0
         self._is_large = info.world_size > RANKS_AT_ONCE
         self.unread_histories = info.world_size
         self.is_complete = False
+
+    @property
+    def all_read_since(self) -> float:
+        """The time since which every rank has been read, on the monotonic clock; -inf before all were read once."""
+        return float(self._asked_at.min())
 
     def read(self, store: CheckedStore, always: set[int], *, told_ages: bool) -> None:
         """Read the newest frames of the ranks and hosts whose turn it is.
@@ -206,7 +212,9 @@ class Feed:
             always: ranks that are read at every tick.
         """
         writer = self.run.latest.writer
-        due = (self.read_at - self._told_at > _TOLD_S) & (np.isin(writer, writers) | (writer < 0))
+        is_carried = np.isin(writer, writers)
+        self._asked_at[is_carried] = self.read_at
+        due = (self.read_at - self._told_at > _TOLD_S) & (is_carried | (writer < 0))
         due |= self._overdue()
         for rows in waiting:
             due[rows.ranks[self.run.missing_whole(rows)]] = True
@@ -214,10 +222,11 @@ class Feed:
         wanted: list[int] = np.flatnonzero(due).tolist()
         if len(wanted) <= RANKS_AT_ONCE:
             self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0
-            return wanted
-        turn = self._ranks.next(always)
-        self.is_complete = self._ranks.is_complete
-        return [rank for rank in turn if due[rank]]
+        else:
+            wanted = [rank for rank in self._ranks.next(always) if due[rank]]
+            self.is_complete = self._ranks.is_complete
+        self._asked_at[wanted] = self.read_at
+        return wanted
 
     def _overdue(self) -> NDArray[np.bool_]:
         """[world] the ranks that brought nothing new at the last turn, and have not ended or been lost."""

@@ -98,9 +98,9 @@ class StoreLink:
             raise
         self.store, self.source, self._followed = store, target.url, target
 
-    def stand(self, run: Run) -> None:
+    def stand(self, feed: Feed) -> None:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
-        now = time.monotonic()
+        run, now = feed.run, time.monotonic()
         ages, silences = run.ages(now), run.silences(now)
         over = run_end.is_over(run, silences)
         soon = self._way is None and run_end.is_over(run, silences, SILENT_S)  # a look at this host costs little
@@ -113,7 +113,7 @@ class StoreLink:
             self.ended, message = run_end.remembered(run, ages)
             self.state = Link("gone", message)
         else:
-            news = self._news if now < self._news_until else run_end.after_outage(run, now)
+            news = self._news if now < self._news_until else run_end.after_outage(run, now, feed.all_read_since)
             self.state, self.ended = Link("live", news or (run_end.may_follow(run, fate) if over else "")), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S

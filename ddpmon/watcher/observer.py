@@ -79,7 +79,7 @@ class Observer:
             if link.store is not None and link.feed is not None:
                 self._read(link.store, link.feed)
                 has_read, is_settled = True, not link.feed.unread_histories
-                link.stand(link.feed.run)
+                link.stand(link.feed)
         except StoreSilent as error:
             link.fall_silent(error)
         except StoreUnavailable as error:
@@ -87,7 +87,7 @@ class Observer:
         except FrameError as error:
             link.refuse(str(error))
         if link.feed is not None and not is_settled:
-            link.feed.run.outages.miss()
+            link.feed.run.outages.begin_outage()
         if self._tap is not None and link.feed is not None:
             self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
         self._ticks += 1

@@ -76,10 +76,13 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
     return "lost", f"{reason}; it is not known here whether the run has ended{fact}{again}; ddpmon keeps trying"
 
 
-def after_outage(run: Run, now: float) -> str:
-    """That the store answers again, and how many ranks have not come back to it yet; "" where all have."""
+def after_outage(run: Run, now: float, all_read_since: float) -> str:
+    """That the store answers again, and how many ranks have not come back to it yet; "" where all have.
+
+    Of many ranks a tick reads a part: nothing is said before all of them have been read after the outage.
+    """
     began, ended = run.outages.last or (now, now)
-    if ended - began < SILENT_S:
+    if ended - began < SILENT_S or all_read_since < ended:
         return ""
     with np.errstate(invalid="ignore"):
         late = int(((run.latest.heard_at < ended) & ~run.latest.ended & (run.silences(now) <= LOST_S)).sum())

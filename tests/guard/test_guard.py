@@ -184,13 +184,15 @@ def test_a_job_that_goes_on_as_another_run_ends_what_was_open_on_the_last(tmp_pa
     file.close()
 
 
-@pytest.mark.parametrize(("began_s", "told"), [(-60.0, 0), (1.0, 1)])
-def test_a_run_that_failed_before_its_first_look_is_told_unless_it_is_older_than_the_guard(
-    began_s: float, told: int, tmp_path: Path
+@pytest.mark.parametrize(("began_s", "guarded_s", "told"), [(-60.0, 0.0, 0), (1.0, 0.0, 1), (-60.0, 10.0, 1)])
+def test_a_run_that_failed_before_its_first_look_is_told_unless_it_was_over_before_the_guard_came(
+    began_s: float, guarded_s: float, told: int, tmp_path: Path
 ) -> None:
     lines: list[str] = []
     file = StateFile(tmp_path / "guard.json")
-    kept = Guard(GuardPolicy(), file, lines.append, print)
+    clock = [100.0]
+    kept = Guard(GuardPolicy(), file, lines.append, print, clock=lambda: clock[0])
+    clock[0] += guarded_s
     ended = Finding("rank_failed", "critical", "rank 1 failed before its first step", ranks=(1,))
     made = snapshot(findings=(ended,), link=Link("gone", "the run has failed"))
     assert made.run is not None

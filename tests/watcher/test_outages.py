@@ -23,9 +23,9 @@ def silent(keys: Sequence[str]) -> list[bytes | None]:
     raise StoreSilent(f"no answer to {len(keys)} questions")
 
 
-def without_a_rank(read: Read) -> Read:
-    """A store that was emptied: one rank has not come back to it."""
-    absent = {rank_key(RUN_ID, ABSENT), host_key(RUN_ID, ABSENT)}
+def without(read: Read, ranks: Sequence[int]) -> Read:
+    """A store that was emptied: these ranks have not come back to it."""
+    absent = {key(RUN_ID, rank) for key in (rank_key, host_key) for rank in ranks}
     return lambda keys: [None if key in absent else value for key, value in zip(keys, read(keys), strict=True)]
 
 
@@ -51,7 +51,7 @@ def test_a_rank_is_not_silent_while_nobody_could_have_heard_it(tmp_path: Path, m
         read = run.get_many
         monkeypatch.setattr(run, "get_many", silent)
         assert {each.link.state for each in looks(run, 15)} == {"silent"}
-        monkeypatch.setattr(run, "get_many", without_a_rank(read))
+        monkeypatch.setattr(run, "get_many", without(read, [ABSENT]))
         back = looks(run, 9)
         assert {each.link.state for each in back} == {"live"}
         assert "the store answers again after 16 s; 1 of 3 ranks has not reported since" in back[0].link.message
@@ -71,6 +71,19 @@ def test_a_rank_is_not_silent_while_nobody_could_have_heard_it(tmp_path: Path, m
     assert [each for at, each in enumerate(played) if at == 0 or each != played[at - 1]] == [
         each for at, each in enumerate(said) if at == 0 or each != said[at - 1]
     ]
+
+
+@pytest.mark.parametrize("before_s", [10, 11])  # the first tick afterwards reads a part, or all
+def test_nothing_is_said_of_ranks_that_were_not_read_yet(before_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpmon.watcher.feed.RANKS_AT_ONCE", 4)
+    with simulated(Plan(ranks=8, hosts=2)) as run:
+        run.go(before_s)
+        read = run.get_many
+        monkeypatch.setattr(run, "get_many", silent)
+        run.go(15)
+        monkeypatch.setattr(run, "get_many", without(read, [4, 5, 6, 7]))
+        said = {each.link.message for each in looks(run, 6)} - {""}
+        assert said == {"the store answers again after 16 s; 4 of 8 ranks have not reported since"}
 
 
 def test_all_ranks_are_counted_where_every_answer_takes_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

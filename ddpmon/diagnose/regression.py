@@ -186,7 +186,7 @@ class Pace:
             part = slice(max(0, place + 1 - PACE.baseline_steps), place + 1)
             self._baseline = matrix.work[:, part].copy(), matrix.job("transfer")[part].copy()
         self._transfer.feed(step, transfer)
-        slower = self._slower(somebody=somebody)
+        slower = self._slower(somebody=somebody or self._one_rank_leads(matrix, place))
         self._shown = slower or self._shown
         if not self._normal or (slower is None and not self._transfer.high and not self.lives.keys):
             return
@@ -221,6 +221,18 @@ class Pace:
         if self._together.high and not self._most_are_late and (self._duration.high or not self._bounded):
             return self._together
         return self._duration if self._duration.high and not somebody else None
+
+    def _one_rank_leads(self, matrix: StepMatrix, place: int) -> bool:
+        """Whether the same rank worked longest in nearly all of the last steps that were longer than before.
+
+        Then it is about to be named, or its lateness is too small for that; nothing shows that the job is slower.
+        """
+        part = slice(max(0, place + 1 - SUSTAINED.window_steps), place + 1)
+        longer = matrix.job("duration")[part] > SUSTAINED.high_step_ratio * self._duration.normal
+        holders = matrix.top_row[part][longer]
+        if self._bounded or len(matrix.ranks) < 2 or len(holders) < PACE.led_steps:
+            return False
+        return int(np.bincount(holders).max()) >= PACE.led_share * len(holders)
 
     def _step_increase_ms(self, slower: Shift, matrix: StepMatrix, place: int) -> float:
         """By how many ms a step is longer.

@@ -100,7 +100,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         tokens_per_s=known(tokens / step_ms * 1e3) if step_ms > 0 else None,
         job_step=None if own["job_step"] is None else int(own["job_step"]),
         job_total=None if own["job_total"] is None else int(own["job_total"]),
-        eta_s=own["eta_s"],
+        eta_s=own["eta_s"] if (run.latest.running | run.latest.stalled).any() else None,
     )
 
 

@@ -26,6 +26,16 @@ def test_a_job_that_slows_as_a_whole_is_said_with_onset_and_cost(ranks: int) -> 
     assert finding.cost_pct == pytest.approx(100 * 30 / 132, abs=2.5)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_that_is_about_to_be_named_does_not_make_the_job_slower(seed: int) -> None:
+    """A second before the straggler was named it was said that a different rank is late from step to step."""
+    phases = {name: 0.3 * table for name, table in healthy_phases(2, ONSET + 40, 0.08, seed).items()}
+    phases["backward"][1, ONSET:] += 60.0
+    ticks = [open_findings(tick) for tick in play(MadeJob(phases), steps_per_tick=1)]
+    assert {finding.kind for tick in ticks for finding in tick} == {"straggler"}
+    assert ticks[-1][0].ranks == (1,)
+
+
 def test_slow_seconds_are_information() -> None:
     short = {name: 0.2 * table for name, table in all_slower(1.3, 4).items()}
     (finding,) = open_findings(play(MadeJob(short))[-1])

@@ -182,6 +182,8 @@ class Night:
             )  # fmt: skip
             assert self.client is not None
             self.client.put(rank_key(RUN_ID, rank), encode(frame))
+        assert self.client is not None
+        self.client.get_many([rank_key(RUN_ID, 0)])  # its answer comes after all puts: else a rank may look lost
         self.step += first
 
     def _job(self, on: list[Trouble]) -> MadeJob:

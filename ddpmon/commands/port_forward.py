@@ -21,6 +21,7 @@ from ddpmon.store.connect import Target
 _OPEN_S = 20.0  # the API server, the kubelet and the pod each have their part in it
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 8.0  # as with ssh
 _SAID = 1 << 16  # bytes that are kept of what kubectl says on a stream: it writes a line for each connection
+_SAYS_S = 1.0  # chosen: the words come within milliseconds, and a busy machine takes longer
 _LAST_WORDS_S = 1.0  # until what an ended kubectl has said is read
 _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 _REFUSED = re.compile(rb"error forwarding port \d+ to pod [^,]*, uid : (.+)|an error occurred forwarding [^:]*: (.+)")
@@ -79,10 +80,14 @@ class PortForward:
         )
 
     def refusal(self) -> str:
-        """Why the pod could not connect to the store, in a sentence; empty where kubectl has not said."""
-        found = _REFUSED.findall(b"" if self._errors is None else self._errors.said)
-        if not found:
-            return ""
+        """Why the pod could not connect to the store, in a sentence; empty where kubectl does not say.
+
+        It is asked when a connection has been closed, and kubectl may say why a moment later: that is waited for.
+        """
+        until = time.monotonic() + _SAYS_S
+        while not (found := _REFUSED.findall(b"" if self._errors is None else self._errors.said)):
+            if time.monotonic() >= until or self._closing.wait(0.02):
+                return ""
         why = next(filter(None, found[-1])).decode("utf-8", "replace").strip()[:200]
         other = "" if self._store.host.startswith("127.") else ": set DDPMON_LISTEN=0.0.0.0 in the job"
         return f"no store on the loopback of pod {self._pod}, which is where kubectl connects{other} ({why})"

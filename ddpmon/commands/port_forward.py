@@ -82,11 +82,13 @@ class PortForward:
     def refusal(self) -> str:
         """Why the pod could not connect to the store, in a sentence; empty where kubectl does not say.
 
-        It is asked when a connection has been closed, and kubectl may say why a moment later: that is waited for.
+        It is asked when a connection has been closed, and a kubectl that lives may say why a moment later: that is
+        waited for.
         """
-        until = time.monotonic() + _SAYS_S
+        until, process = time.monotonic() + _SAYS_S, self._process
         while not (found := _REFUSED.findall(b"" if self._errors is None else self._errors.said)):
-            if time.monotonic() >= until or self._closing.wait(0.02):
+            has_ended = process is None or process.poll() is not None
+            if has_ended or time.monotonic() >= until or self._closing.wait(0.02):
                 return ""
         why = next(filter(None, found[-1])).decode("utf-8", "replace").strip()[:200]
         other = "" if self._store.host.startswith("127.") else ": set DDPMON_LISTEN=0.0.0.0 in the job"

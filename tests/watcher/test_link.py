@@ -61,6 +61,19 @@ def test_between_two_turns_of_many_ranks_the_last_snapshot_is_given_again(
         assert all(observer.tick().detail is not None for _ in range(2))
 
 
+@pytest.mark.parametrize("looks", [2, 3])
+def test_while_the_store_of_many_ranks_is_gone_the_ages_go_on(
+    port: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpmon.watcher.feed.RANKS_AT_ONCE", RANKS // 2)  # so that these ranks are many
+    with closing(Observer(f"tcp://{HOME}:{port}")) as observer:
+        for _ in range(looks):
+            observer.tick()
+        end(port)
+        pictures = [observer.tick() for _ in range(4)]
+        assert all(one.ranks is not other.ranks for one, other in pairwise(pictures))
+
+
 class Way:
     """Leads to one store after the other; nobody knows more of their runs."""
 

@@ -57,7 +57,7 @@ class Guard:
         self._couriers: dict[str, Courier] = {}
         self._inbox: queue.Queue[Said] = queue.Queue(maxsize=64)
         self._stopping = threading.Event()
-        self._began, self._saved_at, self._came_at = clock(), clock(), wall()
+        self._began, self._saved_at, self._began_wall = clock(), clock(), wall()
         self._is_changed, self._file_trouble = False, ""
         self._fleet: Fleet | None = None
 
@@ -134,7 +134,7 @@ class Guard:
         assert run is not None
         known = self._memory.runs.get(run.id)
         is_over = snapshot.link.state == "gone" or run.state == "finished"
-        began_since = run.info is not None and run.info.started_at > self._came_at
+        began_since = run.info is not None and run.info.started_at > self._began_wall
         is_missed = known is None and (began_since or _newest_word_s(snapshot) < now - self._began)
         if is_over and not is_missed and (known is None or not known.is_live):
             self._drop(look.address)

@@ -115,7 +115,8 @@ class Lateness(Struct, frozen=True):
 def weigh(run: Run, matrix: StepMatrix, figures: ProcessHistory, found: Sequence[Alert]) -> list[Lateness]:
     """The verdicts of lateness that last, each with what the ranks' figures carry of it."""
     standing = [each for each in found if each.cleared_at_step is None]
-    late = {rank for each in standing if KINDS[each.kind].late for rank in each.ranks}
+    late = np.array([rank for each in standing if KINDS[each.kind].late for rank in each.ranks], np.int64)
+    others = matrix.ranks[np.isin(matrix.ranks, late, invert=True)]
     weighed = []
     for alert in standing:
         whole = KINDS[alert.kind].slower
@@ -124,7 +125,6 @@ def weigh(run: Run, matrix: StepMatrix, figures: ProcessHistory, found: Sequence
         ranks = matrix.ranks if whole else np.array(alert.ranks, np.int64)
         excess, step = _excess(alert), median(matrix.job("duration")[-SUSTAINED.window_steps :])
         if excess > 0 and step > 0 and ranks.size:
-            others = np.setdiff1d(matrix.ranks, np.array([*late], np.int64))
             shares = _waits(figures, alert, ranks, others, step / excess, whole=whole)
             if not whole and alert.phase in COMPUTES:
                 shares |= _clocks(run, figures, alert, ranks, others)

@@ -199,12 +199,14 @@ class GcRule:
 
     def _add(self, run: Run, ranks: NDArray[np.bool_], steps: I64) -> None:
         """`saved = max_r work - max_r(work - gc)`: what the slowest rank would have been faster."""
-        take = {name: run.rings.take(name, steps)[ranks] for name in ("work", "gc", "duration")}
-        gc = np.minimum(np.nan_to_num(take["gc"]), take["work"])
-        usable = (steps >= SUSTAINED.warm_up_steps) & ~paused_steps(run.rings, steps, np.flatnonzero(ranks))
-        saved = take["work"].max(axis=0) - (take["work"] - gc).max(axis=0)
-        rows = np.stack([steps, take["duration"].max(axis=0), saved, gc.max(axis=0)], axis=1)
-        self._judged = np.concatenate([self._judged, rows[usable]])
+        who = np.flatnonzero(ranks)
+        duration, saved = run.rings.take("duration", steps, who).max(axis=0), np.zeros((2, len(steps)))
+        if not run.rings.is_nothing("gc"):
+            work, gc = run.rings.takes(("work", "gc"), steps, who)
+            gc = np.minimum(np.nan_to_num(gc), work)
+            saved = np.stack([work.max(axis=0) - (work - gc).max(axis=0), gc.max(axis=0)])
+        usable = (steps >= SUSTAINED.warm_up_steps) & ~paused_steps(run.rings, steps, who)
+        self._judged = np.concatenate([self._judged, np.stack([steps, duration, *saved], axis=1)[usable]])
 
     def _verdict(self, run: Run, ranks: NDArray[np.bool_]) -> list[Alert]:
         step, duration, saved, longest = self._judged.T

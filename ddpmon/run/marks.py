@@ -84,7 +84,7 @@ def paused(marked: F32) -> NDArray[np.bool_]:
 
 def paused_steps(rings: Rings, steps: I64, who: I64) -> NDArray[np.bool_]:
     """[T] the same of `steps` (ascending), by what the ranks in `who` say of them and of the 64 steps before."""
-    if not steps.size or not who.size:
+    if not steps.size or not who.size or rings.is_nothing("marked"):
         return np.zeros(len(steps), np.bool_)
     around = np.arange(max(0, int(steps[0]) - _RECENT_STEPS), int(steps[-1]) + 1)
     found: NDArray[np.bool_] = paused(marked_in(rings, around, who))[steps - around[0]]

@@ -73,6 +73,10 @@ class Rings:
         """Whether a column has had one value in all records; of those that are worked out it is not known."""
         return name in self.column and not self.column[name].flags.writeable
 
+    def is_nothing(self, name: str) -> bool:
+        """Whether all records have 0 in a column, or nothing."""
+        return self.is_uniform(name) and not self.column[name][0, 0] > 0
+
     def clear(self, rank: int) -> None:
         """Forget a rank that has restarted."""
         self._looked_up.clear()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 pytest.importorskip("torch")
 from tests.probe.probe_ranks import Played, play
 
+HAS_REPLICATE = find_spec("torch.distributed._composable.replicate_with_fsdp") is not None  # from torch 2.9 on
 RANKS, SLOW_RANK, SLOW_MS, STEPS = 4, 1, 500.0, 6  # as in the scenes
 SLOW = {"forward": 1, "backward": 2, "input": 3, "optimizer": 4}
-SCENES = ("fsdp2", "hsdp", "replicated", "fsdp1")
+SCENES = ("fsdp2", "hsdp", *(["replicated"] if HAS_REPLICATE else []), "fsdp1")
 
 
 @pytest.fixture(scope="module")

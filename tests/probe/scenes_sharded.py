@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from inspect import signature
 
 import torch
 import torch.distributed as dist
@@ -87,9 +88,9 @@ def replicated() -> None:
     from torch.distributed._composable.replicate_with_fsdp import replicate
 
     net, mesh = Net(), init_device_mesh("cpu", (dist.get_world_size(),))
-    for layer in (net.first, net.second):
-        replicate(layer, mesh=mesh)
-    replicate(net, mesh=mesh)
+    name = "mesh" if "mesh" in signature(replicate).parameters else "device_mesh"  # before torch 2.11
+    for layer in (net.first, net.second, net):
+        replicate(layer, **{name: mesh})
     play(net, net)
 
 

@@ -19,7 +19,7 @@ from tests.ranks import Group, running
 
 TINY = ("--layers=1", "--heads=2", "--width=16", "--context=16", "--batch=2", "--steps=1000000")
 STUCK = 12
-RECORDS_GLOO = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)  # older ones record NCCL's collectives alone
+RECORDS_GLOO = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)  # older: NCCL alone
 
 
 def wait_for_frames(folder: Path, name: str, ranks: int, told: Callable[[RankFrame], bool]) -> list[RankFrame]:

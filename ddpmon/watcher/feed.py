@@ -69,13 +69,13 @@ class RoundRobin:
         """Whether every number has been dealt since this was true last."""
         return self._turn % self._turns == 0
 
-    def next(self, always: Iterable[int] = ()) -> list[int]:
-        """The numbers to ask now, ascending: the first time all, then a part in turn and whoever is in `always`."""
+    def next(self, also: int | None = None) -> list[int]:
+        """The numbers to ask now, ascending: the first time all, then a part in turn, and `also`."""
         self._turn += 1
         if self._turn == 0 or self._turns == 1:
             return self._all
         part = self._parts[self._turn % self._turns]
-        return sorted({*part, *always}) if always else part
+        return part if also is None else sorted({*part, also})
 
 
 class Feed:
@@ -117,12 +117,12 @@ class Feed:
         """The time since which every rank has been read, on the monotonic clock; -inf before all were read once."""
         return float(self._asked_at.min())
 
-    def read(self, store: CheckedStore, always: set[int], *, told_ages: bool) -> None:
+    def read(self, store: CheckedStore, focus: int | None = None, *, told_ages: bool) -> None:
         """Read the newest frames of the ranks and hosts whose turn it is.
 
         Args:
             store: the run's.
-            always: ranks that are read at every tick.
+            focus: a rank that is read at every tick; None for none.
             told_ages: whether the store knows how old a frame is that this watcher sees for the first time.
 
         Raises:
@@ -132,10 +132,10 @@ class Feed:
         if self._ticks or run.info.world_size <= _HISTORIES_FIRST:
             self._read_histories(store)
         self._ticks += 1
-        writers = self._due_writers(always)
+        writers = self._due_writers(focus)
         self.read_at = time.monotonic()
         waiting = [*self._host_rows(store, writers)]
-        self._take_whole(store, self._wanted(waiting, writers, always), told_ages=told_ages)
+        self._take_whole(store, self._wanted(waiting, writers, focus), told_ages=told_ages)
         for rows in waiting:
             self._add_rows(rows)
         if new := _writers(run) - self._writers:
@@ -189,19 +189,19 @@ class Feed:
         if frames:
             yield frames
 
-    def _due_writers(self, always: set[int]) -> list[int]:
-        """The ranks whose host frames are read now: of many ranks all at every other tick, and else those of `always`.
+    def _due_writers(self, focus: int | None) -> list[int]:
+        """The ranks whose host frames are read now: of many ranks all at every other tick, and else that of `focus`.
 
         All at once, so that what is drawn of all of them is worked out at every other tick, too.
         """
         known = _writers(self.run)
         if self._is_large and self._ticks % RANK_TURNS:
-            known &= {*self.run.latest.writer[[*always]].tolist()}
+            known &= set() if focus is None else {int(self.run.latest.writer[focus])}
         else:
             self._turned_at = time.monotonic()
         return sorted(known)
 
-    def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], always: set[int]) -> list[int]:
+    def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], focus: int | None) -> list[int]:
         """The ranks whose whole frames are read now.
 
         Rank 0 is among them: it may host the store, and then its end is that of the store.
@@ -209,7 +209,7 @@ class Feed:
         Args:
             waiting: what new host frames say that belongs to whole frames which are not known.
             writers: the ranks whose host frames have been read just now.
-            always: ranks that are read at every tick.
+            focus: a rank that is read at every tick; None for none.
         """
         writer = self.run.latest.writer
         is_carried = np.isin(writer, writers)
@@ -223,7 +223,7 @@ class Feed:
         if len(wanted) <= RANKS_AT_ONCE:
             self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0
         else:
-            wanted = [rank for rank in self._ranks.next(always) if due[rank]]
+            wanted = [rank for rank in self._ranks.next(focus) if due[rank]]
             self.is_complete = self._ranks.is_complete
         self._asked_at[wanted] = self.read_at
         return wanted

@@ -128,9 +128,9 @@ class Observer:
             self._alerts = self._judge(feed.run, feed.run.silences(feed.read_at))
             self._findings = in_words(self._alerts)
 
-    def _focused_rank(self, run: Run) -> set[int]:
-        """The rank that is read at every tick: the reader's."""
-        return {self.focus} if self.focus is not None and 0 <= self.focus < run.info.world_size else set()
+    def _focused_rank(self, run: Run) -> int | None:
+        """The rank that is read at every tick: the reader's, if the run has it."""
+        return self.focus if self.focus is not None and 0 <= self.focus < run.info.world_size else None
 
     def _told(self, feed: Feed, *, is_settled: bool) -> Tick:
         """What the tap is told at the end of a tick."""

@@ -37,8 +37,8 @@ def test_host_frames_and_histories_may_all_be_as_long_as_frames_can_be(store: Tc
         store.put(host_key(RUN_ID, rank), b"\xc1" * MAX_FRAME_BYTES)
         store.put(history_key(RUN_ID, rank), b"\xc1" * MAX_FRAME_BYTES)
     feed, checked = Feed(run_info(RANKS)), CheckedStore(store, Checks(None))
-    feed.read(checked, set(), told_ages=False)
-    feed.read(checked, set(), told_ages=False)
+    feed.read(checked, told_ages=False)
+    feed.read(checked, told_ages=False)
     assert feed.run.latest.known.all()
     assert feed.run.rejected.total() == 2 * RANKS
 
@@ -63,7 +63,7 @@ def test_a_writer_that_vanishes_does_not_shift_the_turns_of_the_others(
             for rank in (2, 3):  # they publish by themselves from now on
                 store.put(rank_key(RUN_ID, rank), encode(rank_frame(rank, 2, StepColumns(), writer=-1)))
         asked.append(set())
-        feed.read(checked, {2, 3}, told_ages=False)
+        feed.read(checked, 2, told_ages=False)
     for writer in (0, 4, 6, 8):
         key = host_key(RUN_ID, writer)
         assert [key in keys for keys in asked[2:]] in ([True, False] * 4, [False, True] * 4)
@@ -77,12 +77,12 @@ def test_a_rank_whose_writer_has_died_is_not_waited_for_until_its_turn(
     for rank in range(10):
         store.put(rank_key(RUN_ID, rank), encode(rank_frame(rank, 1, StepColumns(), writer=0)))
     feed, checked = Feed(run_info(10)), CheckedStore(store, Checks(None))
-    feed.read(checked, set(), told_ages=False)
-    feed.read(checked, set(), told_ages=False)
+    feed.read(checked, told_ages=False)
+    feed.read(checked, told_ages=False)
     for rank in range(10):
         store.put(rank_key(RUN_ID, rank), encode(rank_frame(rank, 2, StepColumns(), writer=0)))
     feed.run.latest.heard_at[:] = time.monotonic()
     feed.run.latest.heard_at[7] -= 2.0
-    feed.read(checked, set(), told_ages=False)
+    feed.read(checked, told_ages=False)
     assert not feed.is_complete, "this tick lies between two turns"
     assert feed.run.latest.seq.tolist() == [2, 1, 1, 1, 1, 1, 1, 2, 1, 1]

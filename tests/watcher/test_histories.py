@@ -43,7 +43,7 @@ def store() -> Iterator[TcpClient]:
 
 
 def read(store: TcpClient, feed: Feed) -> None:
-    feed.read(CheckedStore(store, Checks(None)), set(), told_ages=False)
+    feed.read(CheckedStore(store, Checks(None)), told_ages=False)
 
 
 def everything(run: Run) -> list[np.ndarray]:

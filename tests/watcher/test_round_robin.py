@@ -29,4 +29,4 @@ def test_many_are_asked_in_turn_all_at_first(count: int, most: int, each: int) -
 def test_whoever_is_in_question_is_asked_every_time() -> None:
     turns = RoundRobin(range(20), at_once=10, most=2)
     turns.next()
-    assert all({3, 4} <= {*turns.next({3, 4})} for _ in range(4))
+    assert all(3 in turns.next(3) for _ in range(4))

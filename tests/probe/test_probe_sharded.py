@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 from tests.probe.probe_ranks import Played, play
 
-HAS_REPLICATE = find_spec("torch.distributed._composable.replicate_with_fsdp") is not None  # from torch 2.9 on
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 RANKS, SLOW_RANK, SLOW_MS, STEPS = 4, 1, 500.0, 6  # as in the scenes
 SLOW = {"forward": 1, "backward": 2, "input": 3, "optimizer": 4}
-SCENES = ("fsdp2", "hsdp", *(["replicated"] if HAS_REPLICATE else []), "fsdp1")
+SINCE = {"fsdp2": (2, 6), "hsdp": (2, 8), "replicated": (2, 9), "fsdp1": (2, 6)}  # that run on Gloo, or are there
+SCENES = [scene for scene, release in SINCE.items() if TORCH >= release]
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ class Event:
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
         times: how often it came, where several of one kind on the same ranks are told as one.
         seconds: how long they lasted together.
+        finding_id: as `Finding.id`; None where that was not recorded.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Event:
     lasts: bool = True
     times: int = 1
     seconds: float = 0.0
+    finding_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,29 @@ def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, 
             assert {event.kind for event in told.events if event.kind == "straggler"} == kinds
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_report_on_a_moment_describes_a_finding_as_it_was_then(
+    recorded: Path, tmp_path: Path, version: int
+) -> None:
+    path, later = tmp_path / "run.ddpmon", "ranks 2 and 5 are late"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute("UPDATE alerts SET summary = ? WHERE kind = 'straggler'", (later,))
+        if version == 1:
+            book.execute("ALTER TABLE alerts DROP COLUMN finding_id")
+            book.execute("PRAGMA user_version = 1")
+        else:
+            book.execute("UPDATE alerts SET ranks = '[2, 5]' WHERE kind = 'straggler'")
+    with contextlib.closing(Replay(path)) as replay:
+        replay.travel.go(replay.travel.recording.at(80.0))
+        shown = replay.tick()
+        told = report_of(replay.travel.recording, shown, "x", replay.travel.until)
+    (then,) = [finding for finding in shown.findings if finding.kind == "straggler"]
+    (event,) = [event for event in told.events if event.kind == "straggler"]
+    assert (event.summary, event.ranks) == (then.summary, (STRAGGLER,))
+    assert [each.summary for each in report_of_file(path).events if each.kind == "straggler"] == [later]
+
+
 def test_a_live_run_that_is_too_large_to_be_recorded_has_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
+from ddpmon.report.wording import of_the_past
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, Snapshot
 
@@ -56,6 +57,8 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     events = tuple(events_of(recording, run, until))
+    if snapshot.replay is not None and not snapshot.replay.is_live:
+        events = tuple(replace(event, advice=of_the_past(event.advice)) for event in events)
     if until < math.inf:
         events = tuple(_said_then(event, snapshot.findings) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall

@@ -83,6 +83,7 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
     assert seen["coverage"]["reporting"] == 2
     (straggler,) = stragglers(seen)
     assert straggler["phase"] == "input"
+    assert "`py-spy dump --pid" in straggler["advice"], "a reader on its host needs no ssh"
     early, late = seen["ranks"]
     assert late["phases_ms"]["input"] > DELAY_MS * 0.9
     assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from ddpmon.store.discovery import Announcement, discover
+from ddpmon.store.discovery import Announcement, discover, withdraw_run
 
 FAULT_FROM = 60
 STOP_S = 8.0
@@ -64,6 +64,7 @@ class Training:
             )
         self._launcher = psutil.Process(self._process.pid)
         self._planned, self._began = plan.nproc, time.monotonic()
+        self._withdrawn: Announcement | None = None
 
     def exit_code(self) -> int | None:
         """How it ended; None while it runs."""
@@ -118,7 +119,11 @@ class Training:
             return []
 
     def stop(self) -> None:
-        """End the whole tree: the launcher is asked first, and what is left after a while is killed."""
+        """End the whole tree: the launcher is asked first, and what is left after a while is killed.
+
+        The run is withdrawn before its ranks are ended: to a guard on this host it has ended, and was not killed.
+        """
+        self._withdraw()
         # Each rank leads a session of its own: a signal to the launcher's group alone would not reach them.
         tree = self._tree()
         if self._process.poll() is None:
@@ -129,12 +134,15 @@ class Training:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
-        self._end_store()
+        self._withdraw()
 
-    def _end_store(self) -> None:
-        """End the store of a rank 0 that could not end it: nobody is to read a demo's last words."""
-        run = self.announced()
-        if run is None or not run.store_pid:
+    def _withdraw(self) -> None:
+        """Remove the run's announcement, and end its store: nobody is to read a demo's last words."""
+        run = self._withdrawn = self.announced() or self._withdrawn  # rank 0 may have announced it again since
+        if run is None:
+            return
+        withdraw_run(run.run_id)
+        if not run.store_pid:
             return
         with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             store = psutil.Process(run.store_pid)

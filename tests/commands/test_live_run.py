@@ -201,6 +201,7 @@ def test_quitting_the_demos_dashboard_ends_the_training(tmp_path: Path, monkeypa
     assert code == 0, screen[-3000:]
     assert b"demo-" in screen.rpartition(b"\x1b[?1049l")[2]
     assert discover() == []
+    assert past_runs() == [], "to a guard it has ended, and was not killed"
 
 
 def wait_for_ranks(parent: psutil.Process, count: int) -> list[psutil.Process]:

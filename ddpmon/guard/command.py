@@ -55,7 +55,7 @@ def guard(
         complain(str(error))
         return USAGE
     to = " and ".join(["here", *(f"to the {channel}" for channel in senders)])
-    _say(f"guards {_watched(targets)}: tells {_told(min_severity, silence_s)} {to}")
+    _say(f"guards {_watched(targets)}; tells {to} of {_told(min_severity, silence_s)}")
     _guard(GuardPolicy(min_severity=min_severity, silence_s=silence_s), find, senders, file)
     return OK
 
@@ -72,7 +72,7 @@ def _watched(targets: Sequence[str]) -> str:
 
 def _told(min_severity: Severity, silence_s: float) -> str:
     worst = "critical findings" if min_severity == "critical" else f"findings of severity {min_severity} or worse"
-    return f"{worst}, and {silence_s:g} s without a word from a run"
+    return f"{worst}, and of {silence_s:g} s without a word from a run"
 
 
 def _guard(policy: GuardPolicy, find: Finder, senders: dict[Channel, Sender], file: StateFile) -> None:

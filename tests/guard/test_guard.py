@@ -126,8 +126,8 @@ def test_a_guard_that_is_killed_and_started_again_repeats_nothing(guarded: Guard
     assert (second["event"], second["alert"]) == ("resolved", first["alert"])
     assert second["reason"] == "the run has finished"
     assert guarded.end() == 0
-    first = guarded.log.read_text().splitlines()[0]
-    assert f"guards {guarded.store.url}; tells here and to the command of findings of severity warning" in first
+    opening = guarded.log.read_text().splitlines()[0]
+    assert f"guards {guarded.store.url}; tells here and to the command of findings of severity warning" in opening
     assert len(guarded.said()) == 2
     assert oct(guarded.file.stat().st_mode & 0o777) == "0o600"
 

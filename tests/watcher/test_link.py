@@ -26,10 +26,9 @@ from tests.live import watch_until
 from tests.made_frames import run_info
 from tests.recording.made_recordings import simulated
 from tests.store.half_open import Gate
-from tests.store.served import HOME, begin, end, serve
+from tests.store.served import ALONE, HOME, begin, end, serve
 
 MAY_FOLLOW = "its launcher may restart it (attempt 2 of 3)"
-ALONE = "127.77.0.9"  # loopback on which nobody else begins a store once this one has ended
 
 
 @pytest.fixture

@@ -26,5 +26,5 @@ def role_of(failure: Failure | None) -> Role:
     kind = failure.kind.rsplit(".", 1)[-1]
     if kind in _INTERRUPTS or "SIGTERM" in failure.message:
         return "interrupt"
-    follows = kind in _BACKEND or (kind in _CARRIERS and _CONNECTION.search(failure.message) is not None)
-    return "secondary" if follows else "cause"
+    is_broken = _CONNECTION.search(" ".join(failure.message.split())) is not None
+    return "secondary" if kind in _BACKEND or (kind in _CARRIERS and is_broken) else "cause"

@@ -31,16 +31,17 @@ class MadeStore:
     Args:
         ranks: of the run.
         token: what its frames are signed with.
+        address: where the store listens.
 
     Attributes:
         host: the store, unsigned.
         url: its address.
     """
 
-    def __init__(self, ranks: int = 2, token: str | None = None) -> None:
+    def __init__(self, ranks: int = 2, token: str | None = None, address: str = HOME) -> None:
         self.ranks = ranks
-        self.host, self.port = serve(HOME)
-        self.url = f"tcp://{HOME}:{self.port}"
+        self.host, self.port = serve(address)
+        self.url = f"tcp://{address}:{self.port}"
         self._store = signed(self.host, None if token is None else Signer(token))
 
     def name(self, *run_ids: str) -> None:

@@ -264,7 +264,7 @@ def test_another_schema_version_is_said_and_its_ranks_are_missing(store: MadeSto
     assert (finding.severity, finding.ranks) == ("warning", (1,))
     assert "rank 1 has never reported" in finding.summary
     assert "1 frame rejected" in finding.summary
-    assert "only 1 of 2 ranks have reported" in finding.summary
+    assert "only 1 of 2 ranks report now" in finding.summary
 
 
 def test_ten_thousand_foreign_keys_are_neither_a_run_nor_in_its_way(store: MadeStore, observer: Observer) -> None:

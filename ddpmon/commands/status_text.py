@@ -24,7 +24,7 @@ from ddpmon.report.verdicts import (
     median_of,
 )
 from ddpmon.report.wording import format_ranks
-from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot
+from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot, is_over
 
 MAX_ROWS, LEAST_ROWS = 16, 3
 QUIET = ("running", "finished", "unknown")  # states in which a rank is shown only for its figures
@@ -55,7 +55,7 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
     if snapshot.run is not None:
         yield _headline(snapshot.run)
     if snapshot.replay is not None:
-        yield from _recorded(snapshot.replay)
+        yield from _recorded(snapshot.replay, snapshot.run)
     if snapshot.link.state == "gone":
         yield f"not live: {printable(snapshot.link.message)}"
     yield figures_line(snapshot)
@@ -72,9 +72,10 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
     yield from (f"note: {printable(notice)}" for notice in snapshot.notices)
 
 
-def _recorded(replay: ReplayView) -> Iterator[str]:
+def _recorded(replay: ReplayView, run: RunView | None) -> Iterator[str]:
     """When the moment was that is shown, and what of the recording is damaged."""
-    yield f"recorded: {clock(replay.length)} until {local_time(replay.wall)}"
+    goes_on = "" if run is None or is_over(run.state) else ", when the run had not ended"
+    yield f"recorded: {clock(replay.length)} until {local_time(replay.wall)}{goes_on}"
     yield from (f"note: {printable(note)}" for note in replay.notes)
 
 

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ddpmon.store.discovery import Announcement, discover
+from ddpmon.store.discovery import Announcement, discover, withdraw_run
 
 FAULT_FROM = 60
 STOP_S = 8.0
@@ -118,34 +118,46 @@ class Training:
             return []
 
     def stop(self) -> None:
-        """End the whole tree: the launcher is asked first, and what is left after a while is killed."""
+        """End the whole tree: the ranks at once, the launcher is asked, and what is left after a while is killed.
+
+        The run is withdrawn first: to a guard on this host it has ended, and was neither killed nor interrupted.
+        """
         # Each rank leads a session of its own: a signal to the launcher's group alone would not reach them.
         tree = self._tree()
+        run = self.announced()
+        if run is not None:
+            withdraw_run(run.run_id)
+            _kill(tree[1:])
         if self._process.poll() is None:
             self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
-        for process in {*tree, *self._tree()}:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        _kill({*tree, *self._tree()})
         self._process.wait()
-        self._end_store()
-
-    def _end_store(self) -> None:
-        """End the store of a rank 0 that could not end it: nobody is to read a demo's last words."""
-        run = self.announced()
-        if run is None or not run.store_pid:
-            return
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
-            store = psutil.Process(run.store_pid)
-            store.terminate()
-            store.wait(STOP_S)
+        if run is not None:
+            withdraw_run(run.run_id)  # rank 0 may have announced it again meanwhile
+            _end_store(run)
 
     def _tree(self) -> list[psutil.Process]:
         try:
             return [self._launcher, *self._launcher.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _end_store(run: Announcement) -> None:
+    """End the store of a rank 0 that could not end it: nobody is to read a demo's last words."""
+    if run.store_pid:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            store = psutil.Process(run.store_pid)
+            store.terminate()
+            store.wait(STOP_S)
 
 
 @contextlib.contextmanager

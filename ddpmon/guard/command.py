@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from ddpmon.guard.message import Form
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.snapshot import is_over
 from ddpmon.store.base import StoreUnavailable, TargetError
-from ddpmon.store.connect import lacks_scheme, parse_target
+from ddpmon.store.connect import external_store_of_environment, lacks_scheme, parse_target
 from ddpmon.store.discovery import past_runs
 
 WEBHOOK_VARIABLE = "DDPMON_WEBHOOK"
@@ -53,8 +54,25 @@ def guard(
     except TargetError as error:
         complain(str(error))
         return USAGE
+    to = " and ".join(["here", *(f"to the {channel}" for channel in senders)])
+    _say(f"guards {_watched(targets)}; tells {to} of {_told(min_severity, silence_s)}")
     _guard(GuardPolicy(min_severity=min_severity, silence_s=silence_s), find, senders, file)
     return OK
+
+
+def _watched(targets: Sequence[str]) -> str:
+    """Which runs are followed, without a password of their addresses."""
+    if not targets:
+        with suppress(TargetError):  # it is complained of where runs are looked for
+            store = external_store_of_environment()
+            return f"all runs on this host{f' and in {store.url}' if store is not None else ''}, and those to come"
+        return "all runs on this host, and those to come"
+    return ", ".join(parse_target(text).url if "://" in text else text for text in targets)
+
+
+def _told(min_severity: Severity, silence_s: float) -> str:
+    worst = "critical findings" if min_severity == "critical" else f"findings of severity {min_severity} or worse"
+    return f"{worst}, and of {silence_s:g} s without a word from a run"
 
 
 def _guard(policy: GuardPolicy, find: Finder, senders: dict[Channel, Sender], file: StateFile) -> None:

@@ -13,7 +13,7 @@ from ddpmon.guard.courier import Courier, Delivery
 from ddpmon.guard.fleet import Fleet, Look
 from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
-from ddpmon.guard.message import line_of, message_of
+from ddpmon.guard.message import from_elsewhere, line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.report.attempt_sentences import attempt_of
 from ddpmon.snapshot import RunView, Snapshot, may_come_back
@@ -142,6 +142,7 @@ class Guard:
         if known is None:
             known = self._memory.runs[run.id] = RunMemory(run.id, run.name, run.source)
         known.address, known.seen_at, self._is_changed = run.source, self._wall(), True
+        known.elsewhere = from_elsewhere(run)
         self._ledgers[run.id] = Ledger(known, self._policy, now)
         return True
 

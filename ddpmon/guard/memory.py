@@ -50,6 +50,7 @@ class RunMemory(Struct):
 
     Attributes:
         address: where it is read, without a password.
+        elsewhere: the command that shows it from another host, where the address leads nowhere from there; else "".
         seen_at: when it was seen last, in Unix time.
         is_live: whether it had not ended then.
     """
@@ -63,6 +64,7 @@ class RunMemory(Struct):
     seen_at: float = 0.0
     is_live: bool = True
     alerts: list[OpenAlert] = field(default_factory=list)
+    elsewhere: str = ""
 
 
 class Outgoing(Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import socket
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -11,7 +12,10 @@ from ddpmon.commands.listing import run_address
 from ddpmon.format import age, clean, json_line, plural
 from ddpmon.guard.ledger import Notice
 from ddpmon.guard.memory import RunMemory
+from ddpmon.probe.ways import by_ssh
+from ddpmon.snapshot import RunView
 from ddpmon.store.base import TargetError
+from ddpmon.store.discovery import discover, is_loopback
 
 SCHEMA_VERSION = 1
 Form = Literal["json", "slack", "discord"]
@@ -40,8 +44,21 @@ def message_of(notice: Notice, run: RunMemory, wall: float) -> dict[str, Any]:
             "source": run.address,
         },
         "finding": None if alert is None else alert.finding,
-        "watch": f"ddpmon watch {shlex.quote(_address(run))}",
+        "watch": run.elsewhere or f"ddpmon watch {shlex.quote(_address(run))}",
     }
+
+
+def from_elsewhere(run: RunView) -> str:
+    """The command for a reader on another host; "" where the address of the run's store says enough, or all there is.
+
+    Nobody else reaches a store on this host's loopback: a run of Slurm is found by its job, and any other by ssh.
+    """
+    if not is_loopback(run.source):
+        return ""
+    if job := dict(run.jobs).get("slurm"):
+        return f"ddpmon watch --slurm {shlex.quote(job)} {shlex.quote(run.id)}"
+    is_here = any(each.run_id == run.id for each in discover())
+    return f"{by_ssh(socket.gethostname())} {shlex.quote(run.id)}" if is_here else ""
 
 
 def line_of(message: dict[str, Any]) -> str:

@@ -50,11 +50,20 @@ def _from_elsewhere(url: str) -> str:
         return ""
     if job := os.environ.get("SLURM_JOB_ID", ""):
         return f"ddpmon watch --slurm {shlex.quote(job)}"
+    return by_ssh()
+
+
+def by_ssh(default: str = "") -> str:
+    """The command for the host from which this shell was opened by ssh.
+
+    Args:
+        default: what this host is called where it was not opened by ssh; "" for no command then.
+    """
     _, _, host, port = (*os.environ.get("SSH_CONNECTION", "").split(), "", "", "", "")[:4]
     if not host:
-        return ""
+        host, port = default, "22"
     ssh = "" if port == "22" else f"DDPMON_SSH={shlex.quote(f'ssh -p {port}')} "
-    return f"{ssh}ddpmon watch --ssh {shlex.quote(f'{_user()}@{host}')}"
+    return f"{ssh}ddpmon watch --ssh {shlex.quote(f'{_user()}@{host}')}" if host else ""
 
 
 def _user() -> str:

@@ -169,8 +169,8 @@ class AlertRows:
     ) -> None:
         if identity not in self._rows:
             cursor = book.execute(
-                "INSERT INTO alerts (run, kind, first_at, first_step) VALUES (?, ?, ?, ?)",
-                (self._run, alert.kind, tick.wall, step),
+                "INSERT INTO alerts (run, kind, first_at, first_step, finding_id) VALUES (?, ?, ?, ?, ?)",
+                (self._run, alert.kind, tick.wall, step, alert.id),
             )
             self._rows[identity] = cursor.lastrowid or 0
         row = self._rows[identity]

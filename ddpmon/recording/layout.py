@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ddpmon.version import __version__
 
-VERSION = 1  # of the tables; a file of a newer one is not read
+VERSION = 2  # of the tables; a file of a newer one is not read. 2: `alerts` has `finding_id`
 SQLITE = b"SQLite format 3\0"  # the head of every file of SQLite's
 APPLICATION = 0x64646D6E  # "ddmn", in the head of the file
 STEP_BITS = 50  # of the number of a row in `steps` and `job`: step * world size + rank; above it the epoch
@@ -37,7 +37,7 @@ CREATE TABLE job (
 CREATE TABLE alerts (
     id INTEGER PRIMARY KEY, run INTEGER, kind TEXT, severity TEXT, worst TEXT, summary TEXT, ranks TEXT, nodes TEXT,
     phase TEXT, cause TEXT, since_step INTEGER, cleared_at_step INTEGER, cost_pct REAL, evidence TEXT, advice TEXT,
-    first_at REAL, first_step INTEGER, last_at REAL, last_step INTEGER, ended_at REAL);
+    first_at REAL, first_step INTEGER, last_at REAL, last_step INTEGER, ended_at REAL, finding_id INTEGER);
 CREATE TABLE chunks (
     chunk INTEGER PRIMARY KEY, run INTEGER, life INTEGER, kind TEXT, t REAL, wall REAL, step INTEGER, key BLOB);
 CREATE TABLE looks (look INTEGER PRIMARY KEY, chunk INTEGER, t REAL, wall REAL, step INTEGER, findings INTEGER);

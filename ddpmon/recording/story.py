@@ -18,6 +18,7 @@ from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
+from ddpmon.report.wording import of_the_past
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, Snapshot
 
@@ -25,8 +26,9 @@ N = TypeVar("N", int, float)
 _COLUMNS = (
     "kind", "worst", "summary", "advice", "cause", "phase", "ranks", "nodes", "since_step", "cost_pct", "evidence",
     "first_at", "last_at", "first_step", "last_step", "ended_at",
+    "finding_id",
 )  # fmt: skip
-_LIFE = ("first_at", "last_at", "first_step", "last_step", "lasts")
+_LIFE = ("first_at", "last_at", "first_step", "last_step", "lasts", "finding_id")
 _ranks = msgspec.json.Decoder(Annotated[list[RankNumber], Meta(max_length=1 << 17)])
 _nodes = msgspec.json.Decoder(list[str])
 _evidence = msgspec.json.Decoder(dict[str, float | int | str])
@@ -55,6 +57,8 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     events = tuple(events_of(recording, run, until))
+    if snapshot.replay is not None and not snapshot.replay.is_live:
+        events = tuple(replace(event, advice=of_the_past(event.advice)) for event in events)
     if until < math.inf:
         events = tuple(_said_then(event, snapshot.findings) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
@@ -77,9 +81,11 @@ def _recorded(recording: Recording, snapshot: Snapshot, source: str) -> tuple[in
 
 def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterator[Event]:
     """What was said of a run up to a Unix time, in the order in which it was said first."""
-    query = f"SELECT {', '.join(_COLUMNS)} FROM alerts WHERE run = ? AND last_at NOT NULL ORDER BY first_at, id"
+    known = {name for _, name, *_ in recording.rows("PRAGMA table_info(alerts)")}
+    names = [name for name in _COLUMNS if name in known or name != "finding_id"]  # version 1 of the tables has none
+    query = f"SELECT {', '.join(names)} FROM alerts WHERE run = ? AND last_at NOT NULL ORDER BY first_at, id"
     for row in recording.rows(query, run):
-        values = dict(zip(_COLUMNS, row, strict=True))
+        values = dict(zip(names, row, strict=True))
         try:
             if (event := _as_of(_event(values), _number(values["ended_at"], float), until)) is not None:
                 yield event
@@ -99,9 +105,16 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
 def _said_then(event: Event, findings: Sequence[Finding]) -> Event:
     """The event as these findings of an earlier moment describe it; a recording keeps the last description only."""
     for finding in findings if event.lasts else ():
-        if (finding.kind, [*finding.ranks], [*finding.nodes]) == (event.kind, [*event.ranks], [*event.nodes]):
+        if _is_of(finding, event):
             return replace(_event_of(finding), **{name: getattr(event, name) for name in _LIFE})
     return event
+
+
+def _is_of(finding: Finding, event: Event) -> bool:
+    """Whether a finding describes this event: by its id, or, where a rule gives none, by its kind and whom it names."""
+    if event.finding_id is not None and (event.finding_id or finding.id):
+        return (finding.kind, finding.id) == (event.kind, event.finding_id)
+    return (finding.kind, [*finding.ranks], [*finding.nodes]) == (event.kind, [*event.ranks], [*event.nodes])
 
 
 def _event(values: dict[str, Any]) -> Event:
@@ -124,6 +137,7 @@ def _event(values: dict[str, Any]) -> Event:
         first_step=_number(values["first_step"], int),
         last_step=_number(values["last_step"], int),
         lasts=True,
+        finding_id=_number(values.get("finding_id"), int),
     )
 
 

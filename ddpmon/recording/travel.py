@@ -18,6 +18,7 @@ from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.run_report import RunReport
+from ddpmon.report.wording import of_the_past
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
 from ddpmon.watcher.observer import Observer
@@ -258,7 +259,8 @@ class Replay:
         if snapshot is None:
             why = "; ".join(self.travel.recording.notes) or "its recorder had not read the run yet"
             return self.travel.finish(Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic()))
-        return self.travel.finish(replace(snapshot, replay=self.travel.view(is_live=False)))
+        past = tuple(replace(each, advice=of_the_past(each.advice)) for each in snapshot.findings)
+        return self.travel.finish(replace(snapshot, findings=past, replay=self.travel.view(is_live=False)))
 
 
 class Rewindable:

@@ -17,7 +17,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.format import age
-from ddpmon.report.wording import Sentence, Words, clean, does, format_ranks, on_host
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
@@ -141,14 +141,24 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
         "set_aside": m.losses.set_aside,
         "thinned_ranks": m.thinned,
     }
+    if len(m.silent) == m.world_size:
+        return _nobody_reports(m, evidence)
     said = [*_unseen(m), *_lost_on_the_way(m.losses, m.window_s)]
     heard = m.world_size - len(alert.ranks)
     if alert.ranks and 2 * heard <= m.world_size:
-        said.append(
-            f"there is not enough evidence for a verdict: only {heard:,} of {m.world_size:,} ranks have reported"
-        )
+        said.append(f"there is not enough evidence for a verdict: only {heard:,} of {m.world_size:,} ranks report now")
     summary = f"the monitor does not see the whole run: {'; '.join(said)}"
     return Words(summary, evidence=evidence, advice=_coverage_advice(m, alert.ranks))
+
+
+def _nobody_reports(m: CoverageMeasures, evidence: Evidence) -> Words:
+    """The store answers and every rank is silent: what that may mean, before anybody knows."""
+    return Words(
+        f"no rank has reported for {age(m.silent_s)}, though the store answers: the ranks have ended, are stopped, or "
+        "cannot reach the store",
+        evidence=evidence,
+        advice="wait: after 10 s without a report ddpmon says what is known of their end",
+    )
 
 
 def _unseen(m: CoverageMeasures) -> list[str]:

@@ -81,9 +81,8 @@ def _parts(report: RunReport) -> Iterator[str]:
     yield from _curves(report)
     yield from _ranks(report)
     yield "<h2>What happened</h2>"
+    yield from (f"<p>{_text(said)}</p>" for said in report.preface)
     yield from (_event(event, report) for event in report.troubles)
-    if not report.troubles:
-        yield "<p>No trouble was found.</p>"
     yield from _rank_table(report)
     yield from _rest(report)
 

@@ -68,8 +68,8 @@ def _pairs(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _events(report: RunReport) -> Iterator[str]:
     yield "## What happened"
     yield ""
-    if not report.troubles:
-        yield "No trouble was found."
+    for said in report.preface:
+        yield text(said)
         yield ""
     for event in report.troubles:
         yield from _event(event, report)

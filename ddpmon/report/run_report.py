@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import clean, clock, count, figure, local_time, pct, plural
+from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
@@ -29,6 +30,7 @@ class Event:
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
         times: how often it came, where several of one kind on the same ranks are told as one.
         seconds: how long they lasted together.
+        finding_id: as `Finding.id`; None where that was not recorded.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Event:
     lasts: bool = True
     times: int = 1
     seconds: float = 0.0
+    finding_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,13 @@ class RunReport:
             if each.kind != "advice":
                 alike.setdefault((each.kind, tuple(each.ranks), tuple(each.nodes)), []).append(each)
         return sorted(map(_as_one, alike.values()), key=_weight, reverse=True)[:MOST_EVENTS]
+
+    @property
+    def preface(self) -> list[str]:
+        """What is said before the troubles: how the attempts before this one ended, and whether there are troubles."""
+        attempts = attempt_sentences.of_run(self.info)
+        none = [] if self.troubles else [f"no trouble was found{' in this attempt' if attempts else ''}"]
+        return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *none)]
 
     @property
     def advice(self) -> list[Event]:

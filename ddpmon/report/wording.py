@@ -17,6 +17,8 @@ _SHOWN = 6
 _STACK_LINES = 16
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
+_STACK_COMMAND = re.compile(r"`(?:ssh \S+ )?py-spy dump --pid \d+`")
+_PROCESS_COMMAND = re.compile(r": `(?:ssh \S+ )?(?:kill|ps -p) \d+`")
 Evidence = Mapping[str, float | int | str]
 
 
@@ -106,6 +108,21 @@ def on_host(host: str, command: str) -> str:
         command: words of ours, numbers, and names that `is_device_name` accepts: two shells read it.
     """
     return f"`ssh {host} {command}`" if is_host_name(host) else f"`{command}`"
+
+
+def without_ssh_to(host: str, advice: str) -> str:
+    """The advice for a reader who is on that host already."""
+    return advice.replace(f"`ssh {host} ", "`") if host else advice
+
+
+def of_ended_processes(advice: str) -> str:
+    """The advice where the ranks have ended: no stack of theirs can be read any more."""
+    return _STACK_COMMAND.sub("py-spy dump on its process when it happens again", advice)
+
+
+def of_the_past(advice: str) -> str:
+    """The advice where nobody knows which processes are left: another one may have the number by now."""
+    return _PROCESS_COMMAND.sub("", of_ended_processes(advice))
 
 
 def stack_command(host: str, pid: int) -> str:

@@ -107,6 +107,13 @@ def withdraw(path: Path | None) -> None:
             folder.remove(path.name)
 
 
+def withdraw_run(run_id: str) -> None:
+    """Remove the files of a run of this user: whoever looks for it takes it for one that has ended cleanly."""
+    for folder in existing_folders():
+        for ending in (".json", ".dead"):
+            folder.remove(f"{stem(run_id)}{ending}")
+
+
 def discover() -> list[Announcement]:
     """The runs on this host that live or can still be read, newest first; clears away what is stale. Never raises.
 

@@ -54,6 +54,7 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[Syst
     """
     app = screen.app
     here = [row for row in _HERE if hasattr(screen, f"action_{row[-1].partition('(')[0]}")]
+    has_past = app.check_action("travel", ()) is not False
     own_keys = {key for _, _, key, _ in here}  # the screen takes these before the app does
     for title, what, key, action in here:
         yield SystemCommand(title, f"{key}   {what}", partial(screen.run_action, action))
@@ -62,6 +63,8 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[Syst
     for letter, name, words in screen.sorts if isinstance(screen, BaseScreen) else ():
         yield SystemCommand(f"Sort by {words}", letter, partial(screen.run_action, f"sort_by('{name}')"))
     for title, what, key, action in _EVERYWHERE:
+        if not has_past and action == "write":  # it then exports the view, as ctrl+s does
+            continue
         if app.check_action(action.partition("(")[0], ()) is not False:
             words = what if key in own_keys else f"{key}   {what}"
             yield SystemCommand(title, words, partial(screen.run_action, f"app.{action}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import replace
 
@@ -42,6 +43,7 @@ class StoreLink:
         state: how the watcher stands with the store.
         ended: the run's state once its end is known; None while it runs.
         source: the URL of what was opened last.
+        own_host: the name of this host, if the run is announced here; else "".
         passed_over: newer runs in the store that were not believed.
 
     Raises:
@@ -54,7 +56,7 @@ class StoreLink:
         self.feed: Feed | None = None
         self.state = Link("waiting", "looking for a run")
         self.ended: RunState | None = None
-        self.source = target or ""
+        self.source, self.own_host = target or "", ""
         self.passed_over = 0
         self._target = None if target is None else parse_target(target)
         self._engine = external_store_of_environment() if target is None and way is None else None
@@ -102,10 +104,9 @@ class StoreLink:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
         run, now = feed.run, time.monotonic()
         ages, silences = run.ages(now), run.silences(now)
-        over = run_end.is_over(run, silences)
-        soon = self._way is None and run_end.is_over(run, silences, SILENT_S)  # a look at this host costs little
-        fate = self._fate(run) if over or soon else None
-        self._over_since = self._over_since if over else None
+        over, is_mute = run_end.is_over(run, silences), run_end.is_over(run, silences, SILENT_S)
+        fate = self._fate(run) if is_mute else None
+        self._over_since = self._over_since if is_mute else None
         if fate is not None and (fate.state == "restarting" or (fate.state in _DEAD and not self.outlives_runs)):
             self.ended, message = run_end.store_gone(run, "", fate)
             self.state = Link("gone", message)
@@ -114,7 +115,8 @@ class StoreLink:
             self.state = Link("gone", message)
         else:
             news = self._news if now < self._news_until else run_end.after_outage(run, now, feed.all_read_since)
-            self.state, self.ended = Link("live", news or (run_end.may_follow(run, fate) if over else "")), None
+            mute = run_end.no_word(run, fate, is_asked=self._way is not None) if is_mute else ""
+            self.state, self.ended = Link("live", mute or news), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S
             self._look_for_a_successor(run)
@@ -219,6 +221,8 @@ class StoreLink:
             self._news = _news(info, known)
             self._news_until = time.monotonic() + _NEWS_S
         self.feed = Feed(info, self._tap)
+        is_here = self._way is None and any(each.run_id == info.run_id for each in discover())
+        self.own_host = socket.gethostname() if is_here else ""
         self._checks.begin()
         store.expect(run_prefix(info.run_id))  # rank 0 makes all of a run's keys before it describes the run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ddpmon.report import attempt_sentences, build
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.rank_detail import build_detail
+from ddpmon.report.wording import of_ended_processes, without_ssh_to
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
@@ -29,6 +30,7 @@ class Moment:
         link: the store. ended: the run's state once its end is known. source: the URL of what is read.
         notices: what was set aside by others than the run.
         unread_histories: ranks whose past is to be read.
+        own_host: the run's name for the host on which the picture is read; "" if it is read elsewhere.
     """
 
     now: float
@@ -39,6 +41,7 @@ class Moment:
     source: str
     notices: Sequence[str] = ()
     unread_histories: int = 0
+    own_host: str = ""
 
 
 def take_picture(
@@ -52,6 +55,7 @@ def take_picture(
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
     if moment.ended is not None:  # then nobody should be heard
         findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and each.ranks))
+    findings = tuple(replace(each, advice=_advice(each.advice, moment)) for each in findings)
     ages = run.ages(moment.now)
     lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
@@ -83,6 +87,12 @@ def take_picture(
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
         detail=None if focus is None else build_detail(run, focus),
     )
+
+
+def _advice(advice: str, moment: Moment) -> str:
+    """The advice with commands that work where it is read, and now."""
+    known = advice if moment.ended in (None, "lost") else of_ended_processes(advice)
+    return without_ssh_to(moment.own_host, known)
 
 
 def _notices(run: Run) -> list[str]:

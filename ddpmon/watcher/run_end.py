@@ -45,6 +45,24 @@ def may_follow(run: Run, fate: Fate | None) -> str:
     return "" if is_known or not (_failed(run) or _mute(run)) else may_restart(run.info)
 
 
+def no_word(run: Run, fate: Fate | None, *, is_asked: bool) -> str:
+    """What is known of a run whose store answers and whose ranks do not report; "" where all have said how they end.
+
+    Args:
+        run: what was read of it.
+        fate: what has become of it; None where nobody knows.
+        is_asked: whether somebody who can look has been asked.
+    """
+    known = []
+    if _mute(run):
+        known.append("the store answers, and no rank reports")
+        if fate is not None:
+            known.append("rank 0 still runs" if fate.state == "running" else fate.why)
+        elif is_asked:
+            known.append("ddpmon looks there what has become of the run")
+    return "; ".join(filter(None, [*known, may_follow(run, fate)]))
+
+
 def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]:
     """The state and the sentence of a run whose store has ended.
 

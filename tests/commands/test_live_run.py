@@ -83,6 +83,7 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
     assert seen["coverage"]["reporting"] == 2
     (straggler,) = stragglers(seen)
     assert straggler["phase"] == "input"
+    assert "`py-spy dump --pid" in straggler["advice"], "a reader on its host needs no ssh"
     early, late = seen["ranks"]
     assert late["phases_ms"]["input"] > DELAY_MS * 0.9
     assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"
@@ -200,6 +201,7 @@ def test_quitting_the_demos_dashboard_ends_the_training(tmp_path: Path, monkeypa
     assert code == 0, screen[-3000:]
     assert b"demo-" in screen.rpartition(b"\x1b[?1049l")[2]
     assert discover() == []
+    assert past_runs() == [], "to a guard it has ended, and was not killed"
 
 
 def wait_for_ranks(parent: psutil.Process, count: int) -> list[psutil.Process]:

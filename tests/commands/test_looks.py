@@ -22,6 +22,7 @@ from ddpmon.store.base import history_key, node_key, rank_key
 from ddpmon.watcher.observer import Observer
 from tests.made_frames import RUN_ID, MadeJob, healthy_phases, node_frame, rank_frame
 from tests.made_store import MadeStore
+from tests.store.served import ALONE
 
 STEPS = 120
 
@@ -129,7 +130,7 @@ def test_a_run_is_looked_at_for_as_long_as_is_asked_for() -> None:
 
 
 def test_a_store_that_has_ended_is_not_looked_at_again() -> None:
-    made = Scene(MadeStore(), low=True)
+    made = Scene(MadeStore(address=ALONE), low=True)
     assert made.look().pending
     made.store.close()
     ticks = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pwd
 import queue
 import signal
@@ -28,11 +29,12 @@ from ddpmon.guard.command import guard
 from ddpmon.guard.fleet import Fleet, Look
 from ddpmon.guard.guard import Guard
 from ddpmon.guard.memory import Memory, RunMemory, StateFile
-from ddpmon.guard.message import Form
+from ddpmon.guard.message import Form, from_elsewhere
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.parts import Attempt
 from ddpmon.snapshot import Finding, Link
 from ddpmon.store.base import rank_key
+from ddpmon.store.discovery import Announcement, announce
 from tests.commands.command_snapshots import snapshot
 from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame, run_info
 from tests.made_store import MadeStore
@@ -124,8 +126,30 @@ def test_a_guard_that_is_killed_and_started_again_repeats_nothing(guarded: Guard
     assert (second["event"], second["alert"]) == ("resolved", first["alert"])
     assert second["reason"] == "the run has finished"
     assert guarded.end() == 0
+    opening = guarded.log.read_text().splitlines()[0]
+    assert f"guards {guarded.store.url}; tells here and to the command of findings of severity warning" in opening
     assert len(guarded.said()) == 2
     assert oct(guarded.file.stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_reader_on_another_host_is_told_a_way_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50000 10.0.0.7 22")
+    made = snapshot(findings=()).run
+    assert made is not None
+    here = dataclasses.replace(made, id="gpt-1", source="tcp://127.0.0.1:29480", jobs=())
+    assert from_elsewhere(here) == "", "it is not announced on this host: its port may be a tunnel of the user's"
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    announced = Announcement(
+        run_id="gpt-1", name="gpt", url=here.source, pid=os.getpid(), host="h", world_size=2, started_at=1.0
+    )
+    assert announce(announced) is not None
+    assert from_elsewhere(here) == f"ddpmon watch --ssh {user}@10.0.0.7 gpt-1"
+    monkeypatch.delenv("SSH_CONNECTION")
+    assert from_elsewhere(here) == f"ddpmon watch --ssh {user}@{socket.gethostname()} gpt-1"
+    assert from_elsewhere(dataclasses.replace(here, source="tcp://10.0.0.7:29480")) == ""
+    of_slurm = dataclasses.replace(here, jobs=(("slurm", "4711"),))
+    assert from_elsewhere(of_slurm) == "ddpmon watch --slurm 4711 gpt-1"
 
 
 def wait_until_seen(guarded: Guarded) -> None:

@@ -11,11 +11,12 @@ import shutil
 import sqlite3
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ddpmon.commands.compare import compare_files
 from ddpmon.commands.diagnose import diagnose
@@ -23,6 +24,7 @@ from ddpmon.commands.export import export
 from ddpmon.commands.record import record as record_command
 from ddpmon.commands.report import report
 from ddpmon.commands.status import status
+from ddpmon.parts import Attempt
 from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
@@ -214,6 +216,39 @@ def test_the_report_is_on_the_run_and_the_moment_that_are_shown(recorded: Path, 
             replay.travel.go(replay.travel.recording.at(seconds))
             told = report_of(replay.travel.recording, replay.tick(), "x", replay.travel.until)
             assert {event.kind for event in told.events if event.kind == "straggler"} == kinds
+
+
+def test_the_report_says_how_earlier_attempts_ended(healthy: Path) -> None:
+    told = report_of_file(healthy)
+    attempt = Attempt(run_id="a", world_size=4, step=140, vanished=[1], vanished_count=1)
+    again = replace(told, info=structs.replace(told.info, restart=1, max_restarts=2, attempts=[attempt]))
+    for words in (markdown(again), page(again)):
+        assert "Attempt 2 of 3, begun by its launcher" in words
+        assert "Attempt 1 of 3 ended at step 140: rank 1 disappeared without a message." in words
+        assert "No trouble was found in this attempt." in words
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_report_on_a_moment_describes_a_finding_as_it_was_then(
+    recorded: Path, tmp_path: Path, version: int
+) -> None:
+    path, later = tmp_path / "run.ddpmon", "ranks 2 and 5 are late"
+    shutil.copy(recorded, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+        book.execute("UPDATE alerts SET summary = ? WHERE kind = 'straggler'", (later,))
+        if version == 1:
+            book.execute("ALTER TABLE alerts DROP COLUMN finding_id")
+            book.execute("PRAGMA user_version = 1")
+        else:
+            book.execute("UPDATE alerts SET ranks = '[2, 5]' WHERE kind = 'straggler'")
+    with contextlib.closing(Replay(path)) as replay:
+        replay.travel.go(replay.travel.recording.at(80.0))
+        shown = replay.tick()
+        told = report_of(replay.travel.recording, shown, "x", replay.travel.until)
+    (then,) = [finding for finding in shown.findings if finding.kind == "straggler"]
+    (event,) = [event for event in told.events if event.kind == "straggler"]
+    assert (event.summary, event.ranks) == (then.summary, (STRAGGLER,))
+    assert [each.summary for each in report_of_file(path).events if each.kind == "straggler"] == [later]
 
 
 def test_a_live_run_that_is_too_large_to_be_recorded_has_a_report(

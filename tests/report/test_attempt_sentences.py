@@ -16,6 +16,7 @@ KILLED = Attempt(run_id="a-0", world_size=2, ended_at=ENDED, step=1256, vanished
 ERROR = [FailedRank(0, "RuntimeError: Connection\nclosed")]
 BOTH = Attempt(run_id="a-1", restart=1, failed=ERROR, failed_count=1, vanished=[1], vanished_count=1)
 FOLLOWED = Attempt(run_id="a", failed=[FailedRank(0, "RuntimeError: Connection closed"), FailedRank(1)], failed_count=2)
+BROKEN = Attempt(run_id="a", failed=[ERROR[0], FailedRank(1)], failed_count=2)
 CAUSED = Attempt(run_id="a", failed=[FailedRank(1, "IndexError: 7"), ERROR[0]], failed_count=2)
 MANY = Attempt(run_id="a-2", restart=2, step=0, vanished=[*range(8)], vanished_count=100)
 BEGIN = "begun by its launcher: steps, loss and throughput begin again"
@@ -26,6 +27,7 @@ BEGIN = "begun by its launcher: steps, loss and throughput begin again"
     [
         (KILLED, "rank 1 disappeared without a message"),
         (BOTH, "rank 1 disappeared without a message, rank 0 ended with an error (RuntimeError: Connection closed)"),
+        (BROKEN, "ranks 0, 1 ended with an error (rank 0: RuntimeError: Connection closed)"),
         (CAUSED, "ranks 0, 1 ended with an error (first rank 1, IndexError: 7)"),
         (FOLLOWED, "ranks 0, 1 ended with an error (rank 0: RuntimeError: Connection closed)"),
         (MANY, "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more disappeared without a message"),

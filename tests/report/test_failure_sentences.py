@@ -150,10 +150,17 @@ ROWS = [
         "check that rank 9 attaches the monitor, and that its host reaches the store",
     ),
     (
+        "all silent",
+        coverage(silent=tuple(range(10))),
+        "no rank has reported for 6.0 s, though the store answers: the ranks have ended, are stopped, or cannot reach "
+        "the store",
+        "wait: after 10 s without a report ddpmon says what is known of their end",
+    ),
+    (
         "most unheard",
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
         f"{HOLES}rank 1 has not reported for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; there is not enough evidence for "
-        "a verdict: only 4 of 10 ranks have reported",
+        "a verdict: only 4 of 10 ranks report now",
         "check that ranks 0, 1, 6, 7, 8, 9 attach the monitor, and that their hosts reach the store",
     ),
     (

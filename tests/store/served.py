@@ -13,6 +13,7 @@ from ddpmon.store.tcp_client import TcpClient
 from ddpmon.store.tcp_wire import END_KEY, SET, greeting, packed
 
 HOME = "127.0.0.1"
+ALONE = "127.77.0.9"  # where no other test's store takes the port of one that has ended
 SECRET = bytes(range(16))
 DESCRIPTORS = 4096
 

@@ -15,7 +15,16 @@ import msgspec
 import pytest
 
 from ddpmon.store import discovery
-from ddpmon.store.discovery import Announcement, announce, discover, past_runs, refresh, told_of_containers, withdraw
+from ddpmon.store.discovery import (
+    Announcement,
+    announce,
+    discover,
+    past_runs,
+    refresh,
+    told_of_containers,
+    withdraw,
+    withdraw_run,
+)
 from ddpmon.store.private import KEEP_S, stem
 
 Sleeper = Callable[[], "subprocess.Popen[bytes]"]
@@ -89,6 +98,17 @@ def test_a_clean_end_leaves_nothing(folder: Path) -> None:
     assert not left_behind("r1")
     withdraw(None)
     withdraw(folder / "never-there.json")
+
+
+def test_a_killed_run_that_is_withdrawn_is_none(sleeper: Sleeper) -> None:
+    process = sleeper()
+    announce(run(pid=process.pid))
+    process.kill()
+    process.wait()
+    assert discover() == []
+    assert left_behind("r1")
+    withdraw_run("r1")
+    assert past_runs() == []
 
 
 @pytest.mark.parametrize("reaped", [True, False], ids=["gone", "zombie"])

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.simulate.plan import Plan
@@ -25,7 +26,9 @@ from tests.live import watch_until
 from tests.made_frames import run_info
 from tests.recording.made_recordings import simulated
 from tests.store.half_open import Gate
-from tests.store.served import HOME, begin, end, serve
+from tests.store.served import ALONE, HOME, begin, end, serve
+
+MAY_FOLLOW = "its launcher may restart it (attempt 2 of 3)"
 
 
 @pytest.fixture
@@ -62,14 +65,14 @@ def test_between_two_turns_of_many_ranks_the_last_snapshot_is_given_again(
 
 
 @pytest.mark.parametrize("looks", [2, 3])
-def test_while_the_store_of_many_ranks_is_gone_the_ages_go_on(
-    port: int, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_the_store_of_many_ranks_is_gone_the_ages_go_on(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddpmon.watcher.feed.RANKS_AT_ONCE", RANKS // 2)  # so that these ranks are many
-    with closing(Observer(f"tcp://{HOME}:{port}")) as observer:
+    store, port = serve(ALONE)
+    MadeRun(store).speak()
+    with closing(Observer(f"tcp://{ALONE}:{port}")) as observer:
         for _ in range(looks):
             observer.tick()
-        end(port)
+        store.close()
         pictures = [observer.tick() for _ in range(4)]
         assert all(one.ranks is not other.ranks for one, other in pairwise(pictures))
 
@@ -154,6 +157,30 @@ def test_a_launcher_that_starts_silent_ranks_again_is_told_before_they_count_as_
     assert seen.run is not None
     assert (seen.run.state, seen.link.state) == ("restarting", "gone")
     assert "monitor_degraded" not in {finding.kind for finding in seen.findings}
+
+
+@pytest.mark.parametrize(
+    ("fate", "known"),
+    [
+        (Fate("running"), "; rank 0 still runs"),
+        (Fate("unknown", "node7 cannot be asked"), f"; node7 cannot be asked; {MAY_FOLLOW}"),
+        (None, f"; {MAY_FOLLOW}"),
+    ],
+)
+def test_of_a_run_whose_ranks_fall_silent_what_is_known_is_said(
+    monkeypatch: pytest.MonkeyPatch, fate: Fate | None, known: str
+) -> None:
+    monkeypatch.setattr("ddpmon.watcher.run_end.fate_here", lambda _run: fate)
+    with simulated(Plan(ranks=2)) as run:
+        run.go(5)
+        assert run.observer.run is not None
+        info = run.observer.run.info
+        run.observer.run.info = structs.replace(info, max_restarts=2)
+        run.clock.now += SILENT_S + 0.5
+        seen = run.observer.tick()
+    assert (seen.link.state, seen.link.message) == ("live", f"the store answers, and no rank reports{known}")
+    (said,) = [finding for finding in seen.findings if finding.kind == "monitor_degraded"]
+    assert said.summary.startswith("no rank has reported for 4.5 s, though the store answers: the ranks have ended")
 
 
 def test_a_rank_0_that_dies_during_the_look_is_restarted_and_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("j k", "move the cursor; also page up, page down, home, end"),
         ("enter  h", "the rank that the finding names first;  its host"),
         ("J K", "scroll the evidence; so does the wheel of the mouse over it"),
-        ("w", "write the finding under the cursor as text or JSON, or a report"),
+        ("w", "write the finding under the cursor as text or JSON"),
     ),
     "rank": (
         ("j k", "the next rank of the table, the one before"),
@@ -73,13 +73,16 @@ EVERYWHERE = (
     ("esc  f", "one level back;  the next panel alone, and after the last one all of them"),
     ("m  c", "mark the rank under the cursor;  compare the marked ranks side by side"),
     ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
-    ("w  ctrl+s", "write a report, one page in the current folder;  write the view: SVG, text, CSV, JSON"),
+    ("ctrl+s", "write the view into the current folder: SVG, text, CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
+    ("ctrl+p  q", "every command by name, and the themes;  quit, as ctrl+c does"),
+)
+TRAVEL = (  # where what was seen is on record
+    ("w", "write a report on what is shown, one page in the current folder; on a finding first asks for the form"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),
     ("home  end", "in the past: to the first moment on record, to the last one;  else the first and the last row"),
     ("n  N  t", "in the past: to the next finding, the one before;  to a step or a time of day"),
-    ("ctrl+p  q", "every command by name, and the themes;  quit, as ctrl+c does"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),
@@ -114,15 +117,19 @@ WORDS = (
 )
 
 
-def help_lines(look: Look, width: int, view: str = "overview") -> list[Line]:
-    """The help of a view at this width, and then what holds everywhere; as many lines as it takes."""
+def help_lines(look: Look, width: int, view: str = "overview", *, has_past: bool = True) -> list[Line]:
+    """The help of a view at this width, and then what holds everywhere; as many lines as it takes.
+
+    Without a past nothing is said of the keys that travel in it.
+    """
     lines: list[Line] = [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
         lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
     here = KEYS_OF.get(view, ())
     lines += [[], _heading(f"Keys: {view}", look), *_pairs(here, width, look, strong=True)] if here else []
     lines += [[], _heading("Filter", look), *_pairs(FILTER, width, look, strong=True)] if view in FILTERED else []
-    lines += [[], _heading("Keys everywhere", look), *_pairs(EVERYWHERE, width, look, strong=True)]
+    everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
+    lines += [[], _heading("Keys everywhere", look), *_pairs(everywhere, width, look, strong=True)]
     lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]
     lines += [[], _heading("Words", look), *_pairs(WORDS, width, look, strong=False)]
     return [fit(line, width) for line in lines]

@@ -28,7 +28,7 @@ class FindingsScreen(ViewScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "host", "Its host", show=False),
-        Binding("w", "write_finding", "Write the finding, or a report", show=False),
+        Binding("w", "write_finding", "Write the finding", show=False),
         Binding("J", "read_on(1)", "The evidence: down", show=False),
         Binding("K", "read_on(-1)", "The evidence: up", show=False),
     ]
@@ -80,7 +80,7 @@ class FindingsScreen(ViewScreen):
         return evidence_lines(self.picture, self.listing.finding, width, self.evidence.size.height)
 
     def action_write_finding(self) -> None:
-        """Write the finding under the cursor as text or JSON, or a report; without one do what `w` does elsewhere."""
+        """Ask how to write the finding under the cursor; without one do what `w` does elsewhere."""
         if self.finding is None:
             self.dashboard.action_write()
         else:

@@ -30,7 +30,8 @@ class HelpScreen(ViewScreen):
     def compose(self) -> ComposeResult:
         """Header, the help, the keys."""
         yield Canvas(self.head, id="head")
-        yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of))
+        has_past = self.app.check_action("travel", ()) is not False
+        yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of, has_past=has_past))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

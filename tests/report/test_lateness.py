@@ -10,7 +10,7 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.report.build import build_heat, build_ranks, column_of
+from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
@@ -61,10 +61,21 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     heat, _ = heat_of(run)
     assert isinstance(told, float)
     assert late[1] == pytest.approx(told, rel=0.05)
+    shown = lateness_as_found(late, found, "running")
+    assert shown[1] == told, "column and sentence have one number"
+    np.testing.assert_array_equal(np.delete(shown, 1), np.delete(late, 1))
     assert heat.values[1, -20:].mean() == pytest.approx(told, rel=0.05)
     if ranks > 2:  # of two ranks each is what the other is compared with
         assert np.abs(np.delete(late, 1)).max() < 2.0
     assert f"is late by {told:.1f} ms" in straggler.summary
+
+
+def test_nobody_is_late_while_no_step_finishes() -> None:
+    """The hosts' view showed the lateness from before a hang as if it were that of now."""
+    late = np.array([0.0, 40.0])
+    assert np.isnan(lateness_as_found(late, (HANG,), "stalled")).all()
+    assert lateness_as_found(late, (HANG,), "finished").tolist() == late.tolist()
+    assert lateness_as_found(late, (replace(HANG, cleared_at_step=7),), "running").tolist() == late.tolist()
 
 
 def test_a_healthy_run_is_not_late_at_any_size() -> None:

@@ -123,10 +123,11 @@ def test_runs_whose_processes_are_dead_are_named_in_a_line(capsys: Printed) -> N
     assert line.startswith("note: 5 runs of the last 24 h did not finish: old-")
     assert line.count("(killed)") == 3
     assert line.endswith(" and 2 more, which --json names")
-    announce(Announcement(run_id="here-1", name="here", pid=os.getpid(), **said))  # type: ignore[arg-type]
+    mine = {"store_pid": os.getpid(), "launcher_pid": os.getpid(), "max_restarts": 3}
+    announce(Announcement(run_id="again-1", name="again", pid=dead.pid, **said, **mine))  # type: ignore[arg-type]
     assert ls(None, None, False, False) == 0
     printed = capsys.readouterr().out
-    assert "here-1" in printed.splitlines()[1]
+    assert "again-1" in printed.splitlines()[1], "its launcher is about to start it again"
     assert printed.splitlines()[-1] == line, "what is listed is not among them"
 
 

@@ -12,6 +12,7 @@ from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
+from ddpmon.report.comparison import blamed_phase
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
@@ -169,6 +170,14 @@ def test_a_reading_of_a_gpu_holds_until_the_next() -> None:
     assert table[0].tolist()[2:] == [97, 97, 97, 97, 80, 80, 80]
     assert np.isnan(table[:, :2]).all(), "nothing is known before the first reading"
     assert table[1, -1] == 40
+
+
+def test_where_a_rank_is_stuck_is_no_lateness() -> None:
+    """The input of a rank that is stuck in it was orange (B6)."""
+    shown = snapshot(Made(straggler=5))
+    assert shown.ranks is not None
+    assert blamed_phase(shown.ranks, 5, shown.findings[0]) == "input"
+    assert blamed_phase(shown.ranks, 2, HANG) is None
 
 
 # when, and what it costs

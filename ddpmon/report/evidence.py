@@ -32,6 +32,7 @@ SAID = {
     "set_aside": "impossible step records",
     "retransmits_per_1000": "TCP retransmits",
     "others_per_1000": "other hosts",
+    "gpus": "GPUs",
     "seconds": "for",
     "waiting": "ranks that wait",
     "taken": "CPU taken",

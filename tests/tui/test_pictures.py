@@ -98,6 +98,14 @@ def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() ->
         assert plain == filled, "without colour the hatching would look like the line"
 
 
+def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None:
+    times = ((25, "10:00:25"), (12, "10:00:12"), (37, "10:00:37"))
+    curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=times)
+    wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
+    assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
+    assert narrow == ["step", "0", "10:00:25", "49"]
+
+
 def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:
     made = snapshot(Made(ranks=4))
     assert made.series is not None

@@ -106,12 +106,12 @@ def _named(metric: Metric) -> str:
 
 
 def _remark(course: Course, metric: Metric, look: Look) -> str:
-    """`615 W, others 590 to 640`: the newest value on record, and the band of the others beside it."""
+    """`last 615, others 590 to 640`: the newest value on record, and the band of the others beside it."""
     known = np.flatnonzero(np.isfinite(course.own))
     if not known.size:
         return ""
     last = known[-1]
-    own = figure(float(course.own[last]) * metric.factor, look.unknown)
+    own = f"last {figure(float(course.own[last]) * metric.factor, look.unknown)}"
     if not len(course.others) or not np.isfinite(course.others[:, last]).all():
         return own
     low, high = (figure(float(course.others[edge, last]) * metric.factor) for edge in (0, 2))

@@ -28,6 +28,7 @@ QUARTERS = np.array(
     dtype="<u4",
 )
 GUTTER = 7
+TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
 
@@ -76,7 +77,7 @@ class Curve:
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
-        times: steps with their times of day, which stand on the axis where there is room.
+        times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
     """
 
@@ -126,7 +127,8 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
     marks = [(place(since), f"{look.glyphs.mark} {count(since)}", True)
              for since in curve.onsets if span[0] <= since <= span[1]]  # fmt: skip
     marks += [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
-    return marks + [(place(step) - len(text) // 2, text, False) for step, text in curve.times]
+    times = curve.times[: 1 if columns < TIMED_WIDE else None]
+    return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 
 
 def _span(curve: Curve) -> tuple[float, float] | None:

@@ -80,7 +80,9 @@ def course_plot(
     """Title with the newest value, the line over the band of the others, and the axis of steps with the onset."""
     course = detail.courses[metric.key]
     span = span_of(detail, course)
-    lines = [title(whose + _named(metric), _remark(course, metric, look), width, look)]
+    name, remark = whose + _named(metric), _remark(course, metric, look)
+    remark = remark if len(name) + len(remark) + 6 <= width else remark.removeprefix("last ")
+    lines = [title(name, remark, width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
     curve = _curve(course, metric, span)
     scale = scale_of(curve, rows)

@@ -15,7 +15,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAMED = 18  # cells of the ranks' numbers
 OPERATION = 12
-STACK_LEAST = 4  # lines below which no further stack is begun
+STACK_LEAST = 3  # lines below which no further stack is begun
 WIDE = 100  # from here on the collective has a column
 
 

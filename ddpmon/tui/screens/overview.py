@@ -32,7 +32,7 @@ from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
 
-AGAINST_LEAST = 4  # lines below which a rank is not compared with the others
+AGAINST_LEAST = 7  # lines below which a stuck rank is not also compared with the others: all phases
 OF_RANK = ("chosen", "under", "side", "plots")  # the panels that are about the rank under the table's cursor
 
 
@@ -144,11 +144,15 @@ class Overview(BaseScreen):
         hangs = is_hanging(snapshot)
         rows = len(self.table.view.order) if hangs else ranks
         stacks = stuck_height(self.picture, self.rank) if hangs else 0
-        chosen = stacks + against_height(self.picture, self.rank)
-        return plan(
-            size.width, size.height, ranks, found,
-            head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
-        )  # fmt: skip
+
+        def sized(chosen: int) -> Plan:
+            return plan(
+                size.width, size.height, ranks, found,
+                head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
+            )  # fmt: skip
+
+        whole = sized(stacks + against_height(self.picture, self.rank))
+        return sized(stacks) if hangs and whole.chosen < stacks + AGAINST_LEAST else whole
 
     def _head_height(self) -> int:
         return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))

@@ -169,6 +169,8 @@ class RankFrame(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
     thinned: Count = 0  # steps of the frame's time span left out to keep it bounded
     buckets: BucketColumns | None = None
     bucket_count: Count = 0
+    bucket_sizes: Annotated[list[Count], Meta(max_length=MAX_BUCKETS)] = []  # bytes, as DDP's log has them; of rank 0
+    buckets_rebuilt: bool | None = None
     gradient_bytes: Count = 0
     marks: Annotated[list[Mark], Meta(max_length=64)] = []
     process: ProcessFigures | None = None

@@ -80,6 +80,8 @@ class RunView:
     jobs: tuple[tuple[str, str], ...] = ()  # who names its job, and how
     info: RunInfo | None = None  # what rank 0 says of it
     buckets: int | None = None  # of a reduction, as DDP tells
+    bucket_sizes: tuple[int, ...] = ()  # bytes, in the order of the reductions; empty where DDP does not tell
+    buckets_rebuilt: bool | None = None  # whether DDP has put them in the order in which gradients become ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ddpmon.commands.listing import (
 )
 from ddpmon.commands.places import SshHost
 from ddpmon.commands.slurm import find_job, runs_of_job
-from ddpmon.format import age, json_line
+from ddpmon.format import age, json_line, plural
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import external_store_of_environment
 from ddpmon.store.discovery import PastRun, past_runs, told_of_containers
@@ -32,6 +32,7 @@ from ddpmon.version import __version__
 HEAD = ("name", "state", "ranks", "hosts", "step", "ms/step", "age", "worst finding", "to watch it")
 RIGHT = (2, 4, 5, 6)  # columns of numbers
 HOSTS_NAMED = 2
+PAST_NAMED = 3
 UNKNOWN = "-"
 
 
@@ -53,15 +54,26 @@ def ls(
         complain(str(error))
         return NO_RUN
     commands = [_to_watch(run, target, ssh, slurm, k8s) for run in runs]
+    past = None if target or ssh or slurm or k8s else past_runs()
     if as_json:
-        print(_as_json(runs, commands, None if target or ssh or slurm or k8s else past_runs()))
+        print(_as_json(runs, commands, past))
     elif runs:
         print("\n".join(table(runs, commands)))
-        if not (target or ssh or slurm or k8s) and (more := told_of_containers()):
+        if past is not None and (more := told_of_containers()):
             print(f"note: {printable(more)}")
+    listed = {run.id for run in runs}
+    if not as_json and (dead := [run for run in past or () if run.id not in listed]):
+        print(_past_words(dead))
     if not runs:
         complain(f"no run {_where(target, ssh, slurm, k8s)}")
     return OK if runs else NO_RUN
+
+
+def _past_words(past: Sequence[PastRun]) -> str:
+    """A line on the runs that are not listed because their processes are dead."""
+    named = ", ".join(f"{printable(run.id)} ({printable(run.state)})" for run in past[:PAST_NAMED])
+    more = f" and {len(past) - PAST_NAMED} more, which --json names" if len(past) > PAST_NAMED else ""
+    return f"note: {plural(len(past), 'run')} of the last 24 h did not finish: {named}{more}"
 
 
 def _runs(target: str | None, ssh: str | None, slurm: str | None, k8s: str | None, brief: bool) -> list[Listed]:

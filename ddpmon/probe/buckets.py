@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpmon.parts import Settings, wire_text
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.parallel import DDP, kind_of, sizes
+from ddpmon.schema import MAX_BUCKETS
 
 Hook = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
 _DEFAULT_RATE = 100  # kDDPRuntimeLoggingSampleRate
@@ -201,6 +202,8 @@ class ReducerLog:
         self._stopped = kind_of(ddp) != DDP
         self._last_sample: Any = None
         self.bucket_count = 0
+        self.bucket_sizes: list[int] = []
+        self.buckets_rebuilt: bool | None = None
         self.gradient_bytes = sum(count * size for count, size in sizes(ddp))
 
     def stop(self) -> None:
@@ -231,10 +234,19 @@ class ReducerLog:
     def _read(self) -> None:
         data = self._ddp._get_ddp_logging_data()
         self.bucket_count = int(data.get("num_buckets_reduced", 0))
+        told = data.get("has_rebuilt_buckets")
+        self.buckets_rebuilt = None if told is None else bool(told)
+        self.bucket_sizes = _byte_list(data.get("rebuilt_bucket_sizes" if told else "bucket_sizes", ""))
         sample = data.get("backward_comm_time_end")
         if sample and sample != self._last_sample:
             self._last_sample = sample
             self._tell(data["backward_comm_time"] / 1e6)
+
+
+def _byte_list(text: str) -> list[int]:
+    """`3006000, 2004000` as numbers; empty where there are more than a frame holds."""
+    parts = text.split(",") if text else []
+    return [int(part) for part in parts] if len(parts) <= MAX_BUCKETS else []
 
 
 def settings_of(ddp: Any) -> Settings:

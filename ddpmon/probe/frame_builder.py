@@ -143,6 +143,8 @@ class FrameBuilder:
             thinned=thinned,
             buckets=frames.bucket_columns(rows),
             bucket_count=self.reducer_log.bucket_count,
+            bucket_sizes=self.reducer_log.bucket_sizes if me.rank == 0 else [],
+            buckets_rebuilt=self.reducer_log.buckets_rebuilt if me.rank == 0 else None,
             gradient_bytes=self.reducer_log.gradient_bytes,
             marks=frames.marks(rows),
             process=self._machine.process,

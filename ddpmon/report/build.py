@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.figures import FIGURES
-from ddpmon.report.verdicts import firing, stops_job
+from ddpmon.report.verdicts import firing, lateness_of, stops_job
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
@@ -57,6 +57,8 @@ def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunStat
         jobs=tuple(info.jobs.items()),
         info=info,
         buckets=None if first is None else first.frame.bucket_count or None,
+        bucket_sizes=() if first is None else tuple(first.frame.bucket_sizes),
+        buckets_rebuilt=None if first is None else first.frame.buckets_rebuilt,
     )
 
 
@@ -160,6 +162,25 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         other_ms=recent["other"],
         figures={figure.name: figures[:, place] for place, figure in enumerate(FIGURES)},
     )
+
+
+def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunState) -> Floats:
+    """[world] the same, as the lasting findings say it: one number in column and sentence; NaN while no step finishes.
+
+    Args:
+        lateness: [world] in ms.
+        findings: what was found.
+        state: of the run.
+    """
+    lasting = firing(findings)
+    if state != "finished" and any(map(stops_job, lasting)):
+        return np.full_like(lateness, np.nan)
+    shown = lateness.copy()
+    for finding in lasting:
+        measured = lateness_of(finding)
+        if measured is not None and not math.isnan(shown[finding.ranks[0]]):
+            shown[finding.ranks[0]] = measured
+    return shown
 
 
 def column_of(metric: Metric) -> str:

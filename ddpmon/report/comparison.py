@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.run.medians import peers
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks
@@ -22,7 +23,9 @@ def excess_ms(ranks: Ranks, rank: int, phase: str) -> float:
 
 
 def blamed_phase(ranks: Ranks, rank: int, finding: Finding) -> str | None:
-    """The phase that a finding blames; of several phases the one that takes the rank longest beyond the others."""
+    """The phase in which a finding says that a rank is late; of several phases the one with the largest excess."""
+    if not KINDS[finding.kind].late:  # where a rank is stuck is no lateness
+        return None
     if finding.phase in PHASES or finding.phase != "work":
         return finding.phase if finding.phase in PHASES else None
     excess = {phase: excess_ms(ranks, rank, phase) for phase in PHASES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from ddpmon.format import figure, pct, size
+from ddpmon.format import age, figure, pct, size
 from ddpmon.schema import PHASES
 
 Evidence = Mapping[str, float | int | str]
@@ -13,7 +13,7 @@ Evidence = Mapping[str, float | int | str]
 COUNTED_FROM_0 = ("step", "index", "numa_node")
 LONGEST = 60  # a longer text stands in a block of its own
 NEGLIGIBLE = 0.1  # of the whole: a part below it is left out
-UNITS = {"ms": "ms", "us": "µs", "s": "s", "pct": "%", "mhz": "MHz", "w": "W", "gb_s": "GB/s"}
+UNITS = {"ms": "ms", "us": "µs", "pct": "%", "mhz": "MHz", "w": "W", "gb_s": "GB/s"}
 SHARES = ("share", "imbalance")
 SIZES = ("memory_used", "memory_total", "memory_limit", "free", "total")  # bytes, though their names do not say so
 IDENTIFIERS = ("pid", "port", "numa_node")  # numbers that count nothing
@@ -32,6 +32,11 @@ SAID = {
     "set_aside": "impossible step records",
     "retransmits_per_1000": "TCP retransmits",
     "others_per_1000": "other hosts",
+    "gpus": "GPUs",
+    "seconds": "for",
+    "waiting": "ranks that wait",
+    "taken": "CPU taken",
+    "left": "full in",
 }
 ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
 
@@ -144,6 +149,8 @@ def _plainly(key: str, value: float | int | str) -> str:
         return f"{_name(key.removesuffix('_bytes'))} {size(value)}"
     if key.endswith(SHARES):
         return f"{_name(key).removesuffix(' share')} {100 * value:.0f} %"
+    if key == "seconds" or (key.endswith("_s") and not key.endswith("gb_s")):
+        return f"{_name(key.removesuffix('_s'))} {age(float(value))}"
     shown = f"{value:,}" if isinstance(value, int) else figure(value)
     unit = next((unit for unit in UNITS if key.endswith(f"_{unit}")), None)
     return f"{_name(key.removesuffix(f'_{unit}'))} {shown} {UNITS[unit]}" if unit else f"{_name(key)} {shown}"

@@ -97,8 +97,9 @@ def _subject(late: LateMeasures) -> tuple[str, str, str, str]:
     """Who is late, and the words that agree with it: works, is late, it."""
     whom = late.whom
     if whom.of_host is not None:
-        all_ = "all" if len(whom.ranks) == whom.of_host else "nearly all"
-        return f"{all_} {whom.of_host} ranks of {clean(whom.host, 60)}", "work", "are late", "them"
+        most = "all" if len(whom.ranks) == whom.of_host else "nearly all"
+        those = "both" if whom.of_host == len(whom.ranks) == 2 else f"{most} {whom.of_host}"
+        return f"{those} ranks of {clean(whom.host, 60)}", "work", "are late", "them"
     if len(whom.ranks) == 1:
         return f"rank {whom.ranks[0]}{in_brackets(whom.host)}", "works", "is late", "it"
     return format_ranks(whom.ranks), "together work", "are late together", "them"

@@ -12,9 +12,10 @@ from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, los
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing, is_standing_still
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, RunView, Snapshot
 
 Pairs = Sequence[tuple[str, str]]
+FEW_BUCKETS = 4  # that are listed one by one
 VERSIONS = ("torch", "cuda", "nccl", "driver", "python", "ddpmon")
 _NAMES = {"cuda": "CUDA", "nccl": "NCCL", "python": "Python"}
 
@@ -37,7 +38,7 @@ def about(snapshot: Snapshot) -> list[Section]:
         Section("run", list(_run(snapshot))),
         Section("versions", [] if info is None else versions(info)),
         Section("model", [] if info is None else model(info)),
-        Section("DDP", [] if info is None else list(settings(info, run.buckets))),
+        Section("DDP", [] if info is None else list(settings(info, run))),
         Section("store and watching", list(_watching(snapshot))),
         Section(f"{hour_unit(snapshot)} used and lost", list(_hours(snapshot))),
     ]
@@ -90,13 +91,13 @@ def model(info: RunInfo) -> Pairs:
     return [*pairs, ("gradient dtype", info.settings.gradient_dtype or UNKNOWN)]
 
 
-def settings(info: RunInfo, buckets: int | None = None) -> Iterator[tuple[str, str]]:
-    """How DDP was set up; what is not known is left out."""
+def settings(info: RunInfo, run: RunView | None = None) -> Iterator[tuple[str, str]]:
+    """How DDP was set up, and its buckets where the run is known; what is not known is left out."""
     own = info.settings
     if own.bucket_cap_bytes is not None:
         yield "bucket cap", size(own.bucket_cap_bytes)
-    if buckets:
-        yield "buckets", f"{buckets:,}"
+    if run is not None:
+        yield from _buckets(info, run)
     yield "bucket detail", "on" if info.bucket_detail else "off (DDPMON_BUCKETS=1 turns it on)"
     flags = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
     for name in flags:
@@ -104,6 +105,19 @@ def settings(info: RunInfo, buckets: int | None = None) -> Iterator[tuple[str, s
         if value is not None:
             yield name, "yes" if value else "no"
     yield "communication hook", own.comm_hook or "none"
+
+
+def _buckets(info: RunInfo, run: RunView) -> Iterator[tuple[str, str]]:
+    """How many there are and how large, as DDP tells, and whether it has rebuilt them."""
+    sizes = run.bucket_sizes
+    if sizes:
+        told = ", ".join(size(each) for each in sizes)
+        ends = f"first {size(sizes[0])}, last {size(sizes[-1])}, largest {size(max(sizes))}"
+        yield "buckets", f"{len(sizes):,}: {told if len(sizes) <= FEW_BUCKETS else ends}"
+    elif run.buckets:
+        yield "buckets", f"{run.buckets:,}, {size(info.gradient_bytes / run.buckets)} each on average"
+    if run.buckets_rebuilt is not None:
+        yield "buckets rebuilt", "yes, in the order in which gradients become ready" if run.buckets_rebuilt else "no"
 
 
 def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:

@@ -200,5 +200,5 @@ def configuration(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "started", local_time(info.started_at)
     yield "backend, device", f"{clean(info.backend)}, {clean(info.device)}"
     yield "rank 0", f"pid {info.pid} on {clean(info.host)}"
-    for name, value in (*model(info), *settings(info), *versions(info)):
+    for name, value in (*model(info), *settings(info, report.snapshot.run), *versions(info)):
         yield clean(name), clean(value)

@@ -131,11 +131,11 @@ def _run(run: RunView | None) -> Object | None:
         "loss_from": run.loss_from or None,
         "samples_from": run.samples_from or None,
         "jobs": dict(run.jobs),
-        "configuration": None if run.info is None else _configuration(run.info, run.buckets),
+        "configuration": None if run.info is None else _configuration(run.info, run),
     }
 
 
-def _configuration(info: RunInfo, buckets: int | None) -> Object:
+def _configuration(info: RunInfo, run: RunView) -> Object:
     return {
         "command": info.command or None,
         "started_at": _iso(info.started_at),
@@ -144,7 +144,9 @@ def _configuration(info: RunInfo, buckets: int | None) -> Object:
         "device": info.device,
         "parameters": info.parameters,
         "gradient_bytes": info.gradient_bytes,
-        "bucket_count": buckets,
+        "bucket_count": run.buckets,
+        "bucket_sizes": list(run.bucket_sizes) or None,
+        "buckets_rebuilt": run.buckets_rebuilt,
         "bucket_detail": info.bucket_detail,
         "settings": figures(info.settings),
         "versions": dict(info.versions),

@@ -50,6 +50,13 @@ def stops_job(finding: Finding) -> bool:
     return floor is not None and at_or_above(finding.severity, floor)
 
 
+def lateness_of(finding: Finding) -> float | None:
+    """By how many ms one rank is late in every step, as the finding measured it; None of any other finding."""
+    excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
+    one_rank = KINDS[finding.kind].late and len(finding.ranks) == 1
+    return float(excess) if one_rank and rhythm is None and isinstance(excess, float | int) else None
+
+
 def is_standing_still(snapshot: Snapshot) -> bool:
     """Whether a lasting finding says that no step finishes."""
     over = snapshot.run is not None and snapshot.run.state == "finished"

@@ -167,8 +167,8 @@ class Frames:
 
     def _stall(self, rank: int, seconds: float) -> Stall:
         culprit = rank == self._scenario.hung
-        line = 88 if culprit else 112
-        own = StackFrame("train.py", line, "__getitem__" if culprit else "train", "sample = read(index)", True)
+        at = (88, "__getitem__", "sample = read(index)") if culprit else (112, "train", "loss.backward()")
+        own = StackFrame("train.py", *at, True)
         stack = Stack("MainThread", [StackFrame("train.py", 40, "main", "train(model)", True), own])
         entered = 3 * int(self._timeline.step[self._done - 1]) if self._done else 0
         flight = Flight("default", entered + (not culprit), entered, "simulated:all_reduce")

@@ -43,12 +43,13 @@ class Glyphs:
     here: str = "◆"
     spark: str = "▁▂▃▄▅▆▇█"
     median: str = "─"
+    grid: str = "┈"  # behind plots, and from a bar to its number
 
 
 ASCII = Glyphs(
     mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
     dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
-    levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-",
+    levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-", grid=".",
 )  # fmt: skip
 MONO = Glyphs(phases="▓▒░▞▚", hot="█", levels="·:░▒▓█")
 

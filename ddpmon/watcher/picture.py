@@ -60,7 +60,9 @@ def take_picture(
     lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
     told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
+    view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     ranks = build.build_ranks(run, ages, lost)
+    ranks = replace(ranks, lateness_ms=build.lateness_as_found(ranks.lateness_ms, findings, view.state))
     alive = run.taking_part()
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
@@ -68,7 +70,6 @@ def take_picture(
     newest = run.step_map.read(build.column_of(metric))
     heat, chosen_heat = build.build_heat(run, newest, metric)
     alive = run.keeping_up(alive)
-    view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     return Snapshot(
         link=moment.link,
         taken_at=moment.wall,

@@ -111,6 +111,27 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason_and_as_plain_text(c
 
 
 @pytest.mark.usefixtures("empty")
+def test_runs_whose_processes_are_dead_are_named_in_a_line(capsys: Printed) -> None:
+    """A plain `ls` said nothing of them; only its JSON did."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    said = {"url": "tcp://127.0.0.1:1", "host": "node0", "world_size": 2, "started_at": time.time()}
+    for number in range(5):
+        announce(Announcement(run_id=f"old-{number}", name="old", pid=dead.pid, **said))  # type: ignore[arg-type]
+    assert ls(None, None, False, False) == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("note: 5 runs of the last 24 h did not finish: old-")
+    assert line.count("(killed)") == 3
+    assert line.endswith(" and 2 more, which --json names")
+    mine = {"store_pid": os.getpid(), "launcher_pid": os.getpid(), "max_restarts": 3}
+    announce(Announcement(run_id="again-1", name="again", pid=dead.pid, **said, **mine))  # type: ignore[arg-type]
+    assert ls(None, None, False, False) == 0
+    printed = capsys.readouterr().out
+    assert "again-1" in printed.splitlines()[1], "its launcher is about to start it again"
+    assert printed.splitlines()[-1] == line, "what is listed is not among them"
+
+
+@pytest.mark.usefixtures("empty")
 def test_a_simulation_that_was_left_is_lost_and_a_run_whose_port_is_anothers_is_gone(
     capsys: Printed,
 ) -> None:

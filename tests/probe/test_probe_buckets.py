@@ -33,6 +33,10 @@ def test_the_buckets_sizes_sum_to_the_gradients(played: Played, scene: str) -> N
         assert rank.frame.buckets is not None
         assert len(rank.frame.buckets.sizes) > 1
         assert sum(rank.frame.buckets.sizes) == seen.info.gradient_bytes == rank.frame.gradient_bytes
+    first, second = (rank.frame for rank in seen.ranks)
+    assert first.buckets is not None
+    assert (first.bucket_sizes, first.buckets_rebuilt) == (first.buckets.sizes, True), "as DDP's own log has them"
+    assert (second.bucket_sizes, second.buckets_rebuilt) == ([], None), "rank 0 speaks for all"
 
 
 @pytest.mark.parametrize("scene", DETAILED)

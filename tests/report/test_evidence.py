@@ -67,7 +67,7 @@ def test_a_network_and_a_job_are_told_against_what_they_were() -> None:
 
 def test_other_keys_keep_their_name_and_get_their_unit() -> None:
     assert evidence_words({"imbalance": 0.14, "most_often_last_share": 0.22}) == "imbalance 14 %; most often last 22 %"
-    assert evidence_words({"silent_s": 14.2}) == "silent 14.2 s"
+    assert evidence_words({"silent_s": 14.2}) == "silent 14 s"
     assert evidence_words({"bucket_bytes": 26_214_400, "overlap_pct": 31.0}) == "bucket 25 MiB; overlap 31.0 %"
     assert evidence_words({"first_step": 1204, "value": "nan"}) == "first step 1,204; value nan"
 
@@ -91,7 +91,7 @@ def test_the_findings_screen_indents_a_stack_and_cuts_paths_from_the_left() -> N
     found = Finding("hang", "critical", "rank 2 is stuck.", (2,), evidence={"stack": stack, "stuck_s": 14.0})
     lines = text_of(all_findings(ViewState(snapshot(Made(findings=(found,))), LOOKS["colour"]), 80))
     at = next(place for place, line in enumerate(lines) if line.strip() == "stack:")
-    assert lines[at - 1].strip() == "evidence: stuck 14.0 s"
+    assert lines[at - 1].strip() == "evidence: stuck 14 s"
     assert lines[at + 1].startswith("     │ train.py:1 in <module>: main()")
     assert lines[at + 2].strip().endswith("/dataloader.py:732 in __next__: data = self._next_data()")
     assert lines[at + 3].strip() == "│ [31m<b>: x"
@@ -106,3 +106,9 @@ def test_the_share_of_a_cause_and_the_place_of_a_rank_are_said_plainly() -> None
     assert state_words("running", "exposed") == "running in exposed communication"
     assert state_words("running", "backward") == "running in backward"
     assert state_words("lost", "backward") == "lost"
+
+
+def test_a_long_time_is_told_in_hours_and_a_hang_says_what_its_numbers_count() -> None:
+    assert evidence_words({"growth_bytes": 300 << 20, "left_s": 36_564.0}) == "growth 300 MiB; full in 10 h"
+    assert evidence_words({"seconds": 60.4, "waiting": 3}) == "for 60 s; ranks that wait 3"
+    assert evidence_words({"cause_taken_pct": 11_800.0}) == "CPU taken 11,800 %"

@@ -10,8 +10,9 @@ import pytest
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.report.build import build_heat, build_ranks, column_of
+from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
+from ddpmon.report.comparison import blamed_phase
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
@@ -61,10 +62,21 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     heat, _ = heat_of(run)
     assert isinstance(told, float)
     assert late[1] == pytest.approx(told, rel=0.05)
+    shown = lateness_as_found(late, found, "running")
+    assert shown[1] == told, "column and sentence have one number"
+    np.testing.assert_array_equal(np.delete(shown, 1), np.delete(late, 1))
     assert heat.values[1, -20:].mean() == pytest.approx(told, rel=0.05)
     if ranks > 2:  # of two ranks each is what the other is compared with
         assert np.abs(np.delete(late, 1)).max() < 2.0
     assert f"is late by {told:.1f} ms" in straggler.summary
+
+
+def test_nobody_is_late_while_no_step_finishes() -> None:
+    """The hosts' view showed the lateness from before a hang as if it were that of now."""
+    late = np.array([0.0, 40.0])
+    assert np.isnan(lateness_as_found(late, (HANG,), "stalled")).all()
+    assert lateness_as_found(late, (HANG,), "finished").tolist() == late.tolist()
+    assert lateness_as_found(late, (replace(HANG, cleared_at_step=7),), "running").tolist() == late.tolist()
 
 
 def test_a_healthy_run_is_not_late_at_any_size() -> None:
@@ -158,6 +170,14 @@ def test_a_reading_of_a_gpu_holds_until_the_next() -> None:
     assert table[0].tolist()[2:] == [97, 97, 97, 97, 80, 80, 80]
     assert np.isnan(table[:, :2]).all(), "nothing is known before the first reading"
     assert table[1, -1] == 40
+
+
+def test_where_a_rank_is_stuck_is_no_lateness() -> None:
+    """The input of a rank that is stuck in it was orange (B6)."""
+    shown = snapshot(Made(straggler=5))
+    assert shown.ranks is not None
+    assert blamed_phase(shown.ranks, 5, shown.findings[0]) == "input"
+    assert blamed_phase(shown.ranks, 2, HANG) is None
 
 
 # when, and what it costs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,21 @@ from ddpmon.snapshot import JobView, Link, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 
-def shown() -> Snapshot:
+def shown(**told: Any) -> Snapshot:
+    """A run whose rank 0 tells this of its buckets."""
+    said = {"bucket_count": 12} | told
     settings = Settings(True, False, None, "bfloat16", None, 25 << 20)
     versions = {"torch": "2.9.0", "cuda": "12.8", "nccl": "2.27.5", "driver": "570.86.15", "python": "3.11.7"}
-    info = run_info(2, settings=settings, versions=versions, command="python train.py --lr 3e-4", device="cuda")
+    info = run_info(
+        2,
+        gradient_bytes=280 << 20,
+        settings=settings,
+        versions=versions,
+        command="python train.py --lr 3e-4",
+        device="cuda",
+    )
     run = Run(info)
-    run.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(2, 10)).columns(0, 0, 10), bucket_count=12), 0.0)
+    run.add_rank(rank_frame(0, 1, MadeJob(healthy_phases(2, 10)).columns(0, 0, 10), **said), 0.0)
     view = build_run(run, run.ages(0.0), np.empty(0, np.int64), "tcp://node0:29480", ended=None)
     return Snapshot(Link("live"), 0.0, 0.0, run=view)
 
@@ -32,12 +42,24 @@ def test_settings_versions_and_command_are_told_as_far_as_they_are_known() -> No
     assert sections["run"]["command"] == "python train.py --lr 3e-4"
     assert sections["model"]["gradient dtype"] == "bfloat16"
     assert sections["DDP"]["bucket cap"] == "25 MiB"
-    assert sections["DDP"]["buckets"] == "12"
+    assert sections["DDP"]["buckets"] == "12, 23 MiB each on average"
     assert (sections["DDP"]["find_unused_parameters"], sections["DDP"]["gradient_as_bucket_view"]) == ("no", "yes")
     assert "static_graph" not in sections["DDP"], "unknown"
     assert [*sections["versions"]] == ["torch", "CUDA", "NCCL", "driver", "Python"]
     assert sections["store and watching"]["store"] == "tcp://node0:29480"
     assert about(replace(shown(), run=None)) == []
+
+
+def test_the_sizes_of_the_buckets_are_told_and_whether_they_were_rebuilt() -> None:
+    few = {"bucket_count": 3, "bucket_sizes": [12 << 20, 25 << 20, 14 << 20], "buckets_rebuilt": True}
+    many = {"bucket_count": 12, "bucket_sizes": [*[25 << 20] * 11, 5 << 20], "buckets_rebuilt": False}
+    said = [dict({each.name: each.pairs for each in about(shown(**told))}["DDP"]) for told in (few, many)]
+    assert said[0]["buckets"] == "3: 12 MiB, 25 MiB, 14 MiB"
+    assert said[0]["buckets rebuilt"].startswith("yes")
+    assert said[1]["buckets"] == "12: first 25 MiB, last 5.0 MiB, largest 25 MiB"
+    assert said[1]["buckets rebuilt"] == "no"
+    told = status_object(shown(**few))["run"]["configuration"]
+    assert (told["bucket_sizes"], told["buckets_rebuilt"]) == (few["bucket_sizes"], True)
 
 
 def test_what_is_over_was_not_started_some_time_ago() -> None:

@@ -22,7 +22,7 @@ from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_hosts import GB, STRANGER
-from tests.tui.made_runs import Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII, COLOUR = LOOKS["ascii"], LOOKS["colour"]
@@ -380,3 +380,11 @@ def test_numbers_in_a_row_are_a_span() -> None:
     assert number_span([3]) == "3"
     assert number_span([7, 0, 1, 2, 5]) == "0-2, 5, 7"
     assert (rank_span([]), rank_span([4]), rank_span(range(8))) == ("", "rank 4", "ranks 0-7")
+
+
+def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
+    view = TableView(ordered_hosts(MANY, "worst", False))
+    for made, told in ((MANY, False), (replace(MANY, findings=(HANG,)), True)):
+        for width in (80, 160):
+            title = text_of(host_table_lines(ViewState(made, ASCII), view, width, 24))[0]
+            assert ("no step finishes" in title) == told

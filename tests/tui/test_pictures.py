@@ -18,6 +18,7 @@ from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.panel_sizes import fold, plan
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
+from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, notice
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
@@ -78,6 +79,43 @@ def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None
     assert rows[0].count("*") == 33
     nothing = Curve("loss", "", np.arange(50.0), np.full(50, np.nan))
     assert text_of(plot_lines(nothing, 40, 9, ASCII))[1].strip() == "-"
+
+
+def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() -> None:
+    rising = Curve("late", "", np.arange(50.0), np.linspace(0.0, 100.0, 50), floor=0.0, is_filled=True)
+    rows = plot_lines(rising, 47, 10, COLOUR)[1:-1]
+    grid = COLOUR.glyphs.grid
+    at_ticks = [COLOUR.glyphs.tick in row[1].text for row in rows]
+    with_grid = [any(grid in segment.text for segment in row[2:]) for row in rows]
+    assert with_grid[:-1] == at_ticks[:-1], "at a tick, and nowhere else; the last row is hatched"
+    assert sum(with_grid) >= 2
+    for row in rows:
+        assert {segment.style for segment in row[2:] if set(segment.text) & {grid}} <= {COLOUR.faint}
+    foot = "".join(segment.text for segment in rows[-2][2:])
+    assert not foot[-20:].isspace(), "hatched below the line"
+    for look in (LOOKS["ascii"], LOOKS["plain"]):
+        plain, filled = (plot_lines(replace(rising, is_filled=whether), 47, 10, look) for whether in (False, True))
+        assert plain == filled, "without colour the hatching would look like the line"
+
+
+def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None:
+    times = ((25, "10:00:25"), (12, "10:00:12"), (37, "10:00:37"))
+    curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=times)
+    wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
+    assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
+    assert narrow == ["step", "0", "10:00:25", "49"]
+
+
+def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:
+    made = snapshot(Made(ranks=4))
+    assert made.series is not None
+    assert made.heat is not None
+    silent = replace(made.series, throughput=np.full(len(made.series.step), np.nan))
+    shown = ViewState(replace(made, series=silent, heat=None), COLOUR)
+    beside = "\n".join(text_of(plots_stacked(shown, 1, 60, 30, lateness=True)))
+    assert "step time" in beside
+    assert "samples/s" not in beside
+    assert "none are on record" in "\n".join(text_of(lateness_plot(shown, 1, 90, 10)))
 
 
 # words
@@ -158,6 +196,14 @@ def test_further_findings_are_in_full_where_there_is_room_and_the_run_has_ended(
         assert "work ratio 1.35" in text
         assert "data loader" in text, "its advice"
         assert "…" not in text
+
+
+def test_no_sentence_is_cut_while_there_are_empty_lines_below() -> None:
+    long = replace(NOTES[1], summary=" ".join(["word"] * 30), cleared_at_step=None)
+    shown = ViewState(replace(snapshot(Made(straggler=5)), findings=(NOTES[0], long, long)), COLOUR)
+    for height, cut in ((3, 2), (4, 1), (5, 0)):
+        lines = text_of(finding_lines(shown, 90, height))
+        assert sum(line.rstrip().endswith("…") for line in lines) == cut
 
 
 def test_a_calm_run_says_what_waiting_costs_in_one_line() -> None:

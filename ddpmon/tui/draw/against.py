@@ -11,16 +11,18 @@ from ddpmon.format import figure, known, signed
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.verdicts import marked_ranks
+from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, Ranks
 from ddpmon.tui.draw.bars import Excess, bar, swatch
 from ddpmon.tui.draw.columns import BY_KEY
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import FAINT, meter, title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 NAME, NUMBER = 14, 9
+LED_LEAST = 6  # cells between a bar and its number from which on a line leads there
 MORE = (  # (name, unit, column): what follows the phases where there is room
     ("wait", "ms", "wait"), ("work", "ms", "work"), ("all-reduce", "ms", "allreduce"), ("loss", "", "loss"),
     ("CPU", "%", "cpu"), ("GPU", "%", "gpu"), ("GPU clock", "MHz", "clock"), ("GPU power", "W", "power"),
@@ -36,6 +38,15 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
     lines.append(_headings(width, look))
     lines += [*_phases(picture, ranks, rank, width), *_more(picture, ranks, rank, width)]
     return fit_all(lines, width, height)
+
+
+def against_height(picture: ViewState, rank: int) -> int:
+    """How many lines there are to show of a rank."""
+    ranks = picture.snapshot.ranks
+    if ranks is None or not 0 <= rank < len(ranks):
+        return 2 + len(PHASES)
+    own = np.array([rank])
+    return 2 + len(PHASES) + sum(known(float(BY_KEY[key].values(ranks, own)[0])) for _, _, key in MORE)
 
 
 def _bar_width(width: int) -> int:
@@ -56,11 +67,22 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator
     blamed = blamed_phase(ranks, rank, finding) if finding else None
     for index, phase in enumerate(PHASES):
         more = own[index] - others[index]
-        excess = Excess(index, more) if phase == blamed and more > 0 else None
+        excess = Excess(index, more) if phase == blamed and more > noise else None
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
         drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
-        yield fit([*name, *drawn, *_numbers(own[index], others[index], noise, look, loud=excess is not None)], width)
+        yield fit(
+            [*name, *_led(drawn, look), *_numbers(own[index], others[index], noise, look, loud=excess is not None)],
+            width,
+        )
+
+
+def _led(drawn: Line, look: Look) -> Line:
+    """A bar with a faint line from its end to the numbers."""
+    *full, last = drawn
+    if not last.text.isspace() or len(last.text) < LED_LEAST:
+        return drawn
+    return [*full, Segment(f" {look.glyphs.grid * (len(last.text) - 1)}", look.faint)]
 
 
 def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool = False) -> Line:
@@ -73,15 +95,16 @@ def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool 
 
 
 def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
-    """What else is known of this rank, without a bar."""
+    """What else is known of this rank; the larger of its number and the others' fills the bar."""
     look, everybody = picture.look, np.arange(len(ranks))
     for name, unit, key in MORE:
         values: Floats = BY_KEY[key].values(ranks, everybody)
-        if known(float(values[rank])):
-            others = np.delete(values, rank)
-            others = others[np.isfinite(others)]
-            typical = float(np.median(others)) if others.size else float("nan")
-            label = f"  {name} {unit}".ljust(NAME + 2)
-            noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0
-            numbers = _numbers(float(values[rank]), typical, noise, look)
-            yield fit([Segment(label, look.dim), Segment(" " * _bar_width(width)), *numbers], width)
+        own = float(values[rank])
+        if not known(own):
+            continue
+        typical = median(np.delete(values, rank))
+        largest = max(own, typical) if known(typical) else own
+        bar_of = meter(own / largest if largest > 0 else None, _bar_width(width), look, FAINT)
+        noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0
+        label = Segment(f"  {name} {unit}".ljust(NAME + 2), look.dim)
+        yield fit([label, *bar_of, *_numbers(own, typical, noise, look)], width)

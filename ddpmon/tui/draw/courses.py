@@ -80,7 +80,9 @@ def course_plot(
     """Title with the newest value, the line over the band of the others, and the axis of steps with the onset."""
     course = detail.courses[metric.key]
     span = span_of(detail, course)
-    lines = [title(whose + _named(metric), _remark(course, metric, look), width, look)]
+    name, remark = whose + _named(metric), _remark(course, metric, look)
+    remark = remark if len(name) + len(remark) + 6 <= width else remark.removeprefix("last ")
+    lines = [title(name, remark, width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
     curve = _curve(course, metric, span)
     scale = scale_of(curve, rows)
@@ -106,12 +108,12 @@ def _named(metric: Metric) -> str:
 
 
 def _remark(course: Course, metric: Metric, look: Look) -> str:
-    """`615 W, others 590 to 640`: the newest value on record, and the band of the others beside it."""
+    """`last 615, others 590 to 640`: the newest value on record, and the band of the others beside it."""
     known = np.flatnonzero(np.isfinite(course.own))
     if not known.size:
         return ""
     last = known[-1]
-    own = figure(float(course.own[last]) * metric.factor, look.unknown)
+    own = f"last {figure(float(course.own[last]) * metric.factor, look.unknown)}"
     if not len(course.others) or not np.isfinite(course.others[:, last]).all():
         return own
     low, high = (figure(float(course.others[edge, last]) * metric.factor) for edge in (0, 2))

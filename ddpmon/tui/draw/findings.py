@@ -36,10 +36,22 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     lines = [title("also found", _count(picture), width, look)]
     room = height - 1
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
-    lines += [one_line(finding, width, look) for finding in shown]
+    lines += _listed(shown, width, room - len(shown) - (len(rest) > len(shown)), look)
     if len(rest) > len(shown):
         lines.append([Segment(f"{INDENT}{plural(len(rest) - len(shown), 'more finding')}  [5]", look.dim)])
     return fit_all(lines, width, height)
+
+
+def _listed(findings: list[Finding], width: int, spare: int, look: Look) -> list[Line]:
+    """A line each; as long as there are spare lines, the whole sentence of what one line would cut."""
+    lines: list[Line] = []
+    for finding in findings:
+        glyph, style = _style(finding, look)
+        rows = _paragraph(look.clean(finding.summary), width, style, f" {glyph} ")
+        fits = 1 < len(rows) <= 1 + spare
+        spare -= len(rows) - 1 if fits else 0
+        lines += rows if fits else [one_line(finding, width, look)]
+    return lines
 
 
 def _count(picture: ViewState) -> str:

@@ -24,6 +24,7 @@ from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
 GUTTER = 7  # the rank number, its marker, and a gap
+WIDE = 100  # cells from which on the axis has times of day
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,8 @@ def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
     first, last = int(grid.steps[0]), int(grid.steps[-1])
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
     marks = [(0, _dated("step ", first, picture, width), False), (columns - len(end), end, snapshot.replay is not None)]
+    between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
+    marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]
     for since in onsets(snapshot.findings)[::-1]:
         place = grid.column_of(since)
         text = _dated("", since, picture, width) if place >= 0 else f"since {count(since)}"
@@ -228,5 +231,5 @@ def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:
     """A step with its time of day where there is room."""
-    at = time_of_day(wall_of(picture.snapshot, step)) if width >= 100 else ""
+    at = time_of_day(wall_of(picture.snapshot, step)) if width >= WIDE else ""
     return f"{lead}{count(step)}{f'  {at}' if at else ''}"

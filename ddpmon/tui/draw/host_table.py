@@ -14,7 +14,7 @@ from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
-from ddpmon.report.verdicts import marked_hosts, marked_ranks
+from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
@@ -99,6 +99,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
+    parts += ["no step finishes"] if is_standing_still(snapshot) else []
     parts += [ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")]
     brief = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
     return look.clean("; ".join([*parts, f"cells: {metric.name} [v]", *brief]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 LEAST = (40, 12)
 WIDE = 110  # from here on the plots stand beside the table
 TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
-CHOSEN_LINES, CHOSEN_MOST = 8, 15  # lines of the panel on the chosen rank
+CHOSEN_LINES, CHOSEN_MOST = 8, 15  # lines of the panel on the chosen rank: usually, and with all that can be known
 CHOSEN_USUAL = 14  # lines of the chosen host below the table of hosts
 TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
 
@@ -81,6 +81,7 @@ def plan(
     halves: bool = True,
     rows: int | None = None,
     typing: int = 0,
+    chosen: int = CHOSEN_MOST,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -93,13 +94,14 @@ def plan(
         halves: whether the heat-map can put two ranks in a character.
         rows: rows the table would have.
         typing: lines that the filter takes while it is typed.
+        chosen: lines that there are to show of the chosen rank.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves)
+        return _wide(width, room, head, ranks, rows, findings, halves, chosen)
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -131,7 +133,7 @@ def _narrow(room: int, head: int, ranks: int, rows: int, findings: int, halves: 
     return Plan(True, head, body, 0, heat, plots, listed)
 
 
-def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int, halves: bool) -> Plan:
+def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int, halves: bool, chosen: int) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
     Few ranks leave room: their rows in the heat-map grow to three lines, the chosen rank is compared with the others,
@@ -151,22 +153,31 @@ def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int
         listed = min(wanted, above // 3)
         listed = listed if listed >= 2 else 0
         return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)
-    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted)
+    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, chosen)
 
 
-def _filled(shares: Plan, spare: int, wanted: int) -> Plan:
-    """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot."""
+def _filled(shares: Plan, spare: int, wanted: int, most: int) -> Plan:
+    """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot.
+
+    Args:
+        shares: the rest of the plan.
+        spare: lines to share out.
+        wanted: lines of the further findings.
+        most: lines that there are to show of the chosen rank.
+    """
     listed = wanted if wanted <= spare else 0
     spare -= listed
-    chosen = CHOSEN_LINES if spare >= CHOSEN_LINES else 0
+    chosen = min(CHOSEN_LINES, most) if spare >= CHOSEN_LINES else 0
     spare -= chosen
-    plots = spare if chosen and spare >= PLOT_LEAST + 2 else 0
+    plots = PLOT_LEAST + 2 if chosen and spare >= PLOT_LEAST + 2 else 0
     spare -= plots
-    grown = min(spare, CHOSEN_MOST - CHOSEN_LINES) if chosen else 0
+    grown = min(spare, max(most - chosen, 0)) if chosen else 0
+    spare -= grown
+    if plots:
+        return replace(shares, plots=plots + spare, findings=listed, chosen=chosen + grown)
     if listed:
-        listed += spare - grown
-        return replace(shares, plots=plots, findings=listed, chosen=chosen + grown)
-    return replace(shares, body=shares.body + spare - grown, plots=plots, chosen=chosen + grown)
+        return replace(shares, findings=listed + spare, chosen=chosen + grown)
+    return replace(shares, body=shares.body + spare, chosen=chosen + grown)
 
 
 def host_plan(hosts: int, room: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAMED = 18  # cells of the ranks' numbers
 OPERATION = 12
+STACK_LEAST = 3  # lines below which no further stack is begun
 WIDE = 100  # from here on the collective has a column
 
 
@@ -41,16 +42,34 @@ def place_lines(picture: ViewState, rows: list[int], cursor: int | None, width: 
 
 
 def stuck_lines(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
-    """The stack of a rank, most recent call last."""
+    """The stack of a rank, most recent call last; below it, where there is room, that of a rank of each other group."""
+    lines = _stack_of(picture, rank, width, height)
+    own = leader_of(picture, rank)
+    for other in first_ranks(picture):
+        room = height - len(lines)
+        if other != own and room >= STACK_LEAST:
+            lines += _stack_of(picture, other, width, room)
+    return fit_all(lines, width, height)
+
+
+def stuck_height(picture: ViewState, rank: int) -> int:
+    """How many lines there are of these stacks."""
+    ranks = picture.snapshot.ranks
+    own = leader_of(picture, rank)
+    shown = [rank, *(other for other in first_ranks(picture) if other != own)]
+    stalls = [ranks.stall[each] for each in shown if ranks is not None and each < len(ranks)]
+    return sum(2 if stall is None else 2 + max((len(stack.frames) for stack in stall.stacks[:1]), default=1)
+               for stall in stalls)  # fmt: skip
+
+
+def _stack_of(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
     look, ranks = picture.look, picture.snapshot.ranks
     stall = ranks.stall[rank] if ranks is not None and rank < len(ranks) else None
+    name = f"stack of rank {rank}"
     if stall is None:
-        told = f"rank {rank} does not tell where it is"
-        return fit_all(
-            [title(f"stack of rank {rank}", "", width, look), [Segment(f"  {told}", look.dim)]], width, height
-        )
+        return [title(name, "", width, look), [Segment(f"  rank {rank} does not tell where it is", look.dim)]]
     lines = stall_lines(stall, width, height, look)
-    return fit_all([title(f"stack of rank {rank}", "most recent call last", width, look), *lines[1:]], width, height)
+    return [title(name, "most recent call last", width, look), *lines[1:]]
 
 
 def first_ranks(picture: ViewState) -> list[int]:

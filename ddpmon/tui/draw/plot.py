@@ -28,6 +28,7 @@ QUARTERS = np.array(
     dtype="<u4",
 )
 GUTTER = 7
+TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
 
@@ -76,6 +77,8 @@ class Curve:
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
+        times: steps with their times of day, the one that matters most first; they stand where there is room.
+        is_filled: the area between the line and 0 is hatched.
     """
 
     name: str
@@ -88,6 +91,8 @@ class Curve:
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
+    times: tuple[tuple[int, str], ...] = ()
+    is_filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,16 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: 
 
 
 def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[tuple[int, str, bool]]:
-    """The onsets, then the ends of the axis."""
-    ends = [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
-    width = max(span[1] - span[0], 1e-9)
-    within = [since for since in curve.onsets if span[0] <= since <= span[1]]
-    place = [round((since - span[0]) / width * (columns - 1)) for since in within]
-    return [*((at, f"{look.glyphs.mark} {count(since)}", True) for at, since in zip(place, within, strict=True)), *ends]
+    """The onsets, the ends of the axis, and times of day between them."""
+
+    def place(step: int) -> int:
+        return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
+
+    marks = [(place(since), f"{look.glyphs.mark} {count(since)}", True)
+             for since in curve.onsets if span[0] <= since <= span[1]]  # fmt: skip
+    marks += [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
+    times = curve.times[: 1 if columns < TIMED_WIDE else None]
+    return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 
 
 def _span(curve: Curve) -> tuple[float, float] | None:
@@ -149,16 +158,20 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
 
 
 def _ticks(low: float, high: float, wanted: int) -> tuple[float, ...]:
-    """Round numbers between low and high, 1-2-5 apart."""
+    """Round numbers between low and high, 1-2-5 apart; two of them at least."""
     rough = (high - low) / max(wanted, 1)
     unit = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
-    spacing = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
-    first = math.ceil(low / spacing - 1e-9)
-    return tuple(place * spacing for place in range(first, math.floor(high / spacing + 1e-9) + 1))
+    found: tuple[float, ...] = ()
+    for spacing in (unit * factor for factor in (10, 5, 2, 1, 0.5)):
+        if len(found) >= 2 and spacing < rough * 0.999:
+            break
+        first = math.ceil(low / spacing - 1e-9)
+        found = tuple(place * spacing for place in range(first, math.floor(high / spacing + 1e-9) + 1))
+    return found
 
 
 def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float, float], look: Look) -> list[Line]:
-    """The plot itself with its tick labels, `GUTTER + columns` wide."""
+    """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     fine = 1 if look.ascii_only else 2
     low, high = decimate(curve.step, curve.value, columns * fine, span)
     line = _normal(low, scale), _normal(high, scale)
@@ -167,13 +180,17 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float,
         under, _ = decimate(curve.step, curve.low, columns * fine, span)
         _, over = decimate(curve.step, curve.high, columns * fine, span)
         band = _normal(under, scale), _normal(over, scale)
-    cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, columns, rows, look)
-    labels = _labels(scale, rows)
-    return [_gutter(labels.get(row), look) + _styled(*cells[row], look) for row in range(rows)]
+    zero = _normal(np.array([0.0]), scale).clip(0.0, 1.0)[0] if curve.is_filled else None
+    cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, zero, columns, rows, look)
+    labels, grid = _labels(scale, rows), look.glyphs.grid
+    drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
+    return [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
 
 
 Edges = tuple[Floats, Floats]
-Cells = list[tuple[str, Dots]]  # of each row its characters, and which of them show the line
+Kinds = NDArray[np.uint8]
+GROUND, BAND, LINE = 0, 1, 2  # what a cell shows
+Cells = list[tuple[str, Kinds]]  # of each row its characters, and what each of them shows
 
 
 def _normal(values: Floats, scale: Scale) -> Floats:
@@ -215,16 +232,22 @@ def _nearby(spacing: Floats) -> Floats:
     return np.asarray(np.minimum(before, after))
 
 
-def _dotted(line: Edges, band: Edges | None, columns: int, rows: int, look: Look) -> Cells:
-    """The line over the band, in braille or in quarters of a cell; a cell that holds both shows the line."""
-    front, back = blank_dots(columns, rows), blank_dots(columns, rows)
+def _dotted(line: Edges, band: Edges | None, zero: float | None, columns: int, rows: int, look: Look) -> Cells:
+    """The line over the band over the area, in braille or in quarters of a cell; a cell shows the first that it holds.
+
+    The area between the line and `zero` is hatched where hatching is quieter than the line: in braille and in colour.
+    """
+    front, back, ground = (blank_dots(columns, rows) for _ in range(3))
     fill(front, *line)
     if band is not None:
         fill(back, *band, every=2)
+    if zero is not None and look.braille and look.colour:
+        fill(ground, np.minimum(line[0], zero), np.maximum(line[1], zero), every=4)
     over, under = codes(front), codes(back)
-    shown = np.where(over > 0, over, under)
+    shown = np.where(over > 0, over, np.where(under > 0, under, codes(ground)))
+    kinds = np.where(over > 0, LINE, np.where(under > 0, BAND, GROUND)).astype(np.uint8)
     signs = (BRAILLE if look.braille else QUARTERS)[shown]
-    return [(row.tobytes().decode("utf-32-le"), on_line) for row, on_line in zip(signs, over > 0, strict=True)]
+    return [(row.tobytes().decode("utf-32-le"), kind) for row, kind in zip(signs, kinds, strict=True)]
 
 
 def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
@@ -233,8 +256,8 @@ def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
         bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
         on_line = (line[0] <= top) & (line[1] >= bottom)
         in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
-        signs = ["*" if a else ":" if b else " " for a, b in zip(on_line.tolist(), in_band.tolist(), strict=True)]
-        cells.append(("".join(signs), on_line))
+        kinds = np.where(on_line, LINE, np.where(in_band, BAND, GROUND)).astype(np.uint8)
+        cells.append(("".join(" :*"[kind] for kind in kinds.tolist()), kinds))
     return cells
 
 
@@ -252,10 +275,8 @@ def _gutter(label: str | None, look: Look) -> Line:
     return [Segment(f"{(label or '')[:5]:>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
 
 
-def _styled(signs: str, on_line: Dots, look: Look) -> Line:
+def _styled(signs: str, kinds: Kinds, look: Look) -> Line:
     """Merge neighbours of one style."""
-    starts = [0, *(np.flatnonzero(on_line[1:] != on_line[:-1]) + 1).tolist(), len(signs)]
-    return [
-        Segment(signs[start:end], look.line if on_line[start] else look.band)
-        for start, end in itertools.pairwise(starts)
-    ]
+    starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(signs)]
+    styles = {GROUND: look.faint, BAND: look.band, LINE: look.line}
+    return [Segment(signs[start:end], styles[int(kinds[start])]) for start, end in itertools.pairwise(starts)]

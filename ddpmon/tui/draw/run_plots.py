@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, known, signed
+from ddpmon.format import figure, known, signed, time_of_day
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, onsets
-from ddpmon.snapshot import Floats, Heat, Series
+from ddpmon.snapshot import Floats, Heat, Ints, Series, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
+TIMED_LEAST = 8  # steps from which on the axis has times of day
 LEAST = 7  # lines of a plot beside others
-NOTABLE = 0.2  # of the base step: the lateness that the axis reaches at least, so that noise looks like noise
+NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
+NOTABLE = 0.1  # of the base step: the lateness that the axis reaches at least, so that noise looks like noise
 PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
@@ -49,9 +53,10 @@ def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
     """The lateness of one rank alone."""
     curve = _lateness(picture, rank)
-    name = "lateness" if curve is None else curve.name
-    lines = [title(name, "", width, picture.look)] if curve is None else plot_lines(curve, width, height, picture.look)
-    return fit_all(lines, width, height)
+    if curve is not None:
+        return fit_all(plot_lines(curve, width, height, picture.look), width, height)
+    why = Segment(f"  {NO_COMMON_STEPS}", picture.look.dim)
+    return fit_all([title(f"lateness of rank {rank}", "", width, picture.look), [why]], width, height)
 
 
 def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
@@ -59,6 +64,7 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
     series = picture.snapshot.series
     late = _lateness(picture, rank) if lateness else None
     rest = [] if series is None or not len(series.step) else _of_run(series, picture)
+    rest = [curve for curve in rest if np.isfinite(curve.value).any()] or rest
     return [*([late] if late is not None else []), *rest]
 
 
@@ -69,12 +75,20 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
     speed = figure(job.throughput) if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
-    unit = picture.look.clean(job.throughput_unit)
-    return [
-        Curve("step time, ms", step_ms, series.step, series.step_ms, onsets=marks),
-        Curve(f"loss{source}", now[0], series.step, series.loss, series.loss_low, series.loss_high, onsets=marks),
-        Curve(unit, speed, series.step, series.throughput, onsets=marks),
+    unit, times = picture.look.clean(job.throughput_unit), _times(picture.snapshot, series.step)
+    curves = [
+        Curve("step time, ms", step_ms, series.step, series.step_ms),
+        Curve(f"loss{source}", now[0], series.step, series.loss, series.loss_low, series.loss_high),
+        Curve(unit, speed, series.step, series.throughput),
     ]
+    return [replace(curve, onsets=marks, times=times, is_filled=True) for curve in curves]
+
+
+def _times(snapshot: Snapshot, steps: Floats | Ints) -> tuple[tuple[int, str], ...]:
+    """The times of day of three steps between the ends; of a step whose time is not known nothing."""
+    chosen = [int(steps[len(steps) * quarter // 4]) for quarter in (2, 1, 3)] if len(steps) >= TIMED_LEAST else []
+    told = [(step, time_of_day(wall_of(snapshot, step))) for step in chosen]
+    return tuple((step, text) for step, text in told if text)
 
 
 def _lateness(picture: ViewState, rank: int) -> Curve | None:
@@ -89,7 +103,11 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     marks = tuple(onsets(picture.snapshot.findings))
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
-    return Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least, onsets=marks)
+    times = _times(picture.snapshot, heat.step)
+    return Curve(
+        name, look.clean(late), step, values, low, high,
+        floor=0.0, ceiling=least, onsets=marks, times=times, is_filled=True,
+    )  # fmt: skip
 
 
 def _band(heat: Heat, rank: int) -> tuple[Floats | None, Floats | None]:

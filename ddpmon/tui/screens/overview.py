@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from ddpmon.report.rank_places import is_hanging
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Metric, ReplayView
-from ddpmon.tui.draw.against import against_lines
+from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
@@ -21,7 +21,7 @@ from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, wa
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST, Plan, alone, plan
-from ddpmon.tui.draw.place_table import stuck_lines
+from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
@@ -32,6 +32,7 @@ from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.virtual_table import RankTable
 
+AGAINST_LEAST = 7  # lines below which a stuck rank is not also compared with the others: all phases
 OF_RANK = ("chosen", "under", "side", "plots")  # the panels that are about the rank under the table's cursor
 
 
@@ -92,9 +93,12 @@ class Overview(BaseScreen):
         return self.table.rank or 0
 
     def _chosen(self, width: int, height: int) -> list[Line]:
-        """The chosen rank against the others; while the run stands still its stack."""
-        draw = stuck_lines if is_hanging(self.picture.snapshot) else against_lines
-        return draw(self.picture, self.rank, width, height)
+        """The chosen rank against the others; while the run stands still first its stack."""
+        hangs = is_hanging(self.picture.snapshot)
+        stuck = min(stuck_height(self.picture, self.rank), height) if hangs else 0
+        stuck = height if height - stuck < AGAINST_LEAST else stuck
+        stacks = stuck_lines(self.picture, self.rank, width, stuck) if hangs else []
+        return [*stacks, *against_lines(self.picture, self.rank, width, height - len(stacks))]
 
     def _plots(self, width: int, height: int) -> list[Line]:
         """Two plots beside each other; all of them where they are alone."""
@@ -137,10 +141,18 @@ class Overview(BaseScreen):
         head, typing = self._head_height(), FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         if self._alone is not None:
             return alone(self._alone, size.width, size.height, head, typing)
-        rows = len(self.table.view.order) if is_hanging(snapshot) else ranks
-        return plan(
-            size.width, size.height, ranks, found, head=head, halves=look.smooth, rows=max(rows, 1), typing=typing
-        )
+        hangs = is_hanging(snapshot)
+        rows = len(self.table.view.order) if hangs else ranks
+        stacks = stuck_height(self.picture, self.rank) if hangs else 0
+
+        def sized(chosen: int) -> Plan:
+            return plan(
+                size.width, size.height, ranks, found,
+                head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
+            )  # fmt: skip
+
+        whole = sized(stacks + against_height(self.picture, self.rank))
+        return sized(stacks) if hangs and whole.chosen < stacks + AGAINST_LEAST else whole
 
     def _head_height(self) -> int:
         return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))

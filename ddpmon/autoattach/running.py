@@ -20,6 +20,7 @@ from ddpmon.probe.registration import say
 _OTHER_KINDS = (  # modules that need not be loaded, and their class of models
     ("torch.distributed.fsdp", "FSDPModule"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"),
     ("torch._dynamo.eval_frame", "OptimizedModule"),  # last: it takes the place of the model that it wraps
 )
 

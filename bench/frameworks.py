@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -147,7 +148,7 @@ def findings(stage: Stage, pid: int | None = None) -> str:
     words = []
     for finding in said["findings"]:
         where = f" in {finding['phase']}" if finding.get("phase") else ""
-        names = " by the hog" if pid is not None and str(pid) in json.dumps(finding) else ""
+        names = " by the hog" if pid is not None and re.search(rf"\b{pid}\b", json.dumps(finding)) else ""
         words.append(f"{finding['kind']} of {finding['ranks']}{where}{names}")
     return ", ".join(words) or "nothing"
 

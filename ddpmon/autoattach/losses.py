@@ -1,8 +1,8 @@
 """The loss of a loop that does not log it: what it calls `backward` on. On the training thread; never raises.
 
 The root of a backward is the loss if it has one element and the watched model's gradients were computed from it. Where
-a GradScaler has scaled it, or Accelerate or DeepSpeed has divided it, the loss is what these were given. A script that divides it by
-the number of its micro-batches itself has parts, which add up to the loss of the step.
+a GradScaler has scaled it, or Accelerate or DeepSpeed has divided it, the loss is what these were given. A script that
+divides it by the number of its micro-batches itself has parts, which add up to the loss of the step.
 """
 
 from __future__ import annotations

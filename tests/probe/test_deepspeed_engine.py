@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +46,7 @@ class DeepSpeedEngine(torch.nn.Module):
         return self.backwards % PARTS == 0
 
     def allreduce_gradients(self, bucket_size: int = 0) -> None:
+        assert bucket_size
         if self.is_gradient_accumulation_boundary():
             dist.all_reduce(None)
 
@@ -57,7 +57,7 @@ class DeepSpeedEngine(torch.nn.Module):
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLog]:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> EventLog:
     """The log of one engine, as the probe keeps it; an exception of ddpmon's fails the test."""
     module: Any = ModuleType("deepspeed.runtime.engine")
     module.DeepSpeedEngine = DeepSpeedEngine
@@ -68,7 +68,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLog]:
     def fail(error: Exception) -> None:
         raise error
 
-    yield EventLog(CpuClock(), LossReader(on_cpu=True), fail)
+    return EventLog(CpuClock(), LossReader(on_cpu=True), fail)
 
 
 def trained(recorder: EventLog, engine: DeepSpeedEngine, steps: int) -> tuple[list[float], list[StepRow]]:

@@ -41,6 +41,7 @@ def test_the_ranks_of_deepspeed_are_watched_and_no_bit_changes(
     assert seen is not None
     assert (seen.info.parallel, seen.info.world_size, seen.info.parameters) == ("deepspeed", RANKS, PARAMETERS)
     punctual, late = seen.ranks
+    assert "checkpoint" in {mark.name for mark in punctual.frame.marks}
     for step in range(1, STEPS - 1):
         assert late.steps[step]["samples"] == BATCH * PARTS
         parts = told[1]["losses"][PARTS * step : PARTS * (step + 1)]

@@ -31,7 +31,9 @@ def main() -> None:
     )
     rank, losses = torch.distributed.get_rank(), []
     data = torch.Generator().manual_seed(rank)
-    for _ in range(PARTS * (STEPS + 1)):
+    for part in range(PARTS * (STEPS + 1)):
+        if part == PARTS * STEPS // 2:
+            engine.save_checkpoint(sys.argv[1])
         x = torch.randn(BATCH, WIDTH, generator=data)
         loss = (engine(x) - x).pow(2).mean()
         if rank == 1:

@@ -58,7 +58,7 @@ def watch_running() -> None:
     parallel = [model for model in models if kind_of(model) is not None]
     if not parallel:
         if dist.is_initialized():
-            say("this rank is not watched: it has no DDP, FSDP or DataParallel model")
+            say("this rank is not watched: it has no DDP, FSDP, DataParallel or DeepSpeed model")
         return
     groups = [group for model in parallel if (group := group_of(model)) is not None] if dist.is_initialized() else []
     group = max(groups, key=dist.get_world_size, default=None)

@@ -28,7 +28,7 @@ class _Witness:
 
     def backward(self, root: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if root.numel() == 1:
-            self.losses.append(root.item().hex())
+            self.losses.append(float(root.item()).hex())
         _backward(root, *args, **kwargs)
 
     def stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -53,7 +53,7 @@ def _digest(optimizer: torch.optim.Optimizer) -> str:
     return digest.hexdigest()
 
 
-_backward = torch.Tensor.backward
+_backward: Any = torch.Tensor.backward
 
 
 def watch() -> None:

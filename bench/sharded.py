@@ -91,7 +91,7 @@ def train(kind: str, rank: int, ranks: int, fault: str, late_s: float) -> None:
     torch.manual_seed(0)
     by_deepspeed = kind.startswith("zero")
     net = Net() if by_deepspeed else sharded(kind, ranks)
-    model = engine_of(net, int(kind[-1])) if by_deepspeed else net
+    model: Any = engine_of(net, int(kind[-1])) if by_deepspeed else net
     optimizer = model.optimizer.optimizer if by_deepspeed else torch.optim.SGD(net.parameters(), 0.01)
     monitor = ddpmon.attach(model, name=f"{kind}-{ranks}-{fault}")
     for step in range(STEPS):

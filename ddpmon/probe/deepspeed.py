@@ -20,7 +20,7 @@ def hook_deepspeed(recorder: EventLog, engine: Any) -> list[Undo]:
     """
     if kind_of(engine) != DEEPSPEED:
         return []
-    owner = next(kind for kind in type(engine).__mro__ if "allreduce_gradients" in vars(kind))
+    owner: Any = next(kind for kind in type(engine).__mro__ if "allreduce_gradients" in vars(kind))
     original = owner.allreduce_gradients
 
     @functools.wraps(original)

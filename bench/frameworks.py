@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=int, default=40)
     wanted = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no training is left
     for case in CASES:
         if wanted.only not in case.name or not (wanted.sources / case.folder).is_dir():
             continue

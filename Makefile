@@ -29,11 +29,12 @@ quick: setup
 matrix:
 	tests/matrix.sh
 
-# `ddpmon run` on frameworks that are not in the usual environment.
+# `ddpmon run` on frameworks that are not in the usual environment; SOURCES=FOLDER: on the published scripts there too.
 frameworks: setup
 	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev,frameworks]'
 	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks
+	test -z "$(SOURCES)" || $(FRAMEWORKS)/bin/python bench/frameworks.py $(SOURCES)
 
 check: setup
 	$(BIN)/ruff check .

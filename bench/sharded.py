@@ -1,9 +1,10 @@
-"""Prints how soon a late rank of a sharded model (FSDP2, HSDP) is named, with its phase, and what a healthy run says.
+"""Prints how soon a late rank of a sharded model is named, with its phase, and what a healthy run says.
 
     python bench/sharded.py [--kinds fsdp2,hsdp] [--ranks 2,4] [--late-ms 100]
 
-Gloo ranks on this machine; rank 1 is late by so much in one phase from step 30 on. A row says which rank and phase were
-named, how many steps after step 30, and since which step. Nothing is judged here.
+The kinds zero1, zero2 and zero3 are DeepSpeed's, where it is installed. Gloo ranks on this machine; rank 1 is late by
+so much in one phase from step 30 on. A row says which rank and phase were named, how many steps after step 30, and
+since which step. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -73,13 +74,26 @@ def sharded(kind: str, ranks: int) -> Net:
     return net
 
 
+def engine_of(net: Net, stage: int) -> Any:
+    """DeepSpeed's engine with that stage of ZeRO, and Adam."""
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    adam = {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}}
+    config = {"train_micro_batch_size_per_gpu": 8, "optimizer": adam, "zero_optimization": {"stage": stage}}
+    return deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
+
+
 def train(kind: str, rank: int, ranks: int, fault: str, late_s: float) -> None:
     """What one rank does."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.manual_seed(0)
-    net = sharded(kind, ranks)
-    monitor, optimizer = ddpmon.attach(net, name=f"{kind}-{ranks}-{fault}"), torch.optim.SGD(net.parameters(), 0.01)
+    by_deepspeed = kind.startswith("zero")
+    net = Net() if by_deepspeed else sharded(kind, ranks)
+    model: Any = engine_of(net, int(kind[-1])) if by_deepspeed else net
+    optimizer = model.optimizer.optimizer if by_deepspeed else torch.optim.SGD(net.parameters(), 0.01)
+    monitor = ddpmon.attach(model, name=f"{kind}-{ranks}-{fault}")
     for step in range(STEPS):
         late = {
             name: USUAL_S / 4 + (late_s if rank == SLOW and step >= SINCE and fault == name else 0) for name in FAULTS
@@ -87,20 +101,21 @@ def train(kind: str, rank: int, ranks: int, fault: str, late_s: float) -> None:
         with monitor.phase("input"):
             time.sleep(late["input"])
         net.forward_s, net.backward_s = late["forward"], late["backward"]
-        net(torch.randn(8, WIDTH)).pow(2).mean().backward()
-        _step(optimizer, late["optimizer"])
+        loss = model(torch.randn(8, WIDTH)).pow(2).mean()
+        (model.backward if by_deepspeed else torch.autograd.backward)(loss)
+        _step(model if by_deepspeed else optimizer, optimizer, late["optimizer"])
     dist.barrier()
     time.sleep(2.0)
     monitor.detach()
     os._exit(0)
 
 
-def _step(optimizer: torch.optim.Optimizer, seconds: float) -> None:
-    """An optimizer's step that takes longer: it sleeps inside, where a hook of the user's runs."""
+def _step(steps: Any, optimizer: torch.optim.Optimizer, seconds: float) -> None:
+    """What `steps`, with a step of the optimizer that takes longer: it sleeps where a hook of the user's runs."""
     handle = optimizer.register_step_post_hook(lambda *_: time.sleep(seconds))
-    optimizer.step()
+    steps.step()
     handle.remove()
-    optimizer.zero_grad()
+    steps.zero_grad()
 
 
 def case(kind: str, ranks: int, fault: str, late_s: float) -> str:
@@ -153,7 +168,7 @@ def main() -> None:
     wanted = parser.parse_args()
     for kind in wanted.kinds.split(","):
         for ranks in map(int, wanted.ranks.split(",")):
-            for fault in wanted.faults.split(",") if kind == "fsdp2" or ranks > 2 else ():
+            for fault in wanted.faults.split(",") if kind != "hsdp" or ranks > 2 else ():
                 with tempfile.TemporaryDirectory() as folder:
                     os.environ["XDG_RUNTIME_DIR"] = tempfile.tempdir = folder
                     print(case(kind, ranks, fault, wanted.late_ms / 1e3), flush=True)

@@ -129,7 +129,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     max_restarts: Count | None = None
     launch: Text = ""
     attempts: Annotated[list[Attempt], Meta(max_length=MOST_ATTEMPTS)] = []
-    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate, horovod
+    parallel: Text = "ddp"  # ddp, dp, fsdp2, fsdp1, replicate, horovod, deepspeed
     loss_from: Text = ""  # where `ddpmon run` reads the losses; empty where the script logs them
     samples_from: Text = ""
     jobs: JobIds = {}

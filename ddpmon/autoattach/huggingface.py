@@ -1,4 +1,4 @@
-"""Losses, steps and phases of Hugging Face's Trainer and Accelerate, by wrapping methods of their classes.
+"""Losses, steps and phases of Hugging Face's Trainer, by wrapping methods of its class.
 
 The training runs in these methods already when a model is attached to; the next call meets the wrapper. A version whose
 methods have other names is measured without what they would tell.
@@ -50,10 +50,3 @@ def watch_trainer(recorder: EventLog, trainer: Any, undo: list[Undo]) -> None:
 
 def _tell_progress(recorder: EventLog, state: Any) -> None:
     recorder.put("progress", state.global_step, state.max_steps)
-
-
-def watch_accelerate(undo: list[Undo]) -> None:
-    """Mark Accelerate's checkpoints; `undo` gets what undoes it."""
-    accelerate = sys.modules.get("accelerate.accelerator")
-    if accelerate is not None:
-        mark_phases(accelerate.Accelerator, {"save_state": "checkpoint"}, undo)

@@ -1,8 +1,8 @@
 """The loss of a loop that does not log it: what it calls `backward` on. On the training thread; never raises.
 
 The root of a backward is the loss if it has one element and the watched model's gradients were computed from it. Where
-a GradScaler has scaled it, or Accelerate has divided it, the loss is what these were given. A script that divides it by
-the number of its micro-batches itself has parts, which add up to the loss of the step.
+a GradScaler has scaled it, or Accelerate or DeepSpeed has divided it, the loss is what these were given. A script that
+divides it by the number of its micro-batches itself has parts, which add up to the loss of the step.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class Roots:
             undo.append(wrapped(sharded.ShardedGradScaler, "scale", self._around_scale))
         accelerate = sys.modules.get("accelerate.accelerator")
         if accelerate is not None:
-            undo.append(wrapped(accelerate.Accelerator, "backward", self._around_accelerator))
+            undo.append(wrapped(accelerate.Accelerator, "backward", self._around_framework))
+        deepspeed = sys.modules.get("deepspeed.runtime.engine")
+        if deepspeed is not None:
+            undo.append(wrapped(deepspeed.DeepSpeedEngine, "backward", self._around_framework))
 
     def _around_backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
@@ -98,10 +101,10 @@ class Roots:
         if type(loss) is torch.Tensor and type(result) is torch.Tensor and loss.numel() == 1 and result is not loss:
             self.scaled = ref(result), loss.detach()
 
-    def _around_accelerator(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _around_framework(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         loss = args[1] if len(args) > 1 else kwargs.get("loss")
-        self.argument = loss.detach() if isinstance(loss, torch.Tensor) else None
+        outer, self.argument = self.argument, loss.detach() if isinstance(loss, torch.Tensor) else None
         try:
             return original(*args, **kwargs)
         finally:
-            self.argument = None
+            self.argument = outer

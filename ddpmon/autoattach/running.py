@@ -14,12 +14,13 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from ddpmon.autoattach.gate import Gate, is_waiting
 from ddpmon.autoattach.models import built
 from ddpmon.probe import monitor
-from ddpmon.probe.parallel import group_of, is_sharded, kind_of
+from ddpmon.probe.parallel import DEEPSPEED, group_of, is_sharded, kind_of
 from ddpmon.probe.registration import say
 
 _OTHER_KINDS = (  # modules that need not be loaded, and their class of models
     ("torch.distributed.fsdp", "FSDPModule"),
     ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"),
     ("torch._dynamo.eval_frame", "OptimizedModule"),  # last: it takes the place of the model that it wraps
 )
 
@@ -49,7 +50,7 @@ def watch_running() -> None:
     """Watch the models of this process from the same step on as all other ranks; called on the main thread.
 
     It returns at once. What the ranks have in common are the collectives that they have begun: those of DDP's own
-    process group, and for a sharded model those of all groups, because no single one has all of its collectives.
+    process group, and for a sharded model or DeepSpeed those of all groups, because no single one has all of them.
     """
     if monitor.active() is not None or is_waiting() or os.environ.get("DDPMON") == "0":
         return
@@ -57,12 +58,12 @@ def watch_running() -> None:
     parallel = [model for model in models if kind_of(model) is not None]
     if not parallel:
         if dist.is_initialized():
-            say("this rank is not watched: it has no DDP, FSDP or DataParallel model")
+            say("this rank is not watched: it has no DDP, FSDP, DataParallel or DeepSpeed model")
         return
     groups = [group for model in parallel if (group := group_of(model)) is not None] if dist.is_initialized() else []
     group = max(groups, key=dist.get_world_size, default=None)
     if group is None or dist.get_world_size(group) == 1:
         built(models)
         return
-    sharded = any(is_sharded(model) for model in parallel)
-    Gate(models, group, [*dist.distributed_c10d._world.pg_map] if sharded else [group]).open_later()
+    in_many_groups = any(is_sharded(model) or kind_of(model) == DEEPSPEED for model in parallel)
+    Gate(models, group, [*dist.distributed_c10d._world.pg_map] if in_many_groups else [group]).open_later()

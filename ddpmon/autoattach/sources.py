@@ -9,12 +9,16 @@ from typing import Any
 import torch.distributed as dist
 
 from ddpmon.autoattach import huggingface, inputs, lightning, losses
-from ddpmon.autoattach.wrapping import Undo
+from ddpmon.autoattach.wrapping import Undo, mark_phases
 from ddpmon.probe.assembly import Sources
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.registration import say
 
+_SAVING = (  # a library's module, its class, and the method that writes a checkpoint
+    ("accelerate.accelerator", "Accelerator", "save_state"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint"),
+)
 _CALLERS = 256  # frames above a forward in which a framework's Trainer may be
 
 
@@ -65,9 +69,15 @@ def _of_framework(recorder: EventLog, undo: list[Undo]) -> Sources | None:
 
 def _of_loop(recorder: EventLog, undo: list[Undo]) -> Sources:
     loss_from = ""
-    # A torch or an Accelerate may be built in another way: steps are measured all the same.
+    # A torch or another library may be built in another way: steps are measured all the same.
     with suppress(Exception):
         losses.Roots(recorder).watch(undo)
         loss_from = losses.LOSS_FROM
-        huggingface.watch_accelerate(undo)
+        _mark_checkpoints(undo)
     return Sources(loss_from, inputs.SAMPLES_FROM, undo)
+
+
+def _mark_checkpoints(undo: list[Undo]) -> None:
+    for module, kind, save in _SAVING:
+        if (owner := getattr(sys.modules.get(module), kind, None)) is not None:
+            mark_phases(owner, {save: "checkpoint"}, undo)

@@ -20,6 +20,7 @@ _MAKERS = {  # module that is waited for -> what in it makes a data parallel mod
     "torch.distributed._composable.replicate_with_fsdp": (None, "replicate"),
     "torch._dynamo.eval_frame": ("OptimizedModule", "__init__"),
     "horovod.torch.optimizer": (None, "DistributedOptimizer"),
+    "deepspeed.runtime.engine": ("DeepSpeedEngine", "__init__"),
 }
 
 

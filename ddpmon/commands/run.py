@@ -99,6 +99,8 @@ def what_prevents(command: Sequence[str], found: str) -> str | None:
         return _misplaced(program, "does not pass the environment on")
     if program in _MPI and not any("PYTHONPATH" in word or word in ("-envall", "--mca") for word in command):
         return _misplaced(program, "may not pass the environment on to other hosts")
+    if program == "deepspeed" and any(word.startswith(("-H", "--hostfile")) for word in command):
+        return "deepspeed passes only some variables on to other hosts: put DDPMON_RUN=1 into ~/.deepspeed_env as well"
     if program == "srun" and any(_exports_not(word, after) for word, after in zip(command, [*command[1:], ""])):  # noqa: B905
         return _misplaced("srun --export", "does not pass the environment on")
     if (letter := ignoring(_shebang(found))) is not None:

@@ -22,6 +22,7 @@ from ddpmon.probe.about import command, versions
 from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
+from ddpmon.probe.deepspeed import hook_deepspeed
 from ddpmon.probe.event_log import EventLog, hook_collector
 from ddpmon.probe.external_store import external_store, uplink_of
 from ddpmon.probe.failure import hook_exceptions
@@ -222,7 +223,7 @@ def _watch(
     hooks.append(reducer_log.stop)
     hooks += hook_module(recorder, model, ddp, under_way)
     hooks += hook_optimizer(recorder, optimizer)
-    hooks += hook_horovod(recorder, ddp)
+    hooks += hook_horovod(recorder, ddp) or hook_deepspeed(recorder, ddp)
     return reducer_log, timer is not None, notes
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ddpmon.probe.event_log import EventLog, queue_callback
-from ddpmon.probe.parallel import DDP, is_sharded, kind_of, reduced
+from ddpmon.probe.parallel import DDP, DEEPSPEED, is_sharded, kind_of, reduced
 
 TRIAL = 10  # regular backwards in a row before the lasting hook takes over
 _MAX_DEPTH = 8
@@ -174,9 +174,9 @@ def _accumulates(sink: Any) -> bool:
 def sink(ddp: Any) -> Any:
     """The node of the autograd graph that accumulates the gradient of the last parameter that `ddp` reduces.
 
-    None for a sharded model: what it accumulates into is made again in every forward.
+    None for a sharded model, as DeepSpeed's may be: what it accumulates into is made again in every forward.
     """
-    parameters = [] if is_sharded(ddp) else reduced(ddp)
+    parameters = [] if is_sharded(ddp) or kind_of(ddp) == DEEPSPEED else reduced(ddp)
     if not parameters:
         return None
     with suppress(Exception), torch.enable_grad():  # a tensor of a kind of its own may have no such view

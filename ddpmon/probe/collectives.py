@@ -146,7 +146,7 @@ def _timed(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or getattr(busy, "on", False) or not _is_ours(recorder):
+        if torch.compiler.is_compiling() or getattr(busy, "on", False) or recorder.reducing or not _is_ours(recorder):
             return original(*args, **kwargs)
         is_steps_own = reduces and recorder.sharded and recorder.in_backward  # and is marked in every step
         recorder.syncing |= is_steps_own

@@ -95,6 +95,7 @@ class EventLog:
         syncing: whether a forward since the last backward was one that synchronises; of a sharded model, whether this
             backward has reduced gradients.
         sharded: whether the model is such a one.
+        reducing: whether collectives that are called are part of a reduction that is timed as a whole.
         sampling: whether this step is one of those in which the probe times itself; `cost_ns` goes by them.
         collections: what Python's garbage collector did in the step under way.
         thread: the training thread.
@@ -129,6 +130,7 @@ class EventLog:
         "on_input",
         "on_sync",
         "paused",
+        "reducing",
         "replayed_ns",
         "sampling",
         "sharded",
@@ -147,7 +149,7 @@ class EventLog:
         self.log: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.last_step = -1
         self.paused = self.replayed_ns = self.forwards = 0
-        self.due = self.in_backward = self.sharded = False
+        self.due = self.in_backward = self.sharded = self.reducing = False
         self.sampling = True
         self.collections = Collections()
         self.thread = get_ident()

@@ -193,7 +193,8 @@ def attach(
 
     Args:
         model: the DistributedDataParallel module, a model sharded by FSDP (`fully_shard`, `replicate` or
-            FullyShardedDataParallel; its outermost module), DataParallel, or torch.compile's wrapper of one of them.
+            FullyShardedDataParallel; its outermost module), DataParallel, DeepSpeed's engine, or torch.compile's
+            wrapper of one of them.
         name: how to call the run; the model's class name by default.
         optimizer: time this optimizer only; every optimizer's step by default.
         buckets: time every gradient bucket through a communication hook (DDPMON_BUCKETS=1 by default).
@@ -286,7 +287,9 @@ def _refusal(model: Any, ddp: Any) -> str | None:
     """Why this model cannot be watched, in one sentence; None if it can."""
     if kind_of(ddp) is None:
         kind = type(model).__name__
-        return f"{kind} is not DistributedDataParallel, FSDP or DataParallel: nothing is watched; wrap it before attach"
+        return (
+            f"{kind} is not DistributedDataParallel, FSDP, DataParallel or DeepSpeed: nothing is watched; wrap it first"
+        )
     if kind_of(ddp) not in (DP, HOROVOD) and not (dist.is_available() and dist.is_initialized()):
         return "the process group is gone, so nothing is watched; call attach before destroy_process_group"
     return None

@@ -171,7 +171,7 @@ class StepAssembler:
         self.phase = "exposed"
 
     def _on_arrived(self, event: Event) -> None:
-        """The rank waits for reductions behind its backward, as with Horovod."""
+        """The rank waits for reductions behind its backward, as with Horovod and DeepSpeed."""
         self._open.ready = event[1]
         self.phase = "exposed"
 

@@ -134,6 +134,28 @@ def one_after_another() -> list[float]:
     return simply(DistributedDataParallel(nn.Linear(2, 2)), STEPS + 2)[1:]
 
 
+def never_trained() -> list[float]:
+    """A model that nothing is ever differentiated through, and then one that is trained."""
+    name, os.environ["DDPMON_NAME"] = os.environ["DDPMON_NAME"], "idle"
+    idle = DistributedDataParallel(nn.Linear(2, 4))
+    for _ in range(PATIENCE):
+        idle(torch.randn(SAMPLES, 2))
+    os.environ["DDPMON_NAME"] = name
+    return simply(DistributedDataParallel(nn.Linear(2, 2)), STEPS + 2)[1:]
+
+
+def patched() -> list[float]:
+    """A script that puts a constructor and a forward of its own into DDP."""
+    kind: Any = DistributedDataParallel
+    constructor, forward = kind.__init__, kind.forward
+    kind.__init__ = lambda model, *given: constructor(model, *given)
+    kind.forward = lambda model, *given: forward(model, *given) * 2
+    try:
+        return simply(DistributedDataParallel(nn.Linear(2, 2)))
+    finally:
+        kind.__init__, kind.forward = constructor, forward
+
+
 def attached_late() -> list[float]:
     """The script attaches itself, behind its first step, and logs losses of its own."""
     import ddpmon
@@ -174,8 +196,17 @@ def _elsewhere(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 SCENES: dict[str, Callable[[], list[float]]] = {
     play.__name__: play
-    for play in (accumulating, loading, two_models, teaching, compiled, compiled_inside, one_after_another)
-} | {"its own": attached_late, "sharded": sharded, "other_backend": other_backend}
+    for play in (
+        accumulating,
+        loading,
+        two_models,
+        teaching,
+        compiled,
+        compiled_inside,
+        one_after_another,
+        never_trained,
+    )
+} | {"its own": attached_late, "sharded": sharded, "other_backend": other_backend, "patched": patched}
 
 
 def perform() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 from weakref import ref
 
@@ -14,9 +16,9 @@ from torch import Tensor
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn.parallel import DataParallel
 
-from ddpmon.autoattach import models
+from ddpmon.autoattach import huggingface, models
 from ddpmon.autoattach.inputs import sizes_of
-from ddpmon.autoattach.losses import Roots
+from ddpmon.autoattach.losses import LOSS_FROM, Roots
 from ddpmon.autoattach.sources import read_sources
 from ddpmon.autoattach.wrapping import Undo
 from ddpmon.probe.clock import CpuClock
@@ -112,3 +114,18 @@ def test_copies_of_a_model_whose_forwards_are_looked_at_know_nothing_of_ddpmon()
         wanted = model(torch.ones(1, 2))
     assert b"ddpmon" not in pickled
     assert all(torch.equal(twin(torch.ones(1, 2)), wanted) for twin in twins)
+
+
+def test_a_framework_of_another_version_is_read_as_a_plain_loop_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module: Any = ModuleType(huggingface.MODULE)
+    exec("class Trainer:\n    def train(self, step):\n        return step()", vars(module))
+    monkeypatch.setitem(sys.modules, huggingface.MODULE, module)
+    found = module.Trainer().train(lambda: read_sources(EventLog(CpuClock(), LossReader(on_cpu=True), fails)))
+    for undo in found.undo:
+        undo()
+    assert found.loss == LOSS_FROM
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "of a version that was not tried" in line
+    assert "training_step" in line

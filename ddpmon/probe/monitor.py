@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing.util import Finalize
 from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch.distributed as dist
 
 from ddpmon.parts import wire_text
 from ddpmon.probe.assembly import Assembly, Reads, assemble
+from ddpmon.probe.child_end import at_end_of_child
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.hooks import Given
@@ -312,22 +312,14 @@ def _register_once() -> None:
     _process.registered = True
     if multiprocessing.parent_process() is None:
         atexit.register(_at_exit)
-    else:  # such a process may end without atexit, and its exceptions meet no hook
-        forked = multiprocessing.get_start_method(allow_none=True) == "fork"
-        handled = sys.exc_info()[1] if forked else None  # else it would only be kept, with its frames
-        Finalize(None, _at_end_of_child, (handled,), exitpriority=0)
+    else:
+        at_end_of_child(_speak_last)
     os.register_at_fork(after_in_child=_in_child)
 
 
 def _at_exit() -> None:
     """The interpreter ends; somebody's hook for exceptions may have taken the place of ours."""
     _speak_last(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
-
-
-def _at_end_of_child(handled: BaseException | None) -> None:
-    """A child of multiprocessing ends; `handled` is what it was born with, if its parent forked it in an `except`."""
-    error = sys.exc_info()[1]
-    _speak_last(None if error is handled else error)
 
 
 def _speak_last(error: BaseException | None) -> None:

@@ -142,7 +142,7 @@ class Ranks:
     barrier_ms: Floats
     wait_ms: Floats  # exposed + barrier
     allreduce_ms: Floats
-    lateness_ms: Floats  # work minus the median work of the other ranks
+    lateness_ms: Floats  # as `report.build.lateness_as_found` has it
     input_ms: Floats
     forward_ms: Floats
     backward_ms: Floats

@@ -119,7 +119,11 @@ def _of_ranks(ranks: Ranks, run: RunView, shown: Sequence[int]) -> Iterator[Any]
     yield from _gauge("rank_work_seconds", "Work of a rank in a step, by phase.", [*labels, "phase"], work)
     for name, text, column in (
         ("rank_wait_seconds", "What a rank waits for the others in a step.", ranks.wait_ms),
-        ("rank_lateness_seconds", "Work of the rank minus the median work of the others.", ranks.lateness_ms),
+        (
+            "rank_lateness_seconds",
+            "Work of the rank minus the median work of the others; as a finding on it alone measures it.",
+            ranks.lateness_ms,
+        ),
     ):
         yield from _gauge(name, text, labels, [(names[rank], _scaled(column[rank])) for rank in shown])
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import ddpmon
@@ -91,7 +92,7 @@ def compile_boot() -> None:
 
 
 def what_prevents(command: Sequence[str], found: str) -> str | None:
-    """Why nothing will be watched as far as the command line tells, in one sentence with what to do; else None."""
+    """Why nothing, or not every host, will be watched as far as the command line tells, with what to do; else None."""
     program = Path(command[0]).name
     if _PYTHON.match(program) and (letter := ignoring(command[1:])):
         return f"{program} -{letter} ignores the environment: nothing will be watched unless you leave -{letter} out"
@@ -99,7 +100,7 @@ def what_prevents(command: Sequence[str], found: str) -> str | None:
         return _misplaced(program, "does not pass the environment on")
     if program in _MPI and not any("PYTHONPATH" in word or word in ("-envall", "--mca") for word in command):
         return _misplaced(program, "may not pass the environment on to other hosts")
-    if program == "deepspeed" and any(word.startswith(("-H", "--hostfile")) for word in command):
+    if program == "deepspeed" and any(map(_names_hosts, takewhile(lambda word: not word.endswith(".py"), command))):
         return "deepspeed passes only some variables on to other hosts: put DDPMON_RUN=1 into ~/.deepspeed_env as well"
     if program == "srun" and any(_exports_not(word, after) for word, after in zip(command, [*command[1:], ""])):  # noqa: B905
         return _misplaced("srun --export", "does not pass the environment on")
@@ -108,6 +109,11 @@ def what_prevents(command: Sequence[str], found: str) -> str | None:
             f"the first line of {found} has Python's -{letter}, which ignores the environment: nothing will be watched"
         )
     return None
+
+
+def _names_hosts(word: str) -> bool:
+    """Whether this is DeepSpeed's option for a file of hosts, and no argument of the script."""
+    return word in ("-H", "--hostfile") or word.startswith("--hostfile=")
 
 
 def _misplaced(program: str, what: str) -> str:

@@ -67,7 +67,12 @@ def _watched(targets: Sequence[str]) -> str:
             store = external_store_of_environment()
             return f"all runs on this host{f' and in {store.url}' if store is not None else ''}, and those to come"
         return "all runs on this host, and those to come"
-    return ", ".join(parse_target(text).url if "://" in text else text for text in targets)
+    return ", ".join(_place(text) if "://" in text else text for text in targets)
+
+
+def _place(address: str) -> str:
+    target = parse_target(address)
+    return f"run {target.run_id} in {target.url}" if target.run_id else target.url
 
 
 def _told(min_severity: Severity, silence_s: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -234,13 +235,14 @@ class ReducerLog:
     def _read(self) -> None:
         data = self._ddp._get_ddp_logging_data()
         self.bucket_count = int(data.get("num_buckets_reduced", 0))
-        told = data.get("has_rebuilt_buckets")
-        self.buckets_rebuilt = None if told is None else bool(told)
-        self.bucket_sizes = _byte_list(data.get("rebuilt_bucket_sizes" if told else "bucket_sizes", ""))
         sample = data.get("backward_comm_time_end")
         if sample and sample != self._last_sample:
             self._last_sample = sample
             self._tell(data["backward_comm_time"] / 1e6)
+        told = data.get("has_rebuilt_buckets")
+        self.buckets_rebuilt = None if told is None else bool(told)
+        with suppress(ValueError):  # another torch may write them otherwise
+            self.bucket_sizes = _byte_list(data.get("rebuilt_bucket_sizes" if told else "bucket_sizes", ""))
 
 
 def _byte_list(text: str) -> list[int]:

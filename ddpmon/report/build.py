@@ -167,6 +167,8 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
 def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunState) -> Floats:
     """[world] the same, as the lasting findings say it: one number in column and sentence; NaN while no step finishes.
 
+    Of two ranks the other one is as far below 0.
+
     Args:
         lateness: [world] in ms.
         findings: what was found.
@@ -175,10 +177,12 @@ def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunS
     lasting = firing(findings)
     if state != "finished" and any(map(stops_job, lasting)):
         return np.full_like(lateness, np.nan)
-    shown = lateness.copy()
-    for finding in lasting:
+    shown, known = lateness.copy(), np.flatnonzero(~np.isnan(lateness))
+    for finding in reversed(lasting):  # of two on one rank the first, which the headline has
         measured = lateness_of(finding)
-        if measured is not None and not math.isnan(shown[finding.ranks[0]]):
+        if measured is not None and finding.ranks[0] in known:
+            if len(known) == 2:
+                shown[known] = -measured
             shown[finding.ranks[0]] = measured
     return shown
 

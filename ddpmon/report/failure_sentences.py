@@ -157,7 +157,7 @@ def _nobody_reports(m: CoverageMeasures, evidence: Evidence) -> Words:
         f"no rank has reported for {age(m.silent_s)}, though the store answers: the ranks have ended, are stopped, or "
         "cannot reach the store",
         evidence=evidence,
-        advice="wait: after 10 s without a report ddpmon says what is known of their end",
+        advice="wait: ddpmon says what has become of them as soon as it knows",
     )
 
 

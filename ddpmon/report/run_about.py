@@ -115,7 +115,8 @@ def _buckets(info: RunInfo, run: RunView) -> Iterator[tuple[str, str]]:
         ends = f"first {size(sizes[0])}, last {size(sizes[-1])}, largest {size(max(sizes))}"
         yield "buckets", f"{len(sizes):,}: {told if len(sizes) <= FEW_BUCKETS else ends}"
     elif run.buckets:
-        yield "buckets", f"{run.buckets:,}, {size(info.gradient_bytes / run.buckets)} each on average"
+        average = f", {size(info.gradient_bytes / run.buckets)} each on average" if info.gradient_bytes else ""
+        yield "buckets", f"{run.buckets:,}{average}"
     if run.buckets_rebuilt is not None:
         yield "buckets rebuilt", "yes, in the order in which gradients become ready" if run.buckets_rebuilt else "no"
 

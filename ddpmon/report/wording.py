@@ -18,7 +18,8 @@ _STACK_LINES = 16
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
 _STACK_COMMAND = re.compile(r"`(?:ssh \S+ )?py-spy dump --pid \d+`")
-_PROCESS_COMMAND = re.compile(r": `(?:ssh \S+ )?(?:kill|ps -p) \d+`")
+_LIFE_COMMAND = re.compile(r": `(?:ssh \S+ )?ps -p \d+`")
+_KILL_COMMAND = re.compile(r": `(?:ssh \S+ )?kill \d+`")
 Evidence = Mapping[str, float | int | str]
 
 
@@ -116,13 +117,13 @@ def without_ssh_to(host: str, advice: str) -> str:
 
 
 def of_ended_processes(advice: str) -> str:
-    """The advice where the ranks have ended: no stack of theirs can be read any more."""
-    return _STACK_COMMAND.sub("py-spy dump on its process when it happens again", advice)
+    """The advice where the ranks have ended: no stack of theirs can be read, and others may have their numbers."""
+    return _STACK_COMMAND.sub("py-spy dump on its process when it happens again", _LIFE_COMMAND.sub("", advice))
 
 
 def of_the_past(advice: str) -> str:
-    """The advice where nobody knows which processes are left: another one may have the number by now."""
-    return _PROCESS_COMMAND.sub("", of_ended_processes(advice))
+    """The advice where nobody knows which processes are left, those of others neither."""
+    return _KILL_COMMAND.sub("", of_ended_processes(advice))
 
 
 def stack_command(host: str, pid: int) -> str:

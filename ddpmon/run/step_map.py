@@ -101,7 +101,7 @@ class StepMap:
         late = others.lateness(work)
         worst = np.fmax.reduce(late, axis=0)
         rank = np.where(np.isfinite(worst), (late == worst).argmax(axis=0), -1)
-        base = others.of_middle + np.fmin.reduce(wait, axis=0)
+        base = others.middle + np.fmin.reduce(wait, axis=0)
         typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, self._some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)
         tables = [late, self._rings.take(column, steps)] if column else [late]

@@ -87,6 +87,7 @@ def test_what_keeps_a_command_from_being_watched_is_said(command: str, said: str
         "python -c -I",
         "accelerate launch train.py",
         "deepspeed --num_gpus 4 train.py",
+        "deepspeed train.py -H 64 --hostfile hosts",
         "srun python train.py",
         "srun --export=ALL,A=1 python train.py",
         "mpirun -x PYTHONPATH -x DDPMON_RUN python train.py",

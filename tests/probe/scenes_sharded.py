@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from inspect import signature
 
 import torch
 import torch.distributed as dist
@@ -88,9 +87,8 @@ def replicated() -> None:
     from torch.distributed._composable.replicate_with_fsdp import replicate
 
     net, mesh = Net(), init_device_mesh("cpu", (dist.get_world_size(),))
-    name = "mesh" if "mesh" in signature(replicate).parameters else "device_mesh"  # before torch 2.11
     for layer in (net.first, net.second, net):
-        replicate(layer, **{name: mesh})  # type: ignore[call-overload]
+        replicate(layer, mesh=mesh)
     play(net, net)
 
 

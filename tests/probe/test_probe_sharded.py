@@ -12,7 +12,7 @@ from tests.probe.probe_ranks import Played, play
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 RANKS, SLOW_RANK, SLOW_MS, STEPS = 4, 1, 500.0, 6  # as in the scenes
 SLOW = {"forward": 1, "backward": 2, "input": 3, "optimizer": 4}
-SINCE = {"fsdp2": (2, 6), "hsdp": (2, 8), "replicated": (2, 9), "fsdp1": (2, 6)}  # that run on Gloo, or are there
+SINCE = {"fsdp2": (2, 6), "hsdp": (2, 8), "replicated": (2, 11), "fsdp1": (2, 6)}  # on Gloo, with one mesh
 SCENES = [scene for scene, release in SINCE.items() if release <= TORCH]
 
 

@@ -19,6 +19,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.parts import NO_HOST
 from ddpmon.report.failure_sentences import SENTENCES
 from ddpmon.report.sentences import tell
+from ddpmon.report.wording import of_ended_processes, of_the_past
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -154,7 +155,7 @@ ROWS = [
         coverage(silent=tuple(range(10))),
         "no rank has reported for 6.0 s, though the store answers: the ranks have ended, are stopped, or cannot reach "
         "the store",
-        "wait: after 10 s without a report ddpmon says what is known of their end",
+        "wait: ddpmon says what has become of them as soon as it knows",
     ),
     (
         "most unheard",
@@ -294,3 +295,13 @@ def test_how_much_of_a_long_message_and_traceback_is_shown() -> None:
     assert finding.evidence["stack"] == "\n".join(["x" * 200] * 24)
     interrupted = tell(said(InterruptedMeasures(1, RankError("SIGTERM", "m" * 900), (0,), True, 1)))
     assert interrupted.summary == f"the run was interrupted after step 1 (SIGTERM: {'m' * 59}… on all ranks)"
+
+
+def test_advice_names_no_process_of_a_run_that_has_ended() -> None:
+    """The number may be another process's by now; one that was foreign to the run may still be there."""
+    look = "see where it is: `ssh node0 py-spy dump --pid 7`"
+    ended = of_ended_processes(f"see whether it still runs: `ssh node0 ps -p 103`; {look}; end it: `kill 4242`")
+    assert "103" not in ended
+    assert "--pid 7" not in ended
+    assert "`kill 4242`" in ended
+    assert "4242" not in of_the_past(ended)

@@ -64,7 +64,11 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     assert late[1] == pytest.approx(told, rel=0.05)
     shown = lateness_as_found(late, found, "running")
     assert shown[1] == told, "column and sentence have one number"
-    np.testing.assert_array_equal(np.delete(shown, 1), np.delete(late, 1))
+    np.testing.assert_array_equal(np.delete(shown, 1), [-told] if ranks == 2 else np.delete(late, 1))
+    work = build_ranks(run, run.ages(120.0), NOBODY).work_ms
+    assert heat.base_ms[-1] == pytest.approx(float(np.delete(work, 1).mean()) + 5.0, rel=0.1), "what no late rank takes"
+    again = (straggler, replace(straggler, kind="slow_node", evidence={**straggler.evidence, "excess_ms": 1.0}))
+    assert lateness_as_found(late, again, "running")[1] == told, "of two findings on a rank the first"
     assert heat.values[1, -20:].mean() == pytest.approx(told, rel=0.05)
     if ranks > 2:  # of two ranks each is what the other is compared with
         assert np.abs(np.delete(late, 1)).max() < 2.0

@@ -115,7 +115,13 @@ def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_latene
     beside = "\n".join(text_of(plots_stacked(shown, 1, 60, 30, lateness=True)))
     assert "step time" in beside
     assert "samples/s" not in beside
-    assert "none are on record" in "\n".join(text_of(lateness_plot(shown, 1, 90, 10)))
+    unknown = np.full_like(made.heat.values, np.nan)
+    for heat, why in (
+        (None, "no step has been read yet"),
+        (replace(made.heat, values=unknown), "none are on record"),
+        (replace(made.heat, values=unknown[:1]), "it is the only rank"),
+    ):
+        assert why in "\n".join(text_of(lateness_plot(ViewState(replace(made, heat=heat), COLOUR), 0, 90, 10)))
 
 
 # words

@@ -22,6 +22,8 @@ from ddpmon.tui.view_state import ViewState
 TIMED_LEAST = 8  # steps from which on the axis has times of day
 LEAST = 7  # lines of a plot beside others
 NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
+ONE_RANK = "not known: it is the only rank, so there is nobody to compare it with"
+NO_STEPS = "not known: no step has been read yet"
 NOTABLE = 0.1  # of the base step: the lateness that the axis reaches at least, so that noise looks like noise
 PEERS = 64  # ranks that the band of the others is made of, spread over all
 
@@ -55,8 +57,14 @@ def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> lis
     curve = _lateness(picture, rank)
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
-    why = Segment(f"  {NO_COMMON_STEPS}", picture.look.dim)
+    why = Segment(f"  {_why_unknown(picture.snapshot)}", picture.look.dim)
     return fit_all([title(f"lateness of rank {rank}", "", width, picture.look), [why]], width, height)
+
+
+def _why_unknown(snapshot: Snapshot) -> str:
+    if snapshot.heat is None or not snapshot.heat.values.size:
+        return NO_STEPS
+    return ONE_RANK if len(snapshot.heat.values) == 1 else NO_COMMON_STEPS
 
 
 def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:

@@ -65,6 +65,8 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     shown = lateness_as_found(late, found, "running")
     assert shown[1] == told, "column and sentence have one number"
     np.testing.assert_array_equal(np.delete(shown, 1), [-told] if ranks == 2 else np.delete(late, 1))
+    if ranks == 2:
+        assert lateness_as_found(1.1 * late, found, "running").tolist() == [-told, told], "each is as late as the other"
     work = build_ranks(run, run.ages(120.0), NOBODY).work_ms
     assert heat.base_ms[-1] == pytest.approx(float(np.delete(work, 1).mean()) + 5.0, rel=0.1), "what no late rank takes"
     again = (straggler, replace(straggler, kind="slow_node", evidence={**straggler.evidence, "excess_ms": 1.0}))

@@ -22,6 +22,7 @@ from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
+from ddpmon.report.wording import on_host, stack_command
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Heat, Metric, Series, Snapshot, Timeline
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
@@ -277,9 +278,14 @@ def test_badges_and_commands() -> None:
         "CRIT", "WARN", "INFO",
     ]  # fmt: skip
     assert badge(HANG) == "HANG"
-    assert command(Finding("hang", "critical", "", advice="see: `ssh n2 py-spy dump --pid 7`, then wait")) == (
-        "ssh n2 py-spy dump --pid 7"
-    )
+
+
+def test_the_command_is_for_the_host_of_the_reader() -> None:
+    shown = snapshot(Made())
+    hang = Finding("hang", "critical", "", advice=("see: ", stack_command("n2", 7), ", `then` ", on_host("n3", "top")))
+    assert command(hang, shown) == "ssh n2 py-spy dump --pid 7"
+    assert command(hang, replace(shown, own_host="n2")) == "py-spy dump --pid 7"
+    assert not command(replace(hang, advice="wrap it in `with monitor.phase(name)`"), shown)
 
 
 # who is where

@@ -123,7 +123,7 @@ def test_the_attempts_before_this_one() -> None:
     assert second["failed"] == [{"rank": 0, "reason": "KeyError: 'x'"}, {"rank": 1, "reason": None}]
 
 
-PROCESS_OBJECT = {
+PROCESS_OBJECT: dict[str, object] = {
     "cpu_pct": 50.25,
     "rss_bytes": None,
     "threads": None,

@@ -68,7 +68,7 @@ class NewSteps:
 
 
 class SlidingColumns:
-    """A [rows, T] table, T at most `room`, kept in one buffer that is a little wider.
+    """A [rows, T] table, T at most `room`, kept in one buffer that is a little wider; a column lies in one piece.
 
     Args:
         rows: how many.
@@ -77,7 +77,7 @@ class SlidingColumns:
     """
 
     def __init__(self, rows: int, room: int, dtype: Any = np.float32) -> None:
-        self._buffer: Array = np.empty((rows, room + max(1, room // _SLACK)), dtype)
+        self._buffer: Array = np.empty((room + max(1, room // _SLACK), rows), dtype)
         self._room = room
         self._end = 0
 
@@ -85,17 +85,17 @@ class SlidingColumns:
         """Add [rows, m] columns at the right; the oldest leave at the left."""
         columns = columns[:, -self._room :]
         width = columns.shape[1]
-        if self._end + width > self._buffer.shape[1]:
-            kept = self._buffer[:, self._end - self._room + width : self._end].copy()
-            self._buffer[:, : kept.shape[1]] = kept
-            self._end = kept.shape[1]
-        self._buffer[:, self._end : self._end + width] = columns
+        if self._end + width > len(self._buffer):
+            kept = self._buffer[self._end - self._room + width : self._end].copy()
+            self._buffer[: len(kept)] = kept
+            self._end = len(kept)
+        self._buffer[self._end : self._end + width] = columns.T
         self._end += width
 
     @property
     def view(self) -> Array:
         """[rows, T] the columns now; not to be written."""
-        return self._buffer[:, max(0, self._end - self._room) : self._end]
+        return self._buffer[max(0, self._end - self._room) : self._end].T
 
 
 class StepMatrix:

@@ -31,8 +31,8 @@ class Recent:
             self._take(rows, self._newest(rows))
         return {name: figures.copy() for name, figures in self._figures.items()}
 
-    def _take(self, rows: I64, tables: F32) -> None:
-        """Work out the figures of these ranks from [columns, rows, 20] newest values."""
+    def _take(self, rows: I64, tables: list[F32]) -> None:
+        """Work out the figures of these ranks from a [rows, 20] table of newest values a column."""
         for name, values in zip(_COLUMNS, tables, strict=True):
             if self._rings.is_uniform(name):
                 self._figures[name][rows] = values[:, -1]
@@ -42,8 +42,8 @@ class Recent:
         if unseen.size:
             self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)
 
-    def _newest(self, rows: I64) -> F32:
-        """[columns, rows, 20] the values of each rank's newest steps on record, oldest first; NaN before its first."""
+    def _newest(self, rows: I64) -> list[F32]:
+        """A [rows, 20] table a column: the newest steps on record, oldest first; NaN before a rank's first."""
         rings = self._rings
         steps = rings.last[rows] - np.arange(RECENT - 1, -1, -1)[:, None]
         cells = rings.cells(rows, steps % rings.capacity)
@@ -55,8 +55,8 @@ class Recent:
             known[:, holes] = rings.steps_in(cells[:, holes]) >= 0
         tables = rings.values_in(_COLUMNS, cells)
         if not known.all():
-            np.copyto(tables, np.float32(np.nan), where=~known)
-        return tables.swapaxes(1, 2)
+            tables = [np.where(known, table, np.float32(np.nan)) for table in tables]
+        return [table.T for table in tables]
 
     def _newest_known(self, name: str, rows: I64) -> NDArray[np.float32]:
         values = self._rings.of(name, rows)

@@ -201,15 +201,15 @@ class Rings:
         """The steps that these cells hold, -1 in those that hold none."""
         return self.step.T.reshape(-1).take(cells).astype(np.int64)
 
-    def values_in(self, names: Sequence[str], cells: I64) -> F32:
-        """[len(names), *cells.shape] what these cells hold, of anything where they hold no step."""
+    def values_in(self, names: Sequence[str], cells: I64) -> list[F32]:
+        """What these cells hold, one table of their shape a column; anything where they hold no step."""
 
         def of_cells(column: F32 | F16) -> F32 | F16:
             if column.flags.writeable:
                 return column.T.reshape(-1).take(cells)
             return np.broadcast_to(column[0, 0], cells.shape)
 
-        return np.array(self._values(names, of_cells), np.float32)
+        return self._values(names, of_cells)
 
     def _values(self, names: Sequence[str], cut: Callable[[F32 | F16], F32 | F16]) -> list[F32]:
         """What `cut` takes out of each of these columns, or of those that it is made of."""

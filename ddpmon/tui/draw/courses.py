@@ -100,7 +100,7 @@ def _curve(course: Course, metric: Metric, span: tuple[float, float] | None) -> 
     others = course.others[:, seen] * metric.factor
     low, high = (others[0], others[2]) if len(others) else (None, None)
     step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
-    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor)
+    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor, is_filled=True)
 
 
 def _named(metric: Metric) -> str:
@@ -141,16 +141,31 @@ def plots(
     high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
     down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))
     lines = course_plot(detail, first, width, height - down * high, look, since)
-    cell = (width - across + 1) // across
     for row in range(down):
-        part = others[row * across : (row + 1) * across]
-        blocks = [course_plot(detail, metric, cell, high, look, since) for metric in part]
-        lines += [fit(_beside([block[line] for block in blocks]), width) for line in range(high)]
+        lines += _row(detail, others[row * across : (row + 1) * across], across, width, high, look, since)
     return lines, others[down * across :]
 
 
-def _beside(blocks: list[Line]) -> Line:
-    return [segment for block in blocks for segment in (*block, Segment(" "))]
+def grid(
+    detail: RankDetail, metrics: list[Metric], width: int, height: int, look: Look, since: int | None = None
+) -> list[Line]:
+    """As many of these metrics as there is room for, in cells of one height that fill it."""
+    across = max(min(width // LEAST_WIDTH, 3, len(metrics)), 1)
+    down = min(height // LEAST_ROWS, -(-len(metrics) // across))
+    lines: list[Line] = []
+    for row in range(down):
+        part = metrics[row * across : (row + 1) * across]
+        lines += _row(detail, part, len(part), width, (height - len(lines)) // (down - row), look, since)
+    return lines
+
+
+def _row(
+    detail: RankDetail, metrics: list[Metric], across: int, width: int, high: int, look: Look, since: int | None
+) -> list[Line]:
+    """Plots beside each other, each as wide as `across` of them can be."""
+    cell = (width - across + 1) // across
+    blocks = [course_plot(detail, metric, cell, high, look, since) for metric in metrics]
+    return [fit([part for block in blocks for part in (*block[line], Segment(" "))], width) for line in range(high)]
 
 
 def stacked(

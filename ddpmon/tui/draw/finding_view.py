@@ -12,10 +12,12 @@ from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
+from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.run_plots import LEAST, calm_plots, plots_stacked
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
@@ -25,7 +27,8 @@ BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST = 10, 30  # lines of the plot below the evidence
+PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence; what is left goes to further ones
+FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 
 
 def _badge(finding: Finding, look: Look) -> Segment:
@@ -39,7 +42,10 @@ def _badge(finding: Finding, look: Look) -> Segment:
 
 
 def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView, width: int, height: int) -> list[Line]:
-    """Titles and as many findings as fit; `findings` are in row order, those that last first."""
+    """Titles and as many findings as fit; `findings` are in row order, those that last first.
+
+    Below few findings stands the course of the run, with where they began.
+    """
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
@@ -55,6 +61,9 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
             lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
         here = view.focused and place == view.cursor
         lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
+    spare = height - len(lines) - 1
+    if shown and spare >= LEAST:
+        lines += [[], *plots_stacked(picture, -1, width, spare, lateness=False)]
     return fit_all(lines, width, height)
 
 
@@ -114,7 +123,8 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
     """
     look, snapshot = picture.look, picture.snapshot
     if finding is None:
-        return _notices(snapshot, width, look)
+        notices = _notices(snapshot, width, look)
+        return [*notices, *calm_plots(picture, width, height - len(notices))]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
     lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
@@ -123,15 +133,35 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)
     for name, texts in evidence_blocks(finding.evidence):
         lines += [[], *block_lines(look.clean(name), texts, width, look)]
-    detail, room = snapshot.detail, height - len(lines) - 1
-    if detail is not None and finding.ranks and detail.rank == finding.ranks[0] and room >= PLOT_LEAST:
-        metric = _plotted(detail, finding)
-        name = f"rank {detail.rank}: "
-        lines += [[], *course_plot(detail, metric, width, min(room, PLOT_MOST), look, finding.since_step, name)]
     notices = _notices(snapshot, width, look)
+    lines += _plots(picture, finding, width, height - len(lines) - 1 - len(notices))
     if notices and len(lines) + len(notices) + 1 <= height:
         lines += [*([[]] * (height - len(lines) - len(notices))), *notices]
     return lines
+
+
+def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[Line]:
+    """The rank that the finding names first: what the finding blames, and further plots where there is room.
+
+    A finding that names no rank stands beside all of them, unless they are very many.
+    """
+    detail, look = picture.snapshot.detail, picture.look
+    if room < PLOT_LEAST:
+        return []
+    if not finding.ranks:
+        return [[], *ranks_lines(picture, width, room)]
+    if detail is None or detail.rank != finding.ranks[0]:
+        return []
+    metric = _plotted(detail, finding)
+    rest = sorted((each for each in offered(detail) if each.key in FURTHER and each is not metric), key=_worth)
+    high = min(room, PLOT_MOST) if room >= PLOT_MOST + LEAST and rest else room
+    name, since_step = f"rank {detail.rank}: ", finding.since_step
+    lines = [[], *course_plot(detail, metric, width, high, look, since_step, name)]
+    return [*lines, *(grid(detail, rest, width, room - high, look, since_step) if high < room else [])]
+
+
+def _worth(metric: Metric) -> int:
+    return FURTHER.index(metric.key)
 
 
 def _plotted(detail: RankDetail, finding: Finding) -> Metric:

@@ -23,6 +23,7 @@ from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
+RANKS_MOST = 256  # of a map beside other things, which is not worth the time that thousands of rows take
 GUTTER = 7  # the rank number, its marker, and a gap
 WIDE = 100  # cells from which on the axis has times of day
 
@@ -60,6 +61,15 @@ def heat_lines(
     lines += _rows(grid, bands, picture, width, lines_a_band(bands, height), cursor)
     lines.append(_axis(grid, picture, width))
     return fit_all(lines, width, height)
+
+
+def ranks_lines(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The map of all ranks in as few of these lines as show each of them; nothing of very many ranks."""
+    heat = shown_heat(picture)
+    ranks = 0 if heat is None else len(heat.values)
+    if not 0 < ranks <= RANKS_MOST:
+        return []
+    return heat_lines(picture, width, min(height, FRAME + ranks * TALLEST))
 
 
 def lines_a_band(bands: Bands, height: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from ddpmon.tui.view_state import ViewState
 
 TIMED_LEAST = 8  # steps from which on the axis has times of day
 LEAST = 7  # lines of a plot beside others
+HALF_LEAST = 50  # cells of a plot beside others
 NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
 ONE_RANK = "not known: it is the only rank, so there is nobody to compare it with"
 NO_STEPS = "not known: no step has been read yet"
@@ -50,6 +51,44 @@ def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list
     left = plot_lines(chosen[0], half, height, picture.look)
     right = plot_lines(chosen[1], width - half - 1, height, picture.look)
     return [one + _indented(other, picture.look) for one, other in zip(left, right, strict=True)]
+
+
+def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
+    """What the calm sentence rests on: the lateness of the latest rank, and the run's plots beside each other."""
+    curves = [*_worst(picture), *_curves(picture, -1, lateness=False)]
+    across = 2 if width >= 2 * HALF_LEAST else 1
+    down = min(-(-len(curves) // across), height // LEAST)
+    lines: list[Line] = []
+    for row in range(down):
+        part = curves[row * across : (row + 1) * across]
+        lines += _beside(part, width, (height - len(lines)) // (down - row), picture.look)
+    return lines
+
+
+def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The run's plots beside each other, as many as are wide enough; empty without room."""
+    curves = _curves(picture, -1, lateness=False)[: max(width // HALF_LEAST, 1)]
+    return _beside(curves, width, height, picture.look) if curves and height >= LEAST else []
+
+
+def _beside(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """Plots of one height that share the width."""
+    cell = (width - len(curves) + 1) // len(curves)
+    blocks = [plot_lines(curve, cell, height, look) for curve in curves]
+    return [[part for block in blocks for part in (*block[line], Segment(" "))] for line in range(height)]
+
+
+def _worst(picture: ViewState) -> Iterator[Curve]:
+    """The lateness of the latest rank of each step, in percent of the base step."""
+    timeline, snapshot = picture.snapshot.timeline, picture.snapshot
+    if timeline is None or not np.isfinite(timeline.late_pct).any():
+        return
+    newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
+    marks, times = tuple(onsets(snapshot.findings)), _times(snapshot, timeline.step)
+    yield Curve(
+        "lateness of the latest rank, % of the base step", figure(float(newest)), timeline.step.astype(np.float64),
+        timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100, onsets=marks, times=times, is_filled=True,
+    )  # fmt: skip
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:

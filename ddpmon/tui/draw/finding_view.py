@@ -15,19 +15,19 @@ from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
-from ddpmon.tui.draw.heat import ranks_lines
+from ddpmon.tui.draw.heat import heat_lines, ranks_lines
 from ddpmon.tui.draw.panel import paragraph, title
-from ddpmon.tui.draw.run_plots import LEAST, calm_plots, plots_stacked
+from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_stacked
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, fills_room
 
 BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST = 10, 18  # lines of the plot below the evidence; what is left goes to further ones
+PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the evidence, with further ones and alone
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 
 
@@ -62,7 +62,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         here = view.focused and place == view.cursor
         lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
     spare = height - len(lines) - 1
-    if shown and spare >= LEAST:
+    if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_stacked(picture, -1, width, spare, lateness=False)]
     return fit_all(lines, width, height)
 
@@ -124,7 +124,7 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
     look, snapshot = picture.look, picture.snapshot
     if finding is None:
         notices = _notices(snapshot, width, look)
-        return [*notices, *calm_plots(picture, width, height - len(notices))]
+        return [*notices, *(calm_plots(picture, width, height - len(notices)) if fills_room(picture) else [])]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
     lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
@@ -143,21 +143,32 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
 def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[Line]:
     """The rank that the finding names first: what the finding blames, and further plots where there is room.
 
-    A finding that names no rank stands beside all of them, unless they are very many.
+    A finding that names no rank stands beside all of them.
     """
     detail, look = picture.snapshot.detail, picture.look
     if room < PLOT_LEAST:
         return []
     if not finding.ranks:
-        return [[], *ranks_lines(picture, width, room)]
+        return _beside_all(picture, width, room)
     if detail is None or detail.rank != finding.ranks[0]:
         return []
     metric = _plotted(detail, finding)
     rest = sorted((each for each in offered(detail) if each.key in FURTHER and each is not metric), key=_worth)
-    high = min(room, PLOT_MOST) if room >= PLOT_MOST + LEAST and rest else room
+    more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)
+    high = PLOT_MOST if more else min(room, PLOT_HIGHEST)
     name, since_step = f"rank {detail.rank}: ", finding.since_step
     lines = [[], *course_plot(detail, metric, width, high, look, since_step, name)]
-    return [*lines, *(grid(detail, rest, width, room - high, look, since_step) if high < room else [])]
+    return [*lines, *(grid(detail, rest, width, room - high, look, since_step) if more else [])]
+
+
+def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:
+    """The map of all ranks, and the lateness of the latest one below it."""
+    ranks = picture.snapshot.ranks
+    if ranks is None or not fills_room(picture):
+        return []
+    shown = ranks_lines(picture, range(len(ranks)), width, room // 2) or heat_lines(picture, width, room // 2)
+    lines = [[], *shown]
+    return [*lines, *latest_plot(picture, width, room - len(lines))]
 
 
 def _worth(metric: Metric) -> int:

@@ -19,6 +19,7 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
+LISTED_MOST = 8  # findings beside the picture that are worth whole sentences
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
@@ -40,6 +41,14 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     if len(rest) > len(shown):
         lines.append([Segment(f"{INDENT}{plural(len(rest) - len(shown), 'more finding')}  [5]", look.dim)])
     return fit_all(lines, width, height)
+
+
+def listed_height(picture: ViewState, width: int) -> int:
+    """Lines that the findings besides the headline take in whole sentences, with their title; 0 without any."""
+    first = headline(picture.snapshot.findings)
+    rest = [finding for finding in picture.snapshot.findings if finding is not first]
+    rows = [wrap(picture.look.clean(finding.summary), width - len(INDENT) - 1) for finding in rest[:LISTED_MOST]]
+    return 1 + len(rest) - len(rows) + sum(map(len, rows)) if rest else 0
 
 
 def _listed(findings: list[Finding], width: int, spare: int, look: Look) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,12 +18,13 @@ from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.panel import axis, title, title_line
+from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
-RANKS_MOST = 256  # of a map beside other things, which is not worth the time that thousands of rows take
+FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 GUTTER = 7  # the rank number, its marker, and a gap
 WIDE = 100  # cells from which on the axis has times of day
 
@@ -58,23 +59,39 @@ def heat_lines(
     bands = bands_of(picture, height, wanted)
     grid = quantise(heat, max(width - GUTTER - 1, 1), bands)
     lines = [_title(picture, heat, grid, bands, cursor, width)]
-    lines += _rows(grid, bands, picture, width, lines_a_band(bands, height), cursor)
+    lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
     lines.append(_axis(grid, picture, width))
     return fit_all(lines, width, height)
 
 
-def ranks_lines(picture: ViewState, width: int, height: int) -> list[Line]:
-    """The map of all ranks in as few of these lines as show each of them; nothing of very many ranks."""
-    heat = shown_heat(picture)
-    ranks = 0 if heat is None else len(heat.values)
-    if not 0 < ranks <= RANKS_MOST:
+def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
+    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room."""
+    most = (height - FRAME) // max(len(ranks), 1)
+    if shown_heat(picture) is None or not ranks or not most:
         return []
-    return heat_lines(picture, width, min(height, FRAME + ranks * TALLEST))
+    tall = min(most, TALLEST, max(FEW_LINES // len(ranks), 1))
+    return heat_lines(picture, width, FRAME + len(ranks) * tall, " ".join(map(str, ranks)))
 
 
-def lines_a_band(bands: Bands, height: int) -> int:
-    """Lines that a band takes in a panel of this height, where no two share a line."""
-    return max(1, min((height - FRAME) // max(len(bands.starts), 1), TALLEST))
+def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
+    """Lines that each band takes in a panel of this height: one, several of few ranks, two bands may share a line.
+
+    A rank of which nothing is known takes one that says so.
+    """
+    if bands.folded or bands.halves:
+        return [1] * len(bands.starts)
+    unknown = np.isnan(heat.values[bands.order]).all(axis=1)
+    known = max(int((~unknown).sum()), 1)
+    tall = max(1, min((height - FRAME - int(unknown.sum())) // known, TALLEST))
+    return [1 if nothing else tall for nothing in unknown.tolist()]
+
+
+def unknown_ranks(picture: ViewState) -> int:
+    """How many ranks of a small run the map knows nothing of."""
+    heat = shown_heat(picture)
+    if heat is None or not 0 < len(heat.values) <= HEAT_ROWS_MOST:
+        return 0
+    return int(np.isnan(heat.values).all(axis=1).sum())
 
 
 def shown_heat(picture: ViewState) -> Heat | None:
@@ -145,13 +162,15 @@ def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
     return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 
 
-def _rows(grid: Grid, bands: Bands, picture: ViewState, width: int, tall: int, cursor: Cursor | None) -> list[Line]:
+def _rows(
+    grid: Grid, bands: Bands, picture: ViewState, width: int, lines_of: list[int], cursor: Cursor | None
+) -> list[Line]:
     look = picture.look
     named = named_bands(bands, picture)
     step = 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
-        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid.levels[band], tall, look)
+        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid, band, lines_of, look)
         here = cursor is not None and band <= cursor.band < band + step
         label = bands.labels[cursor.band if here and cursor is not None else band]
         if here and cursor is not None:
@@ -177,12 +196,18 @@ def _gutter(label: str, named: bool, here: bool, look: Look) -> Line:
     ]
 
 
+NOT_KNOWN = "not known in these steps "
 _EMPTY = Segment(" " * GUTTER)
 
 
-def _tall(row: Levels, tall: int, look: Look) -> list[Line]:
-    """One band in one line or several, with a thin gap above it."""
-    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (tall - 1))]
+def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
+    """One band in one line or several, with a thin gap above it; of one that is not known the words."""
+    row = grid.levels[band]
+    if (row == MISSING).all():
+        said = NOT_KNOWN[: len(row)]
+        rest = look.glyphs.wait * max(len(row) - len(said), 0)
+        return [[Segment(said, look.dim), Segment(rest, look.faint)], *[[]] * (lines_of[band] - 1)]
+    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (lines_of[band] - 1))]
 
 
 def _whole(row: Levels, block: str, look: Look) -> Line:

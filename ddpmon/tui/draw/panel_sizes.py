@@ -82,6 +82,8 @@ def plan(
     rows: int | None = None,
     typing: int = 0,
     chosen: int = CHOSEN_MOST,
+    listed: int = 0,
+    unknown: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -95,13 +97,15 @@ def plan(
         rows: rows the table would have.
         typing: lines that the filter takes while it is typed.
         chosen: lines that there are to show of the chosen rank.
+        listed: lines that the further findings take in whole sentences.
+        unknown: ranks of which the heat-map has nothing to show, so that a line is enough.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves, chosen)
+        return _wide(width, room, head, ranks, rows, findings, halves, (chosen, listed), unknown)
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -133,46 +137,65 @@ def _narrow(room: int, head: int, ranks: int, rows: int, findings: int, halves: 
     return Plan(True, head, body, 0, heat, plots, listed)
 
 
-def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int, halves: bool, chosen: int) -> Plan:
+def side_width(width: int) -> int:
+    """Cells of the plots beside the table of a wide terminal."""
+    return max(34, min(width * 36 // 100, 90))
+
+
+def _wide(
+    width: int,
+    room: int,
+    head: int,
+    ranks: int,
+    rows: int,
+    findings: int,
+    halves: bool,
+    most: tuple[int, int],
+    unknown: int,
+) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
     Few ranks leave room: their rows in the heat-map grow to three lines, the chosen rank is compared with the others,
     and what then is left below the table is a plot.
     """
-    side = max(34, min(width * 36 // 100, 90))
+    side = side_width(width)
     if room < 14:
         return Plan(True, head, room, side)
     wanted = min(findings + 1, 6) if findings else 0
     heat = fold(ranks, min(HEAT_ROWS_MOST, room // 2 - HEAT_FRAME), halves=halves).lines
     if heat == ranks:
         needed = max(TABLE_HEAD + rows + wanted + CHOSEN_LINES, PLOTS_LEAST)
-        heat *= next((tall for tall in (3, 2) if room - HEAT_FRAME - heat * tall >= needed), 1)
+        known = max(ranks - unknown, 0)
+        lines = [known * tall + unknown for tall in (3, 2, 1)]
+        heat = next((high for high in lines if room - HEAT_FRAME - high >= needed), lines[-1])
     above = room - heat - HEAT_FRAME
     spare = above - TABLE_HEAD - rows
     if spare <= 0:
         listed = min(wanted, above // 3)
         listed = listed if listed >= 2 else 0
         return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)
-    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, chosen)
+    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, most)
 
 
-def _filled(shares: Plan, spare: int, wanted: int, most: int) -> Plan:
+def _filled(shares: Plan, spare: int, wanted: int, most: tuple[int, int]) -> Plan:
     """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot.
 
     Args:
         shares: the rest of the plan.
         spare: lines to share out.
         wanted: lines of the further findings.
-        most: lines that there are to show of the chosen rank.
+        most: lines that there are to show of the chosen rank, and of these findings in whole sentences.
     """
     listed = wanted if wanted <= spare else 0
     spare -= listed
-    chosen = min(CHOSEN_LINES, most) if spare >= CHOSEN_LINES else 0
+    chosen = min(CHOSEN_LINES, most[0]) if spare >= CHOSEN_LINES else 0
     spare -= chosen
     plots = PLOT_LEAST + 2 if chosen and spare >= PLOT_LEAST + 2 else 0
     spare -= plots
-    grown = min(spare, max(most - chosen, 0)) if chosen else 0
+    grown = min(spare, max(most[0] - chosen, 0)) if chosen else 0
     spare -= grown
+    longer = min(spare, max(most[1] - listed, 0)) if listed else 0
+    listed, spare = listed + longer, spare - longer
     if plots:
         return replace(shares, plots=plots + spare, findings=listed, chosen=chosen + grown)
     if listed:

@@ -111,7 +111,8 @@ def marked_lines(
     missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
     rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
     lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
-    return fit_all([*lines, *([Segment(f" {text}", look.accent)] for text in missing)], width, height)
+    lines += [[Segment(f" {text}", look.accent)] for text in missing]
+    return fit_all(lines, width, min(len(lines), height))
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:

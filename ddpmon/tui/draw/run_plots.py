@@ -17,7 +17,7 @@ from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, fills_room
 
 TIMED_LEAST = 8  # steps from which on the axis has times of day
 LEAST = 7  # lines of a plot beside others
@@ -30,8 +30,13 @@ PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
 def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lateness: bool) -> list[Line]:
-    """As many plots below each other as have room, with a free column at the left; lateness first where asked for."""
+    """As many plots below each other as have room, with a free column at the left; lateness first where asked for.
+
+    Without it they stand beside `lateness_plot`, which shows one of them where the lateness of the rank is not known.
+    """
     curves = _curves(picture, rank, lateness=lateness)
+    if not lateness and rank >= 0 and _lateness(picture, rank) is None and len(curves) > 1:
+        curves = curves[:-1]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
     shown = curves[: max(1, min(len(curves), height // LEAST))]
@@ -56,19 +61,43 @@ def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list
 def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
     """What the calm sentence rests on: the lateness of the latest rank, and the run's plots beside each other."""
     curves = [*_worst(picture), *_curves(picture, -1, lateness=False)]
+    return _in_rows(curves, width, height, picture.look)
+
+
+def latest_plot(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The lateness of the latest rank alone; empty without room, and where it is not known."""
+    curve = next(_worst(picture), None)
+    return [] if curve is None or height < LEAST else plot_lines(curve, width, height, picture.look)
+
+
+def marked_plots(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
+    """The lateness of some ranks on one scale beside each other, or above each other; empty without room."""
+    curves = [curve for curve in (_lateness(picture, rank) for rank in ranks) if curve is not None]
+    if not curves or height < LEAST:
+        return []
+    edges = [edge for curve in curves for edge in (curve.value, curve.low, curve.high) if edge is not None]
+    low, high = (float(some(np.concatenate(edges))) for some in (np.nanmin, np.nanmax))
+    curves = [replace(curve, floor=min(low, 0.0), ceiling=max(high, curve.ceiling or 0.0)) for curve in curves]
+    return _in_rows(curves, width, height, picture.look)
+
+
+def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The run's plots beside each other, as many as are wide enough; empty without room."""
+    if height < LEAST or not fills_room(picture):
+        return []
+    curves = _curves(picture, -1, lateness=False)[: max(width // HALF_LEAST, 1)]
+    return _beside(curves, width, height, picture.look) if curves else []
+
+
+def _in_rows(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """Two plots a row where they are wide enough, as many rows as there is room for."""
     across = 2 if width >= 2 * HALF_LEAST else 1
     down = min(-(-len(curves) // across), height // LEAST)
     lines: list[Line] = []
     for row in range(down):
         part = curves[row * across : (row + 1) * across]
-        lines += _beside(part, width, (height - len(lines)) // (down - row), picture.look)
+        lines += _beside(part, width, (height - len(lines)) // (down - row), look)
     return lines
-
-
-def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
-    """The run's plots beside each other, as many as are wide enough; empty without room."""
-    curves = _curves(picture, -1, lateness=False)[: max(width // HALF_LEAST, 1)]
-    return _beside(curves, width, height, picture.look) if curves and height >= LEAST else []
 
 
 def _beside(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
@@ -97,7 +126,16 @@ def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> lis
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
     why = Segment(f"  {_why_unknown(picture.snapshot)}", picture.look.dim)
-    return fit_all([title(f"lateness of rank {rank}", "", width, picture.look), [why]], width, height)
+    lines: list[Line] = [title(f"lateness of rank {rank}", "", width, picture.look), [why]]
+    other = _in_its_place(picture)
+    lines += plot_lines(other, width, height - len(lines), picture.look) if other and height > len(lines) else []
+    return fit_all(lines, width, height)
+
+
+def _in_its_place(picture: ViewState) -> Curve | None:
+    """The curve of the run that takes the room of a lateness that is not known; the first one stays where it is."""
+    curves = _curves(picture, -1, lateness=False)
+    return curves[-1] if len(curves) > 1 else None
 
 
 def _why_unknown(snapshot: Snapshot) -> str:

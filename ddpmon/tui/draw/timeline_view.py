@@ -11,7 +11,7 @@ from ddpmon.format import age, count, figure, plural, time_of_day
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
-from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
+from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
@@ -68,12 +68,13 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now; while no step finishes, how long ago it was."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; while no step finishes, how long ago."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    now = "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    ended = snapshot.run is not None and is_over(snapshot.run.state)
+    now = "the last one" if ended else "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
@@ -106,9 +107,12 @@ def _row(
     words = [(track.name, look.dim), (f"{figure(value, look.unknown)} {track.unit}".rstrip(), look.strong)]
     words.append((track.remark, look.dim))
     floor = 0.0 if track.unit else None
-    curve = Curve(track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor)
+    curve = Curve(
+        track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor, is_filled=True
+    )
     scale = scale_of(curve, rows)
-    plot: list[Line] = [[Segment(" " * (GUTTER + columns))]] * rows
+    plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
+    plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
         plot = body(curve, columns, rows, scale, span, look)
     if cursor is not None:

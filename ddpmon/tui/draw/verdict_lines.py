@@ -10,7 +10,7 @@ from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
 from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
 from ddpmon.tui.theme import Look
@@ -107,7 +107,8 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
     waiting, run = snapshot.job.lost_to_waiting_pct, snapshot.run
     if is_good and run is not None and known(waiting):
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
-        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %, {hours} {hour_unit(snapshot)} a day"
+        a_day = "" if is_over(run.state) else f", {hours} {hour_unit(snapshot)} a day"
+        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %{a_day}"
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)

@@ -44,7 +44,7 @@ class HostReading(ViewScreen):
         """What has room below a host; `rank` is the one to plot, None for the one that matters most."""
         snapshot = self.picture.snapshot
         wanted = plotted_rank(snapshot, number) if rank is None else rank
-        self._plotted = wanted if has_plots(snapshot, number, height) else None
+        self._plotted = wanted if has_plots(self.picture, number, height) else None
         return host_courses(self.picture, number, width, height)
 
     def page(self, number: int, width: int) -> LinkedLines:

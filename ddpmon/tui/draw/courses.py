@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,12 @@ METRICS = (
 def offered(detail: RankDetail) -> list[Metric]:
     """The metrics of which anything is known."""
     return [metric for metric in METRICS if np.isfinite(detail.courses[metric.key].own).any()]
+
+
+def plottable(detail: RankDetail, keys: Sequence[str]) -> list[Metric]:
+    """Those of these metrics that have a course over the steps on record, in the order of `keys`."""
+    found = {metric.key: metric for metric in offered(detail) if span_of(detail, detail.courses[metric.key])}
+    return [found[key] for key in keys if key in found]
 
 
 def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:

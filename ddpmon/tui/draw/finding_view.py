@@ -12,12 +12,12 @@ from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
 from ddpmon.tui.draw.panel import paragraph, title
-from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_stacked
+from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
@@ -63,7 +63,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
     spare = height - len(lines) - 1
     if shown and spare >= LEAST and fills_room(picture):
-        lines += [[], *plots_stacked(picture, -1, width, spare, lateness=False)]
+        lines += [[], *plots_below(picture, width, spare)]
     return fit_all(lines, width, height)
 
 
@@ -153,7 +153,7 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
     if detail is None or detail.rank != finding.ranks[0]:
         return []
     metric = _plotted(detail, finding)
-    rest = sorted((each for each in offered(detail) if each.key in FURTHER and each is not metric), key=_worth)
+    rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)
     high = PLOT_MOST if more else min(room, PLOT_HIGHEST)
     name, since_step = f"rank {detail.rank}: ", finding.since_step
@@ -169,10 +169,6 @@ def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:
     shown = ranks_lines(picture, range(len(ranks)), width, room // 2) or heat_lines(picture, width, room // 2)
     lines = [[], *shown]
     return [*lines, *latest_plot(picture, width, room - len(lines))]
-
-
-def _worth(metric: Metric) -> int:
-    return FURTHER.index(metric.key)
 
 
 def _plotted(detail: RankDetail, finding: Finding) -> Metric:

@@ -8,6 +8,7 @@ from rich.style import Style
 
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.finding_rows import what, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
 from ddpmon.snapshot import Finding
@@ -70,14 +71,16 @@ def _count(picture: ViewState) -> str:
 
 
 def one_line(finding: Finding, width: int, look: Look) -> Line:
-    """Glyph, sentence, onset and cost of one finding."""
+    """Glyph, sentence, onset and cost of one finding; where the sentence has no room, who and what in a few words."""
     glyph, style = _style(finding, look)
     facts = [Segment(f"{_since(finding)}  {_cost(finding, look):>5} ", look.dim)]
-    sentence = look.clean(finding.summary)
-    if cell_len(sentence) + width_of(facts) + 5 > width:
-        facts = [Segment(" ", look.dim)]
-    sentence = clip(sentence, width - width_of(facts) - 4, look.glyphs.more)
-    return spread([Segment(f" {glyph} ", style), Segment(sentence, style)], facts, width)
+    room = width - 5
+    said = look.clean(finding.summary)
+    if cell_len(said) > room - width_of(facts):
+        short = look.clean(f"{who(finding)}: {what(finding)}{f', {finding.cause}' if finding.cause else ''}")
+        said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
+    said = clip(said, width - width_of(facts) - 4, look.glyphs.more)
+    return spread([Segment(f" {glyph} ", style), Segment(said, style)], facts, width)
 
 
 def _style(finding: Finding, look: Look) -> tuple[str, Style]:

@@ -66,11 +66,15 @@ def heat_lines(
 
 def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
     """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room."""
-    most = (height - FRAME) // max(len(ranks), 1)
-    if shown_heat(picture) is None or not ranks or not most:
+    heat = shown_heat(picture)
+    here = [rank for rank in ranks if heat is not None and rank < len(heat.values)]
+    most = (height - FRAME) // max(len(here), 1)
+    if heat is None or not here or not most:
         return []
-    tall = min(most, TALLEST, max(FEW_LINES // len(ranks), 1))
-    return heat_lines(picture, width, FRAME + len(ranks) * tall, " ".join(map(str, ranks)))
+    unknown = int(np.isnan(heat.values[here]).all(axis=1).sum())
+    tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
+    high = FRAME + unknown + (len(here) - unknown) * tall
+    return heat_lines(picture, width, high, " ".join(map(str, here)))
 
 
 def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
@@ -80,7 +84,7 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     """
     if bands.folded or bands.halves:
         return [1] * len(bands.starts)
-    unknown = np.isnan(heat.values[bands.order]).all(axis=1)
+    unknown: NDArray[np.bool_] = np.isnan(heat.values[bands.order]).all(axis=1)
     known = max(int((~unknown).sum()), 1)
     tall = max(1, min((height - FRAME - int(unknown.sum())) // known, TALLEST))
     return [1 if nothing else tall for nothing in unknown.tolist()]

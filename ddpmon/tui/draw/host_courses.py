@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import Finding, NodeView, Snapshot
-from ddpmon.tui.draw.courses import LEAST_ROWS, Metric, grid, offered
+from ddpmon.tui.draw.courses import LEAST_ROWS, grid, plottable
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line
@@ -44,15 +44,11 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
         return lines
     found = marked_ranks(snapshot.findings, "info").get(detail.rank)
     lines.append(title(f"rank {detail.rank} and its machine", "shaded: nine in ten of the others", width, look))
-    return [*lines, *grid(detail, _metrics(offered(detail)), width, height - len(lines), look, _since(found))]
+    return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, _since(found))]
 
 
 def _since(finding: Finding | None) -> int | None:
     return None if finding is None else finding.since_step
-
-
-def _metrics(known: list[Metric]) -> list[Metric]:
-    return sorted((metric for metric in known if metric.key in MACHINE), key=lambda each: MACHINE.index(each.key))
 
 
 def _node(snapshot: Snapshot, number: int) -> NodeView | None:

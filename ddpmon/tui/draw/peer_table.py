@@ -93,6 +93,11 @@ def _fitting(rows: list[Row], room: int) -> list[Row]:
     return calm[:room]
 
 
+def table_width(ranks: int) -> int:
+    """Cells that so many marked ranks take at most."""
+    return NAME + ranks * CELL_MOST + NUMBER + 1
+
+
 def marked_lines(
     snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
 ) -> list[Line]:

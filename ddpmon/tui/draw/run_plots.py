@@ -35,8 +35,9 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
     Without it they stand beside `lateness_plot`, which shows one of them where the lateness of the rank is not known.
     """
     curves = _curves(picture, rank, lateness=lateness)
-    if not lateness and rank >= 0 and _lateness(picture, rank) is None and len(curves) > 1:
-        curves = curves[:-1]
+    if not lateness and rank >= 0 and _lateness(picture, rank) is None:
+        other = _in_its_place(picture)
+        curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
     shown = curves[: max(1, min(len(curves), height // LEAST))]
@@ -62,6 +63,11 @@ def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
     """What the calm sentence rests on: the lateness of the latest rank, and the run's plots beside each other."""
     curves = [*_worst(picture), *_curves(picture, -1, lateness=False)]
     return _in_rows(curves, width, height, picture.look)
+
+
+def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
+    """As many of the run's plots below each other as have room; empty without any."""
+    return plots_stacked(picture, -1, width, height, lateness=False) if height >= LEAST else []
 
 
 def latest_plot(picture: ViewState, width: int, height: int) -> list[Line]:
@@ -133,9 +139,14 @@ def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> lis
 
 
 def _in_its_place(picture: ViewState) -> Curve | None:
-    """The curve of the run that takes the room of a lateness that is not known; the first one stays where it is."""
-    curves = _curves(picture, -1, lateness=False)
-    return curves[-1] if len(curves) > 1 else None
+    """What takes the room of a lateness that is not known: the all-reduce time, else one of the run's curves."""
+    timeline, marks = picture.snapshot.timeline, tuple(onsets(picture.snapshot.findings))
+    if timeline is None or not np.isfinite(timeline.allreduce_ms).any():
+        curves = _curves(picture, -1, lateness=False)
+        return curves[-1] if len(curves) > 1 else None
+    now = figure(figures_now(picture.snapshot).allreduce_ms, "")
+    step, times = timeline.step.astype(np.float64), _times(picture.snapshot, timeline.step)
+    return Curve("all-reduce, ms", now, step, timeline.allreduce_ms, onsets=marks, times=times, is_filled=True)
 
 
 def _why_unknown(snapshot: Snapshot) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 
 from ddpmon.report.verdicts import firing
 from ddpmon.schema import PHASES
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.peer_table import marked_lines
-from ddpmon.tui.draw.run_plots import marked_plots
-from ddpmon.tui.lines import Line
+from ddpmon.tui.draw.peer_table import marked_lines, table_width
+from ddpmon.tui.draw.run_plots import marked_plots, plots_below
+from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.widgets.canvas import Canvas
+
+SIDE_LEAST = 60  # cells beside the table from which on something stands there
 
 
 class CompareScreen(ViewScreen):
@@ -43,15 +46,20 @@ class CompareScreen(ViewScreen):
         if ranks is None or not here:
             return []
         blamed = next((f.phase for f in findings if f.phase in PHASES and set(f.ranks) & set(here)), None)
-        lines = marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
-        return [*lines, *self._courses(here, width, height - len(lines))]
-
-    def _courses(self, ranks: list[int], width: int, height: int) -> list[Line]:
-        """Their lateness over the steps, where there is room below the table."""
+        most = table_width(len(here)) if width - table_width(len(here)) >= SIDE_LEAST else width
+        lines = marked_lines(self.picture.snapshot, here, most, height, self.picture.look, blamed)
         if not fills_room(self.picture):
+            return lines
+        side = self._side(here, width - most - 1, len(lines))
+        lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)] if side else lines
+        return [*lines, *marked_plots(self.picture, here, width, height - len(lines))]
+
+    def _side(self, ranks: list[int], width: int, height: int) -> list[Line]:
+        """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
+        if width < SIDE_LEAST - 1:
             return []
-        shown = ranks_lines(self.picture, ranks, width, height)
-        return [*shown, *marked_plots(self.picture, ranks, width, height - len(shown))]
+        lines = ranks_lines(self.picture, ranks, width, height)
+        return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

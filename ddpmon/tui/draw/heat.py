@@ -84,7 +84,7 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     """
     if bands.folded or bands.halves:
         return [1] * len(bands.starts)
-    unknown: NDArray[np.bool_] = np.isnan(heat.values[bands.order]).all(axis=1)
+    unknown = np.atleast_1d(np.isnan(heat.values[bands.order]).all(axis=1))
     known = max(int((~unknown).sum()), 1)
     tall = max(1, min((height - FRAME - int(unknown.sum())) // known, TALLEST))
     return [1 if nothing else tall for nothing in unknown.tolist()]

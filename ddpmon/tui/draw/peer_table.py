@@ -93,9 +93,9 @@ def _fitting(rows: list[Row], room: int) -> list[Row]:
     return calm[:room]
 
 
-def table_width(ranks: int) -> int:
-    """Cells that so many marked ranks take at most."""
-    return NAME + ranks * CELL_MOST + NUMBER + 1
+def table_size(snapshot: Snapshot, who: Sequence[int]) -> tuple[int, int]:
+    """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
+    return NAME + len(who) * CELL_MOST + NUMBER + 1, 2 + len(compare(snapshot, who).rows)
 
 
 def marked_lines(
@@ -117,7 +117,7 @@ def marked_lines(
     rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
     lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
-    return fit_all(lines, width, min(len(lines), height))
+    return fit_all(lines, width, height)
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:

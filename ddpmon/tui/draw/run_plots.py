@@ -131,10 +131,11 @@ def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> lis
     curve = _lateness(picture, rank)
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
-    why = Segment(f"  {_why_unknown(picture.snapshot)}", picture.look.dim)
-    lines: list[Line] = [title(f"lateness of rank {rank}", "", width, picture.look), [why]]
+    look, name, why = picture.look, f"lateness of rank {rank}", _why_unknown(picture.snapshot)
+    fits = len(name) + len(why) + 8 <= width
+    lines = [title(name, why if fits else "", width, look), *([] if fits else [[Segment(f"  {why}", look.dim)]])]
     other = _in_its_place(picture)
-    lines += plot_lines(other, width, height - len(lines), picture.look) if other and height > len(lines) else []
+    lines += plot_lines(other, width, height - len(lines), look) if other and height > len(lines) else []
     return fit_all(lines, width, height)
 
 

@@ -11,7 +11,7 @@ from ddpmon.report.verdicts import firing
 from ddpmon.schema import PHASES
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.peer_table import marked_lines, table_width
+from ddpmon.tui.draw.peer_table import marked_lines, table_size
 from ddpmon.tui.draw.run_plots import marked_plots, plots_below
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
@@ -46,18 +46,16 @@ class CompareScreen(ViewScreen):
         if ranks is None or not here:
             return []
         blamed = next((f.phase for f in findings if f.phase in PHASES and set(f.ranks) & set(here)), None)
-        most = table_width(len(here)) if width - table_width(len(here)) >= SIDE_LEAST else width
-        lines = marked_lines(self.picture.snapshot, here, most, height, self.picture.look, blamed)
-        if not fills_room(self.picture):
-            return lines
-        side = self._side(here, width - most - 1, len(lines))
-        lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)] if side else lines
-        return [*lines, *marked_plots(self.picture, here, width, height - len(lines))]
+        wide, high = table_size(self.picture.snapshot, here)
+        if width - wide < SIDE_LEAST or high > height or not fills_room(self.picture):
+            return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
+        lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, blamed)
+        side = self._side(here, width - wide - 1, high)
+        lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
+        return fit_all([*lines, *marked_plots(self.picture, here, width, height - high)], width, height)
 
     def _side(self, ranks: list[int], width: int, height: int) -> list[Line]:
         """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
-        if width < SIDE_LEAST - 1:
-            return []
         lines = ranks_lines(self.picture, ranks, width, height)
         return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
 

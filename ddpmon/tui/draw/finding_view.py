@@ -56,11 +56,12 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
     last = max(map(len, times), default=0)
+    names = max((len(who(finding)) for finding in shown[view.top : view.top + room]), default=0)
     for place, finding in enumerate(shown[view.top : view.top + room], view.top):
         if place == max(lasting, view.top) and finding.cleared_at_step is not None:
             lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
         here = view.focused and place == view.cursor
-        lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
+        lines.append(_row(finding, times[place - view.top].rjust(last), names, width, look, under_cursor=here))
     spare = height - len(lines) - 1
     if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_below(picture, width, spare)]
@@ -96,11 +97,11 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     return paragraph(calm, glyph, style, width, look)
 
 
-def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: bool) -> Line:
-    """Severity, cost, who, what, since when."""
+def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
+    """Severity, cost, who, what, since when; `names` are the cells of the longest name in sight."""
     over = finding.cleared_at_step is not None
     room = width - 1 - BADGE - COST - 2 - len(time) - 3
-    name = min(max(room // 3, WHO_LEAST), WHO_MOST)
+    name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
     words = left(look.clean(what(finding)), max(room - name - 1, 0), look.glyphs.more)
     strong = not over and finding.severity != "info"

@@ -21,13 +21,14 @@ from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.table import HEAD, TableView
-from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 ORDERS = {"worst": "worst first"}
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST = 16
+TITLE_LEAST = 12  # cells of the title besides its words
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
 NET_FROM = 100  # columns from which load and network have columns of their own
 
@@ -99,10 +100,13 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
-    parts += ["no step finishes"] if is_standing_still(snapshot) else []
-    parts += [ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")]
+    still = ["no step finishes"] if is_standing_still(snapshot) else []
+    order = ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")
+    rest = [order, f"cells: {metric.name} [v]"]
     brief = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
-    return look.clean("; ".join([*parts, f"cells: {metric.name} [v]", *brief]))
+    told = [look.clean("; ".join(each)) for each in ([*parts, *still, *rest, *brief], [*parts, *still, *rest],
+                                                     [*parts, *rest])]  # fmt: skip
+    return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 
 
 def host_heading_at(snapshot: Snapshot, width: int, x: int, metric: str) -> str | None:

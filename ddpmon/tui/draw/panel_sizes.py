@@ -214,5 +214,5 @@ def host_plan(hosts: int, room: int) -> tuple[int, int]:
 def finding_plan(width: int, room: int, findings: int) -> tuple[bool, int]:
     """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is."""
     if width >= WIDE:
-        return True, max(52, width * 42 // 100)
+        return True, max(min(58, width // 2), width * 42 // 100)
     return False, min(max(findings + 2, 4), max(room * 2 // 5, 4))

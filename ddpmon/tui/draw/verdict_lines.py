@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.segment import Segment
 from rich.style import Style
 
@@ -19,6 +21,8 @@ from ddpmon.tui.view_state import ViewState
 INDENT = "         "  # as wide as the badge
 WIDE = 110  # from here on there is room for words that a narrow screen leaves out
 CAUSE_LEAST = 24  # cells of a cause beside a command
+ADVICE_LEAST = 20  # cells of a clause that says something
+COMMAND = re.compile(r"(\. Run |: |, )?`")  # where it begins, behind what to do
 
 
 def verdict_lines(picture: ViewState, width: int) -> list[Line]:
@@ -84,7 +88,8 @@ def _what_to_do(finding: Finding, room: int, look: Look) -> list[Line]:
         return [_cause_and_advice(cause + between if advice else cause, advice, look)]
     if room >= WIDE:
         rows = [cause] if cause else []
-        return [*([Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows), _advice(advice, room, look)]
+        said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
+        return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
@@ -96,7 +101,14 @@ def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
 
 
 def _advice(advice: str, room: int, look: Look) -> Line:
-    return [Segment(clip(advice, room, look.glyphs.more), look.strong)]
+    """As much of it as fits: the command whole, and of the words before it whole clauses."""
+    at = COMMAND.search(advice)
+    words, run = (advice[: at.start()], advice[at.start() :]) if at else (advice, "")
+    run = run if cells_of(run) + ADVICE_LEAST <= room else ""
+    clauses = [words[: found.start()] for found in re.finditer(r"[:;,] ", words)][::-1]
+    fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
+    said = advice if cells_of(advice) <= room else next(fitting, clip(advice, room, look.glyphs.more))
+    return [Segment(said, look.strong)]
 
 
 def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:

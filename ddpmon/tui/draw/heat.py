@@ -82,12 +82,13 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
 
     A rank of which nothing is known takes one that says so.
     """
-    if bands.folded or bands.halves:
-        return [1] * len(bands.starts)
-    unknown = np.atleast_1d(np.isnan(heat.values[bands.order]).all(axis=1))
-    known = max(int((~unknown).sum()), 1)
-    tall = max(1, min((height - FRAME - int(unknown.sum())) // known, TALLEST))
-    return [1 if nothing else tall for nothing in unknown.tolist()]
+    count = len(bands.starts)
+    unknown = np.zeros(count, np.bool_)
+    if not bands.folded:
+        unknown |= np.isnan(heat.values[bands.order]).all(axis=1)
+    nothing = int(unknown.sum())
+    tall = 1 if bands.halves else max(1, min((height - FRAME - nothing) // max(count - nothing, 1), TALLEST))
+    return [1 if each else tall for each in unknown.tolist()]
 
 
 def unknown_ranks(picture: ViewState) -> int:

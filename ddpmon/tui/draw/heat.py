@@ -18,7 +18,6 @@ from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.panel import axis, title, title_line
-from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
@@ -71,32 +70,24 @@ def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: in
     most = (height - FRAME) // max(len(here), 1)
     if heat is None or not here or not most:
         return []
-    unknown = int(np.isnan(heat.values[here]).all(axis=1).sum())
     tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
-    high = FRAME + unknown + (len(here) - unknown) * tall
-    return heat_lines(picture, width, high, " ".join(map(str, here)))
+    return heat_lines(picture, width, FRAME + len(here) * tall, " ".join(map(str, here)))
 
 
 def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     """Lines that each band takes in a panel of this height: one, several of few ranks, two bands may share a line.
 
-    A rank of which nothing is known takes one that says so.
+    A rank of which nothing is known takes one that says so, and leaves its others to those that are known.
     """
     count = len(bands.starts)
     unknown = np.zeros(count, np.bool_)
     if not bands.folded:
         unknown |= np.isnan(heat.values[bands.order]).all(axis=1)
     nothing = int(unknown.sum())
-    tall = 1 if bands.halves else max(1, min((height - FRAME - nothing) // max(count - nothing, 1), TALLEST))
+    known = max(count - nothing, 1)
+    room = min(height - FRAME, count * TALLEST) - nothing
+    tall = 1 if bands.halves else max(1, room // known)
     return [1 if each else tall for each in unknown.tolist()]
-
-
-def unknown_ranks(picture: ViewState) -> int:
-    """How many ranks of a small run the map knows nothing of."""
-    heat = shown_heat(picture)
-    if heat is None or not 0 < len(heat.values) <= HEAT_ROWS_MOST:
-        return 0
-    return int(np.isnan(heat.values).all(axis=1).sum())
 
 
 def shown_heat(picture: ViewState) -> Heat | None:

@@ -83,7 +83,6 @@ def plan(
     typing: int = 0,
     chosen: int = CHOSEN_MOST,
     listed: int = 0,
-    unknown: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -98,14 +97,13 @@ def plan(
         typing: lines that the filter takes while it is typed.
         chosen: lines that there are to show of the chosen rank.
         listed: lines that the further findings take in whole sentences.
-        unknown: ranks of which the heat-map has nothing to show, so that a line is enough.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves, (chosen, listed), unknown)
+        return _wide(width, room, head, ranks, rows, findings, halves, (chosen, listed))
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -151,7 +149,6 @@ def _wide(
     findings: int,
     halves: bool,
     most: tuple[int, int],
-    unknown: int,
 ) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
@@ -165,9 +162,7 @@ def _wide(
     heat = fold(ranks, min(HEAT_ROWS_MOST, room // 2 - HEAT_FRAME), halves=halves).lines
     if heat == ranks:
         needed = max(TABLE_HEAD + rows + wanted + CHOSEN_LINES, PLOTS_LEAST)
-        known = max(ranks - unknown, 0)
-        lines = [known * tall + unknown for tall in (3, 2, 1)]
-        heat = next((high for high in lines if room - HEAT_FRAME - high >= needed), lines[-1])
+        heat *= next((tall for tall in (3, 2) if room - HEAT_FRAME - heat * tall >= needed), 1)
     above = room - heat - HEAT_FRAME
     spare = above - TABLE_HEAD - rows
     if spare <= 0:

@@ -50,11 +50,11 @@ class CompareScreen(ViewScreen):
         if width - wide < SIDE_LEAST or high > height or not fills_room(self.picture):
             return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
         lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, blamed)
-        side = self._side(here, width - wide - 1, high)
+        side = self._beside_table(here, width - wide - 1, high)
         lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
         return fit_all([*lines, *marked_plots(self.picture, here, width, height - high)], width, height)
 
-    def _side(self, ranks: list[int], width: int, height: int) -> list[Line]:
+    def _beside_table(self, ranks: list[int], width: int, height: int) -> list[Line]:
         """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
         lines = ranks_lines(self.picture, ranks, width, height)
         return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)

@@ -27,12 +27,12 @@ from ddpmon.tui.widgets.virtual_table import HostTable
 class HostReading(ViewScreen):
     """Reads one host in full, and where there is room what its ranks did over the last steps below that."""
 
-    _plotted: int | None = None  # the rank whose plots there is room for
+    _plotted_rank: int | None = None  # the rank whose plots there is room for
 
     @property
     def detailed_rank(self) -> int | None:
         """The rank of the host that is plotted."""
-        return self._plotted
+        return self._plotted_rank
 
     def show(self) -> None:
         """Draw, and read what there turned out to be room for."""
@@ -44,7 +44,7 @@ class HostReading(ViewScreen):
         """What has room below a host; `rank` is the one to plot, None for the one that matters most."""
         snapshot = self.picture.snapshot
         wanted = plotted_rank(snapshot, number) if rank is None else rank
-        self._plotted = wanted if has_plots(self.picture, number, height) else None
+        self._plotted_rank = wanted if has_plots(self.picture, number, height) else None
         return host_courses(self.picture, number, width, height)
 
     def page(self, number: int, width: int) -> LinkedLines:

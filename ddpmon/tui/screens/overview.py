@@ -18,7 +18,6 @@ from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_lines, listed_height
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
-from ddpmon.tui.draw.heat import unknown_ranks
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST, Plan, alone, plan, side_width
@@ -151,7 +150,6 @@ class Overview(BaseScreen):
                 size.width, size.height, ranks, found,
                 head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
                 listed=listed_height(self.picture, size.width - side_width(size.width)),
-                unknown=unknown_ranks(self.picture),
             )  # fmt: skip
 
         whole = sized(stacks + against_height(self.picture, self.rank))

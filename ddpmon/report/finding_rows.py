@@ -47,7 +47,7 @@ NAMES: Mapping[KindName, str] = {
     "disk_slow": "slow disk",
     "nic_errors": "network errors",
     "port_clash": "port taken",
-    "monitor_degraded": "monitor sees not all",
+    "monitor_degraded": "incomplete picture",
     "advice": "advice",
 }
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}

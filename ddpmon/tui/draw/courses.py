@@ -143,7 +143,7 @@ def plots(
     detail: RankDetail, first: Metric, width: int, height: int, look: Look, since: int | None = None
 ) -> tuple[list[Line], list[Metric]]:
     """The chosen metric large, below it as many others as there is room for; and the metrics that are left over."""
-    others = [metric for metric in offered(detail) if metric.key != first.key]
+    others = [metric for metric in plottable(detail, [each.key for each in METRICS]) if metric.key != first.key]
     across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
     high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
     down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))

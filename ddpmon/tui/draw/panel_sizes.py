@@ -187,10 +187,10 @@ def _filled(shares: Plan, spare: int, wanted: int, most: tuple[int, int]) -> Pla
     spare -= chosen
     plots = PLOT_LEAST + 2 if chosen and spare >= PLOT_LEAST + 2 else 0
     spare -= plots
-    grown = min(spare, max(most[0] - chosen, 0)) if chosen else 0
-    spare -= grown
     longer = min(spare, max(most[1] - listed, 0)) if listed else 0
     listed, spare = listed + longer, spare - longer
+    grown = min(spare, max(most[0] - chosen, 0)) if chosen else 0
+    spare -= grown
     if plots:
         return replace(shares, plots=plots + spare, findings=listed, chosen=chosen + grown)
     if listed:

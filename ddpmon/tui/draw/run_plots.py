@@ -71,8 +71,8 @@ def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def latest_plot(picture: ViewState, width: int, height: int) -> list[Line]:
-    """The lateness of the latest rank alone; empty without room, and where it is not known."""
-    curve = next(_worst(picture), None)
+    """The lateness of the latest rank alone, or what takes its place; empty without room."""
+    curve = next(_worst(picture), None) or _in_its_place(picture)
     return [] if curve is None or height < LEAST else plot_lines(curve, width, height, picture.look)
 
 

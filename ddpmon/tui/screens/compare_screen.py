@@ -12,7 +12,7 @@ from ddpmon.schema import PHASES
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import marked_lines, table_size
-from ddpmon.tui.draw.run_plots import marked_plots, plots_below
+from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
@@ -52,7 +52,8 @@ class CompareScreen(ViewScreen):
         lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, blamed)
         side = self._beside_table(here, width - wide - 1, high)
         lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
-        return fit_all([*lines, *marked_plots(self.picture, here, width, height - high)], width, height)
+        below = marked_plots(self.picture, here, width, height - high) or run_plots(self.picture, width, height - high)
+        return fit_all([*lines, *below], width, height)
 
     def _beside_table(self, ranks: list[int], width: int, height: int) -> list[Line]:
         """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""

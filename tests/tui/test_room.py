@@ -110,3 +110,16 @@ def test_a_run_that_has_ended_is_not_described_as_going_on(keys: tuple[str, ...]
         assert keys != ("4",) or "of each step at the end" in text
 
     watch(Fixed(ended(LATE)), act, LARGE)
+
+
+def test_findings_that_begin_at_one_step_have_rows_of_their_own_on_the_timeline() -> None:
+    late = replace(LATE.findings[0], summary="late", evidence={"excess_ms": 41.0})
+    many = tuple(replace(late, ranks=(rank,), id=rank + 1) for rank in range(4))
+    assert CALM.timeline is not None
+
+    async def act(watched: Watched) -> None:
+        await watched.press("2")
+        await watched.until_shown("rank 0 input +41 ms")
+        await watched.until_shown("rank 1 input +41 ms, 2 more")
+
+    watch(Fixed(replace(CALM, findings=many, timeline=replace(CALM.timeline, marks=()))), act, LARGE)

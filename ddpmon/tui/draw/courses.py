@@ -88,7 +88,8 @@ def course_plot(
     course = detail.courses[metric.key]
     span = span_of(detail, course)
     name, remark = whose + _named(metric), _remark(course, metric, look)
-    remark = remark if len(name) + len(remark) + 6 <= width else remark.removeprefix("last ")
+    shorter = (remark, remark.removeprefix("last "), remark.partition(", others")[0])
+    remark = next((words for words in shorter if len(name) + len(words) + 6 <= width), "")
     lines = [title(name, remark, width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
     curve = _curve(course, metric, span)

@@ -21,6 +21,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 9  # lines of title, events and axis; the most lines of a row
+EVENT_ROWS = 2  # of findings and of the phases that the user named
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -57,7 +58,8 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
     cursor = column if shown.replay is not None else None
-    events = [some for some in _events(whole, timeline, span, columns, look) if some]
+    found, named = _events(whole, timeline, span, columns, look)
+    events = [*_in_rows(found, columns, EVENT_ROWS - bool(named)), *([named] if named else [])]
     rows = max((height - 2 - len(events)) // 4, 1)
     for track in _tracks(timeline, at):
         lines += _row(track, timeline, at, span, columns, rows, cursor, look)
@@ -137,6 +139,29 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
 
 
 Marks = list[tuple[int, str, bool]]
+
+
+def _in_rows(events: Marks, columns: int, rows: int) -> list[Marks]:
+    """So many rows of events that do not overlap; where further ones have no room, the last one says how many."""
+    left, packed = list(events), list[Marks]()
+    while left and len(packed) < rows:
+        row: Marks = []
+        for event in list(left):
+            at = _place(event, columns)
+            if all(at.stop < other.start or other.stop < at.start for other in (_place(each, columns) for each in row)):
+                row.append(event)
+                left.remove(event)
+        packed.append(row)
+    if left and packed:
+        column, words, loud = packed[-1].pop(0)
+        packed[-1].insert(0, (column, f"{words}, {len(left):,} more", loud))
+    return packed
+
+
+def _place(event: tuple[int, str, bool], columns: int) -> range:
+    """The columns that an event takes on the axis."""
+    start = max(0, min(event[0], columns - len(event[1])))
+    return range(start, start + len(event[1]))
 
 
 def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, look: Look) -> list[Marks]:

@@ -130,4 +130,4 @@ def _more(number: int, calm: bool, look: Look) -> Line:
     if number <= 0:
         return []
     words = plural(number, "note") if calm else f"{number:,} more"
-    return [Segment(f"{words} ", look.text), Segment("[5] ", look.dim)]
+    return [Segment(f"   {words} ", look.text), Segment("[5] ", look.dim)]

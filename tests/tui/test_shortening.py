@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
+
 from ddpmon.tui.draw.header import header_line
+from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
+from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -42,3 +46,13 @@ def test_the_place_of_a_rank_has_a_source_line_only_where_there_is_room() -> Non
             line for line in text_of(place_lines(ViewState(made, COLOUR), [2, 0], 2, width, 5)) if "input" in line
         )
         assert line.rstrip().endswith(shown)
+
+
+def test_remarks_on_a_host_lose_their_brackets_first_and_then_the_last_ones() -> None:
+    made = ViewState(snapshot(Made(ranks=8, gpu=True, straggler=1, troubled=(0,))), COLOUR)
+    rows = {
+        width: text_of(host_table_lines(made, TableView(np.array([0, 1])), width, 4))[2] for width in (400, 110, 90)
+    }
+    assert "(" in rows[400]
+    assert re.search(r"rank 1: input \+41 ms; .*\b\d more *$", rows[110])
+    assert not any("…" in row for row in rows.values())

@@ -77,7 +77,9 @@ def one_line(finding: Finding, width: int, look: Look) -> Line:
     room = width - 5
     said = look.clean(finding.summary)
     if cell_len(said) > room - width_of(facts):
-        short = look.clean(f"{who(finding)}: {what(finding)}{f', {finding.cause}' if finding.cause else ''}")
+        short = look.clean(f"{who(finding)}: {what(finding)}")
+        full = look.clean(f"{short}, {finding.cause}") if finding.cause else short
+        short = full if cell_len(full) <= room - width_of(facts) else short
         said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
     said = clip(said, width - width_of(facts) - 4, look.glyphs.more)
     return spread([Segment(f" {glyph} ", style), Segment(said, style)], facts, width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -184,8 +185,8 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        words = "; ".join(self._remarks(node, states)) if room >= REMARK_LEAST - 2 else ""
-        return [*cells, Segment(" "), Segment(clip(look.clean(words), room, look.glyphs.more), look.accent)]
+        said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
+        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", look.accent)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
@@ -210,6 +211,14 @@ class _Page:
         finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
         said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
         return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
+
+
+def _fitting(remarks: list[str], room: int, look: Look) -> str:
+    """As many remarks as fit, without what they say in brackets where that has no room, and how many are left out."""
+    brief = [re.sub(r" \([^)]*\)", "", remark) for remark in remarks]
+    some = (f"{'; '.join(brief[:count])}; {len(brief) - count} more" for count in range(len(brief) - 1, 0, -1))
+    tries = ("; ".join(remarks), "; ".join(brief), *some, brief[0])
+    return next((words for words in tries if cells_of(words) <= room), clip(brief[0], room, look.glyphs.more))
 
 
 def _percent(value: float | None) -> str | None:

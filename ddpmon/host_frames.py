@@ -27,6 +27,7 @@ _FIELDS = tuple(
 _COUNTED = tuple(place for place, name in enumerate(PROCESS) if FIGURES[PLACE[name]].counts)
 _values_of = attrgetter(*PROCESS)
 _NOTHING_KNOWN: list[Any] = [None] * len(PROCESS)
+_WITHOUT: dict[str, Any] = dict.fromkeys(PROCESS)
 _NO_STEPS, _NO_PROCESS = StepColumns(), ProcessFigures()
 _UNKNOWN_PROCESS, _UNKNOWN_LOADER = (NAN,) * len(PROCESS), (NAN,) * 3
 
@@ -133,6 +134,11 @@ def process_of(known: ProcessFigures | None, row: Sequence[float]) -> ProcessFig
             values[place] = int(values[place])
     told = known or _NO_PROCESS
     return ProcessFigures(*[getattr(told, field) if place is None else values[place] for field, place in _FIELDS])
+
+
+def without_figures(process: ProcessFigures | None) -> ProcessFigures | None:
+    """What a process has that is no figure, such as where it may run: what `process_of` needs to know of it."""
+    return None if process is None else replace(process, **_WITHOUT)
 
 
 def is_told(frame: RankFrame, whole: RankFrame) -> bool:

@@ -240,7 +240,7 @@ def _is_awaited(run: Run, ages: NDArray[np.float64], step: int) -> bool:
 
 def _finite_since(run: Run, ranks: Sequence[int], last: int) -> int | None:
     """The first step after `last` at which one of `ranks` logged a finite loss; None while there is none."""
-    steps, losses = run.rings.step[ranks].astype(np.int64), run.rings.column["loss"][ranks]
+    steps, losses = run.rings.step[ranks].astype(np.int64), run.rings.of("loss", ranks)
     later = steps[(steps > last) & np.isfinite(losses)]
     return int(later.min()) if later.size else None
 

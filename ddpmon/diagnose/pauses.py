@@ -87,7 +87,7 @@ def find_pauses(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     witness = int(ranks[0])  # synchronous steps take equally long on all ranks
     slots = np.argsort(run.rings.step[witness])
     slots = slots[run.rings.step[witness, slots] >= 0]
-    steps, durations = run.rings.step[witness, slots].astype(np.int64), run.rings.column["duration"][witness, slots]
+    steps, durations = run.rings.step[witness, slots].astype(np.int64), run.rings.of("duration", [witness])[0, slots]
     named = [_named(name, pauses, steps, durations) for name, pauses in run.marks.pauses.items()]
     known = {rank for alert in said if alert.kind == "intermittent_straggler" for rank in alert.ranks}
     unnamed = _unnamed(run, ranks, steps, durations)

@@ -103,7 +103,7 @@ def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFram
 
 def _step_s(run: Run, rank: int) -> float:
     """The rank's median step, 0 before its first."""
-    return float(np.nan_to_num(median(run.rings.column["duration"][rank]))) / 1e3
+    return float(np.nan_to_num(median(run.rings.of("duration", [rank])))) / 1e3
 
 
 def _seconds(frame: RankFrame) -> float:

@@ -13,7 +13,7 @@ from ddpmon.diagnose.sustained import work_ratios
 from ddpmon.diagnose.unsuspected import Unsuspected
 from ddpmon.parts import NO_HOST
 from ddpmon.run.marks import paused_steps
-from ddpmon.run.medians import middles, row_medians
+from ddpmon.run.medians import Peers, middles, others_medians, peers, row_medians
 from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
@@ -68,7 +68,7 @@ class NewSteps:
 
 
 class SlidingColumns:
-    """A [rows, T] table, T at most `room`, kept in one buffer that is a little wider.
+    """A [rows, T] table, T at most `room`, kept in one buffer that is a little wider; a column lies in one piece.
 
     Args:
         rows: how many.
@@ -77,7 +77,7 @@ class SlidingColumns:
     """
 
     def __init__(self, rows: int, room: int, dtype: Any = np.float32) -> None:
-        self._buffer: Array = np.empty((rows, room + max(1, room // _SLACK)), dtype)
+        self._buffer: Array = np.empty((room + max(1, room // _SLACK), rows), dtype)
         self._room = room
         self._end = 0
 
@@ -85,17 +85,17 @@ class SlidingColumns:
         """Add [rows, m] columns at the right; the oldest leave at the left."""
         columns = columns[:, -self._room :]
         width = columns.shape[1]
-        if self._end + width > self._buffer.shape[1]:
-            kept = self._buffer[:, self._end - self._room + width : self._end].copy()
-            self._buffer[:, : kept.shape[1]] = kept
-            self._end = kept.shape[1]
-        self._buffer[:, self._end : self._end + width] = columns
+        if self._end + width > len(self._buffer):
+            kept = self._buffer[self._end - self._room + width : self._end].copy()
+            self._buffer[: len(kept)] = kept
+            self._end = len(kept)
+        self._buffer[self._end : self._end + width] = columns.T
         self._end += width
 
     @property
     def view(self) -> Array:
         """[rows, T] the columns now; not to be written."""
-        return self._buffer[:, max(0, self._end - self._room) : self._end]
+        return self._buffer[max(0, self._end - self._room) : self._end].T
 
 
 class StepMatrix:
@@ -128,11 +128,8 @@ class StepMatrix:
         self._steps = SlidingColumns(1, room, np.int64)
         self._top_row = SlidingColumns(1, room, np.int64)
         self._job = SlidingColumns(len(JOB), room, np.float64)
-        self._work, self._ratios, self._host_ratios = (
-            SlidingColumns(n, room),
-            SlidingColumns(n, room),
-            SlidingColumns(g, room),
-        )
+        self._work, self._host_ratios = SlidingColumns(n, room), SlidingColumns(g, room)
+        self._others = SlidingColumns(len(Peers._fields), room)
         self._most = self._work if self.own is None else SlidingColumns(n, room)
 
     @property
@@ -156,10 +153,10 @@ class StepMatrix:
         """Whether all ranks are known to be on one host."""
         return len(self.hosts) == 1 and self.hosts[0] != NO_HOST
 
-    @property
-    def ratios(self) -> F32:
-        """[n, T] work over the median of the others' most; NaN where there is no other."""
-        return self._ratios.view
+    def ratios(self, part: slice, rows: I64 | slice = slice(None)) -> F32:
+        """[rows, k] work of some rows over the median of the others' most, of a part of the steps; n must be >= 2."""
+        others = Peers(*self._others.view[:, part])
+        return work_ratios(self.work[rows, part], others.medians(self.most[rows, part]))
 
     @property
     def host_ratios(self) -> F32:
@@ -231,12 +228,12 @@ class StepMatrix:
             work, most, take["noise"] = (self.own.take(name, steps, self.ranks) for name in ("least", "most", "noise"))
             take["work"] = work
             self._most.append(most)
-        none = np.full_like(work, np.nan)
         self._steps.append(steps[None])
         self._work.append(work)
-        self._ratios.append(work_ratios(work, most) if len(work) > 1 else none)
+        self._others.append(np.array(peers(most, is_lower=False)))
         by_host = self._by_host(work)
-        self._host_ratios.append(work_ratios(by_host, self._by_host(most)) if len(self.hosts) > 1 else by_host)
+        others = others_medians(self._by_host(most)) if len(self.hosts) > 1 else by_host
+        self._host_ratios.append(work_ratios(by_host, others))
         self._top_row.append(work.argmax(axis=0)[None])
         self._job.append(_figures(take, most))
 

@@ -67,7 +67,7 @@ class Stragglers:
         alone = [life for key, life in by_rank.items() if key not in spared | self._come_and_go]
         for life in alone:
             row = np.flatnonzero(matrix.ranks == life.key)
-            self._describe(run, matrix, life, matrix.ratios[row[0]], row, suspects, normal)
+            self._describe(run, matrix, life, matrix.ratios(slice(None), row)[0], row, suspects, normal)
         lives = [*(life for _, life in late_hosts), *alone]
         return [life.alert for life in lives if life.alert is not None]
 
@@ -76,7 +76,8 @@ class Stragglers:
         if len(matrix.hosts) < 2:
             return []
         keys = [self._host_keys.setdefault(key, len(self._host_keys)) for key in matrix.host_keys]
-        self._hosts.update(matrix.steps, matrix.host_ratios, np.array(keys, np.int64), matrix.job("noise"))
+        ratios = matrix.host_ratios
+        self._hosts.update(matrix.steps, lambda part: ratios[:, part], np.array(keys, np.int64), matrix.job("noise"))
         for life in self._hosts.lives:  # one of its ranks may go on being late alone, and the host's median with it
             if life.alert is not None and life.high and not _all_late(matrix, keys.index(life.key), still=True):
                 self._hosts.lives.resolve(life.key, int(matrix.steps[-1 - SUSTAINED.window_steps // 2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert_book import Group
 from ddpmon.diagnose.late_policy import SUSTAINED
-from ddpmon.run.medians import middle, middles, others_medians
+from ddpmon.run.medians import middle, middles
 from ddpmon.run.rings import F32, I64
 
 _TINY_MS = 1e-3  # ms that work counts at least, so that 0 is no divisor and gets no logarithm
@@ -34,12 +35,9 @@ class Verdicts(Struct, frozen=True):
     low: NDArray[np.bool_]
 
 
-def work_ratios(work: F32, most: F32) -> F32:
-    """[n, T] each rank's work over the median of the others' most at the same step. n >= 2, no NaN.
-
-    The two are the same but where work is known within bounds.
-    """
-    ratios: F32 = (work / np.maximum(others_medians(most), _TINY_MS)).astype(np.float32)
+def work_ratios(work: F32, others: F32) -> F32:
+    """[n, T] each rank's work over that of the others at the same step. n >= 2, no NaN."""
+    ratios: F32 = (work / np.maximum(others, _TINY_MS)).astype(np.float32)
     return ratios
 
 
@@ -114,12 +112,12 @@ class SteadyRule:
         self.lives = lives
         self._judged = -1
 
-    def update(self, steps: I64, ratios: F32, keys: I64, unseen: NDArray[np.float64]) -> None:
+    def update(self, steps: I64, ratios: Callable[[slice], F32], keys: I64, unseen: NDArray[np.float64]) -> None:
         """Judge the windows that end in steps not judged before.
 
         Args:
             steps: [T] ascending.
-            ratios: [n, T] work over the median of the others.
+            ratios: gives [n, k] work over the median of the others, of a part of the steps.
             unseen: [T] noise of work that the ratios do not show.
             keys: [n] what each row is called, from call to call.
         """
@@ -127,7 +125,7 @@ class SteadyRule:
         first = max(SUSTAINED.window_steps - 1, int(np.searchsorted(steps, self._judged, side="right")))
         for start in range(first, len(steps), _CHUNK):
             part = slice(start - SUSTAINED.window_steps + 1, min(len(steps), start + _CHUNK))
-            verdicts = judge_windows(steps[part], ratios[:, part], np.isin(keys, self.lives.keys), unseen[part])
+            verdicts = judge_windows(steps[part], ratios(part), np.isin(keys, self.lives.keys), unseen[part])
             calm = steps[start - SUSTAINED.window_steps // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):

@@ -315,7 +315,10 @@ class _OneRun:
 
     def _key(self, now: float) -> list[Part]:
         run, latest = self.run, self.run.latest
-        whole = [frame for frame in latest.whole if frame is not None]
+        newer = latest.seq > latest.whole_seq  # their figures follow
+        whole = [
+            frame if newer[frame.rank] else latest.frame(frame.rank) for frame in latest.whole if frame is not None
+        ]
         sent_at, heard_at = latest.column("sent_at"), latest.heard_at
         ages = {f.rank: float(now - heard_at[f.rank] + sent_at[f.rank] - f.sent_at) for f in whole}
         nodes = {number: (frame, now - heard_at) for number, (frame, heard_at) in run.nodes.items()}

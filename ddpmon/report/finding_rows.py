@@ -12,7 +12,7 @@ from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.shell_command import advice_text
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Snapshot, is_over
 
 NAMES: Mapping[KindName, str] = {
     "straggler": "late",
@@ -48,7 +48,7 @@ NAMES: Mapping[KindName, str] = {
     "disk_slow": "slow disk",
     "nic_errors": "network errors",
     "port_clash": "port taken",
-    "monitor_degraded": "monitor sees not all",
+    "monitor_degraded": "incomplete picture",
     "advice": "advice",
 }
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
@@ -182,5 +182,7 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
         return share
     hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
     least = "at least " if finding.since_is_bound else ""
+    if is_over(run.state):
+        return share + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
     lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
     return f"{share}{lost}, {hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))} {unit} a day"

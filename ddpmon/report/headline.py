@@ -14,7 +14,7 @@ from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Snapshot, is_over
 
 
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
@@ -38,9 +38,13 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
     who, since, cost = _who(finding, snapshot, f" {dot} "), _since(finding, snapshot), _cost(finding)
     hours, a_day = _hours(finding, snapshot)
     full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], since[2])))
-    if hours and cost:
+    if hours and cost and not a_day:
+        yield _given(who, what, full, f"{cost} of the run's time", hours)
+        yield _given(who, what, full, cost, hours)
+    elif hours and cost:
         yield _given(who, what, full, f"{cost} of the run's time", f"{hours} so far, {a_day}")
         yield _given(who, what, full, cost, f"{hours}, {a_day}")
+    if hours and cost:
         yield _given(who, what, usual, cost, hours)
     yield _given(who, what, usual, cost)
 
@@ -105,13 +109,13 @@ def _cost(finding: Finding) -> str:
 
 
 def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
-    """`4.6 GPU-h lost`, `78 a day`; empty where that is not known."""
+    """`4.6 GPU-h lost`, `78 a day`; empty where that is not known, and the second one of a run that has ended."""
     hours, run = lost_hours(finding, snapshot), snapshot.run
     if hours is None or run is None or finding.cost_pct is None:
         return "", ""
     least = "at least " if finding.since_is_bound else ""
     a_day = hours_words(hours_a_day(finding.cost_pct, run.world_size))
-    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", f"{a_day} a day"
+    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_over(run.state) else f"{a_day} a day"
 
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:

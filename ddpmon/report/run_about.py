@@ -12,7 +12,7 @@ from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, los
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing, is_standing_still
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import Finding, RunView, Snapshot
+from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 
 Pairs = Sequence[tuple[str, str]]
 FEW_BUCKETS = 4  # that are listed one by one
@@ -137,9 +137,10 @@ def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Used so far, lost to waiting now, and lost to each trouble."""
+    """Used so far, lost to waiting now, and lost to each trouble; of a run that has ended in all."""
     run, job = snapshot.run, snapshot.job
     assert run is not None
+    ended = is_over(run.state)
     if run.elapsed_s is not None:
         yield "used", hours_words(run.elapsed_s / 3600 * run.world_size)
     if is_standing_still(snapshot):
@@ -147,13 +148,14 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     elif known(job.lost_to_waiting_pct):
         share = job.lost_to_waiting_pct or 0.0
         a_day = hours_words(hours_a_day(share, run.world_size))
-        yield "lost to waiting", f"{pct(share)} % of each step now, {a_day} a day"
+        when = "at the end" if ended else f"now, {a_day} a day"
+        yield "lost to waiting", f"{pct(share)} % of each step {when}"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
         a_day = hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))
-        often = f", {a_day} a day" if known(finding.cost_pct) else ""
-        yield f"lost: {who(finding)}", f"{hours_words(hours)} so far{often}: {what(finding)}{cause}"
+        often = " in all" if ended else f" so far, {a_day} a day" if known(finding.cost_pct) else " so far"
+        yield f"lost: {who(finding)}", f"{hours_words(hours)}{often}: {what(finding)}{cause}"
     if together := together_words([hours for _, hours in lost], hour_unit(snapshot)):
         yield "lost together", f"{together}; {OVERLAP}"
 

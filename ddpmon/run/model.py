@@ -336,9 +336,8 @@ class Run:
 
     def _usual_step_ms(self, ranks: I64) -> float:
         """Of some of these ranks if they tell, else of all."""
-        durations = self.rings.column["duration"]
-        some = float(median(durations[ranks[:: -(-len(ranks) // _PEERS)]]))
-        return float(median(durations[ranks])) if np.isnan(some) else some
+        some = float(median(self.rings.of("duration", ranks[:: -(-len(ranks) // _PEERS)])))
+        return float(median(self.rings.of("duration", ranks))) if np.isnan(some) else some
 
     def finished_steps(self, count: int, ranks: NDArray[np.bool_] | None = None) -> I64:
         """The newest steps (ascending, at most `count`) that every one of `ranks` has a record of.

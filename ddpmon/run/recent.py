@@ -14,7 +14,6 @@ MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
 LATEST = ("loss", "allreduce")
 _COLUMNS = (*MEDIANS, *LATEST)
 F64 = NDArray[np.float64]
-_TOGETHER = 8  # last steps of which ranks are handled together: ranks of one reading have finished the same or the next
 
 
 class Recent:
@@ -29,24 +28,11 @@ class Recent:
         rows = np.flatnonzero(self._rings.touched)
         self._rings.touched[rows] = False
         if rows.size:
-            self._renew(rows)
+            self._take(rows, self._newest(rows))
         return {name: figures.copy() for name, figures in self._figures.items()}
 
-    def _renew(self, rows: I64) -> None:
-        ends = self._rings.last[rows]
-        for end in np.unique(ends)[::-1][:_TOGETHER].tolist():
-            alike = rows[ends == end]
-            steps = np.arange(end - RECENT + 1, end + 1)
-            whole = alike[self._rings.present(steps, alike).all(axis=1)] if end >= RECENT else alike[:0]
-            if whole.size:
-                self._take(whole, self._rings.takes(_COLUMNS, steps, whole))
-                left = np.isin(rows, whole, invert=True)
-                rows, ends = rows[left], ends[left]
-        if rows.size:
-            self._take(rows, self._newest(rows))
-
-    def _take(self, rows: I64, tables: F32) -> None:
-        """Work out the figures of these ranks from [columns, rows, 20] newest values."""
+    def _take(self, rows: I64, tables: list[F32]) -> None:
+        """Work out the figures of these ranks from a [rows, 20] table of newest values a column."""
         for name, values in zip(_COLUMNS, tables, strict=True):
             if self._rings.is_uniform(name):
                 self._figures[name][rows] = values[:, -1]
@@ -56,24 +42,24 @@ class Recent:
         if unseen.size:
             self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)
 
-    def _newest(self, rows: I64) -> F32:
-        """[columns, rows, 20] the values of each rank's newest steps on record, oldest first; NaN before its first."""
+    def _newest(self, rows: I64) -> list[F32]:
+        """A [rows, 20] table a column: the newest steps on record, oldest first; NaN before a rank's first."""
         rings = self._rings
-        steps = rings.last[rows][:, None] - np.arange(RECENT - 1, -1, -1)
-        slots: I64 = steps % rings.capacity
-        known: NDArray[np.bool_] = (rings.step[rows[:, None], slots] == steps) & (steps >= 0)
-        holes = np.flatnonzero(~known.all(axis=1))  # steps that were thinned, or a run that has just begun
+        steps = rings.last[rows] - np.arange(RECENT - 1, -1, -1)[:, None]
+        cells = rings.cells(rows, steps % rings.capacity)
+        known: NDArray[np.bool_] = (rings.steps_in(cells) == steps) & (steps >= 0)
+        holes = np.flatnonzero(~known.all(axis=0))  # steps that were thinned, or a run that has just begun
         if holes.size:
-            own = rings.step[rows[holes]].astype(np.int64)
-            newest = np.argsort(own, axis=1)[:, -RECENT:]
-            slots[holes] = newest
-            known[holes] = own[np.arange(holes.size)[:, None], newest] >= 0
-        tables = rings.values(_COLUMNS, lambda column: column[rows[:, None], slots])
-        np.copyto(tables, np.float32(np.nan), where=~known)
-        return tables
+            newest = np.argsort(rings.step[rows[holes]], axis=1)[:, -RECENT:].T
+            cells[:, holes] = rings.cells(rows[holes], newest)
+            known[:, holes] = rings.steps_in(cells[:, holes]) >= 0
+        tables = rings.values_in(_COLUMNS, cells)
+        if not known.all():
+            tables = [np.where(known, table, np.float32(np.nan)) for table in tables]
+        return [table.T for table in tables]
 
     def _newest_known(self, name: str, rows: I64) -> NDArray[np.float32]:
-        values = self._rings.column[name][rows]
+        values = self._rings.of(name, rows)
         steps = np.where(np.isnan(values), -1, self._rings.step[rows])
         newest = steps.argmax(axis=1)
         at = np.arange(len(rows))

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESOURCES = ("step", "cpu_pct", "runqueue_pct", "rss_bytes", "gpu_utilization_pct", "gpu_power_w", "gpu_clock_mhz")
+_UNITS = np.array([1 << 30 if name == "rss_bytes" else 1 for name in RESOURCES[1:]], np.float64)
+_LARGEST = float(np.finfo(np.float16).max)
 _POINTS, _FEWEST_POINTS = 600, 64  # a rank
 _ALL_POINTS = 1 << 18
 _HOLDS = 64  # steps for which a reading is drawn: as long as the next one may take at 1 Hz and 15 ms a step
@@ -20,9 +22,10 @@ class Resources:
     def __init__(self, world_size: int) -> None:
         self._every = -(-world_size // _RANKS_EVERY_SECOND)
         self._most = min(_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // world_size))
-        # Steps are counted exactly; the other figures are drawn with three digits, of which a float32 has seven.
+        # Steps are counted exactly; the other figures are drawn with three digits, which is what half precision has. It
+        # ends at 65,504, so memory is kept in GiB.
         self._steps: Ints = np.zeros((world_size, self._most), np.int64)
-        self._figures = np.zeros((world_size, self._most, len(RESOURCES) - 1), np.float32)
+        self._figures = np.zeros((world_size, self._most, len(RESOURCES) - 1), np.float16)
         self._count: Ints = np.zeros(world_size, np.int64)
 
     def due(self, ranks: Ints, before: Ints, now: Ints) -> NDArray[np.bool_]:
@@ -34,13 +37,13 @@ class Resources:
     def add(self, ranks: Ints, points: Floats) -> None:
         """Take down one point [n, len(RESOURCES)] of each of these ranks."""
         cells = ranks, self._count[ranks] % self._most
-        self._steps[cells], self._figures[cells] = points[:, 0], points[:, 1:]
+        self._steps[cells], self._figures[cells] = points[:, 0], np.clip(points[:, 1:] / _UNITS, -_LARGEST, _LARGEST)
         self._count[ranks] += 1
 
     def of(self, rank: int) -> Floats:
         """[M, len(RESOURCES)] the points of a rank, oldest first."""
         count = int(self._count[rank])
-        points: Floats = np.column_stack([self._steps[rank], self._figures[rank]])
+        points: Floats = np.column_stack([self._steps[rank], self._figures[rank] * _UNITS])
         return points[:count] if count <= self._most else np.roll(points, -(count % self._most), axis=0)
 
     def over(self, name: str, steps: Ints) -> NDArray[np.float32]:
@@ -55,7 +58,8 @@ class Resources:
         rows, points = np.nonzero(seen & (self._steps >= steps[0]) & (self._steps <= steps[-1]))
         order = np.argsort(self._steps[rows, points], kind="stable")
         rows, points = rows[order], points[order]
-        found[rows, self._steps[rows, points] - steps[0]] = self._figures[rows, points, RESOURCES.index(name) - 1]
+        place = RESOURCES.index(name) - 1
+        found[rows, self._steps[rows, points] - steps[0]] = self._figures[rows, points, place] * _UNITS[place]
         at = np.where(np.isfinite(found), np.arange(len(steps)), -1)
         last = np.maximum.accumulate(at, axis=1)
         held = np.take_along_axis(found, np.maximum(last, 0), axis=1)

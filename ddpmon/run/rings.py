@@ -1,4 +1,8 @@
-"""The last steps of every rank: one [world, capacity] array a column, where step s lies in slot s % capacity."""
+"""The last steps of every rank: one [world, capacity] array a column, where step s lies in slot s % capacity.
+
+In memory the values of all ranks at one step lie beside each other: what is read are nearly always the newest steps of
+all ranks, and so they are read in one go.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from numpy.typing import NDArray
 
 from ddpmon.schema import HOST_COLUMNS, StepColumns
 
+F16 = NDArray[np.float16]
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -22,6 +27,13 @@ _LARGEST_MS = 1e9
 _LONGEST_WAIT = 1.5  # of the step's duration: the two are measured by different clocks on a GPU
 _LARGEST_STEP = 1 << 48
 _CELLS = 1 << 20
+# Of more ranks all times but the step's own are kept in half precision, which is three digits: 0.05 % of a phase, where
+# healthy steps differ by more. At 4,096 ranks a column takes 2 MB instead of 4. They are kept in units of 1,024 ms, a
+# power of two that changes no digit, since half precision ends at 65,504: a wait of more than 65 s is not rare.
+_MOST_RANKS_IN_FULL = 1024
+_HALVES = frozenset((*MEASURED, *HOST_COLUMNS)) - {"duration"}
+_HALF_MS = np.float32(1024)
+_LARGEST_HALF = np.float32(np.finfo(np.float16).max)
 _ROWS_AT_ONCE = 1 << 17  # of records taken in together, so that many long ones do not take much memory at a time
 Records = Sequence[tuple[int, StepColumns]]
 Tables = Sequence[tuple[Sequence[str], NDArray[Any]]]
@@ -38,10 +50,6 @@ class Rings:
     Attributes:
         step: [world, capacity] the step in each slot, -1 where there is none. It is int32 until a run has more than
             2^31 steps, 24 days of steps of 1 ms, and int64 from then on: at 4,096 ranks that is 4 MB.
-        column: name -> [world, capacity] float32, NaN where unknown, of the columns that ranks send; `take` works out
-            the others. Those of the host are there once a rank has sent them: its clock is then a device's. A column
-            with one value in all records is that value broadcast: at 4,096 ranks each of the others takes 4 MB. Where
-            `step` is -1 a column may have any value.
         last: [world] the newest step on record, -1 where there is none.
         set_aside: records that could not be true (a duration that is 0, negative or infinite, waits far longer than
             the step) and were left out.
@@ -54,10 +62,14 @@ class Rings:
 
     def __init__(self, world_size: int) -> None:
         self.capacity = capacity_for(world_size)
-        shape = (world_size, self.capacity)
-        self.step: NDArray[np.int32] | I64 = np.full(shape, -1, np.int32)
-        self._unknown: F32 = np.broadcast_to(np.float32(np.nan), shape)
-        self.column: dict[str, F32] = dict.fromkeys((*MEASURED, *LOGGED), self._unknown)
+        shape = (self.capacity, world_size)
+        self.step: NDArray[np.int32] | I64 = np.full(shape, -1, np.int32).T
+        # Of the columns that ranks send [world, capacity], NaN where unknown; `take` works out the others. Those of the
+        # host are there once a rank has sent them: its clock is then a device's. A column with one value in all records
+        # is that value broadcast. Where `step` is -1 a column may have any value.
+        self._unknown: F32 = np.broadcast_to(np.float32(np.nan), shape).T
+        self._column: dict[str, F32 | F16] = dict.fromkeys((*MEASURED, *LOGGED), self._unknown)
+        self._halves = _HALVES if world_size > _MOST_RANKS_IN_FULL else frozenset[str]()
         self.last: I64 = np.full(world_size, -1, np.int64)
         self.set_aside = 0
         self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
@@ -67,15 +79,15 @@ class Rings:
     @property
     def of_device(self) -> bool:
         """Whether the ranks' clock is a device's."""
-        return "lead" in self.column
+        return "lead" in self._column
 
     def is_uniform(self, name: str) -> bool:
         """Whether a column has had one value in all records; of those that are worked out it is not known."""
-        return name in self.column and not self.column[name].flags.writeable
+        return name in self._column and not self._column[name].flags.writeable
 
     def is_nothing(self, name: str) -> bool:
         """Whether all records have 0 in a column, or nothing."""
-        return self.is_uniform(name) and not self.column[name][0, 0] > 0
+        return self.is_uniform(name) and not self._column[name][0, 0] > 0
 
     def clear(self, rank: int) -> None:
         """Forget a rank that has restarted."""
@@ -119,8 +131,7 @@ class Rings:
 
     def new(self, who: I64, steps: I64) -> I64:
         """The places of the rows that are not on record, and not overtaken."""
-        cells = who * self.capacity + steps % self.capacity
-        return np.flatnonzero(((self.step.reshape(-1)[cells] < steps) | (steps < 0)) & (who >= 0))
+        return np.flatnonzero(((self.step[who, steps % self.capacity] < steps) | (steps < 0)) & (who >= 0))
 
     def _take(self, who: I64, steps: I64, values: dict[str, F32]) -> None:
         """Write new rows, but for those that cannot be true."""
@@ -133,9 +144,9 @@ class Rings:
             self._looked_up.clear()
             if self.step.dtype != np.int64 and int(steps.max()) > np.iinfo(np.int32).max:
                 self.step = self.step.astype(np.int64)
-            cells = who * self.capacity + steps % self.capacity
+            cells = self.cells(who, steps % self.capacity)
             self._write(cells, values)
-            self.step.reshape(-1)[cells] = steps
+            self.step.T.reshape(-1)[cells] = steps
             recent = steps[steps > int(self.last.max()) - self.capacity]
             self.changed_from = min(self.changed_from, int(recent.min(initial=self.NOTHING)))
             np.maximum.at(self.last, who, steps)
@@ -153,15 +164,16 @@ class Rings:
 
     def _fill(self, name: str, cells: I64, found: F32) -> None:
         """Write one column; it is broadcast until a record has another value than those before."""
-        column = self.column.setdefault(name, self._unknown)
+        column = self._column.setdefault(name, self._unknown)
         if self.is_uniform(name):
             is_first = bool((self.last < 0).all())
             value = found[0] if is_first else column[0, 0]
             if (np.isnan(found) if np.isnan(value) else found == value).all():
-                self.column[name] = np.broadcast_to(value, column.shape)
+                self._column[name] = np.broadcast_to(value, column.shape)
                 return
-            column = self.column[name] = np.full(column.shape, value, np.float32)
-        column.reshape(-1)[cells] = found
+            kept = _halved(value) if name in self._halves else value
+            column = self._column[name] = np.full(column.T.shape, kept, kept.dtype).T
+        column.T.reshape(-1)[cells] = _halved(found) if name in self._halves else found
 
     def take(self, name: str, steps: I64, who: I64 | None = None) -> F32:
         """[ranks, len(steps)] of a column at these steps, NaN where a rank has no record of the step.
@@ -172,17 +184,41 @@ class Rings:
         return table
 
     def takes(self, names: Sequence[str], steps: I64, who: I64 | None = None) -> F32:
-        """[len(names), ranks, len(steps)] of several columns."""
-        found = self.values(names, self._cut(steps, who))
+        """[len(names), ranks, len(steps)] of several columns; the ranks of one step lie beside each other."""
+        cut: Callable[[Any], Any] = self._cut(steps, who)
+        tables = self._values(names, lambda column: cut(column).T)
+        found: F32 = np.array(tables, np.float32).swapaxes(1, 2)
         present, are_all = self._held(steps, who)
         if not are_all:
             np.copyto(found, np.float32(np.nan), where=~present)
         return found
 
-    def values(self, names: Sequence[str], cut: Callable[[F32], F32]) -> F32:
-        """[len(names), ...] what `cut` takes out of these columns, whether the cells hold a record or not."""
-        stored = cache(lambda name: cut(self.column[name]))
-        return np.array([_derived(name, stored) if name in DERIVED else stored(name) for name in names], np.float32)
+    def cells(self, who: I64, slots: I64) -> I64:
+        """The numbers of cells, for `steps_in` and `values_in`."""
+        return slots * len(self.last) + who
+
+    def steps_in(self, cells: I64) -> I64:
+        """The steps that these cells hold, -1 in those that hold none."""
+        return self.step.T.reshape(-1).take(cells).astype(np.int64)
+
+    def values_in(self, names: Sequence[str], cells: I64) -> list[F32]:
+        """What these cells hold, one table of their shape a column; anything where they hold no step."""
+
+        def of_cells(column: F32 | F16) -> F32 | F16:
+            if column.flags.writeable:
+                return column.T.reshape(-1).take(cells)
+            return np.broadcast_to(column[0, 0], cells.shape)
+
+        return self._values(names, of_cells)
+
+    def _values(self, names: Sequence[str], cut: Callable[[F32 | F16], F32 | F16]) -> list[F32]:
+        """What `cut` takes out of each of these columns, or of those that it is made of."""
+        stored = cache(lambda name: _whole(cut(self._column[name])))
+        return [_derived(name, stored) if name in DERIVED else stored(name) for name in names]
+
+    def of(self, name: str, ranks: I64 | Sequence[int]) -> F32:
+        """[len(ranks), capacity] one of the columns that are sent, slot by slot; its step is in `step`."""
+        return _whole(self._column[name][ranks])
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
         """[ranks, len(steps)] whether the rank has a record of the step; not to be written."""
@@ -205,12 +241,12 @@ class Rings:
         count = len(steps)
         slots = steps % self.capacity
         if not count or count > self.capacity or not bool((steps[1:] == steps[:-1] + 1).all()):
-            return lambda table: table[rows][:, slots] if isinstance(rows, slice) else table[rows[:, None], slots]
+            return lambda table: table.T[slots].T if isinstance(rows, slice) else table.T[slots[:, None], rows].T
         start = int(slots[0])
         if start + count <= self.capacity:
-            return lambda table: table[rows, start : start + count]
+            return lambda table: table.T[start : start + count, rows].T
         rest = start + count - self.capacity
-        return lambda table: np.concatenate([table[rows, start:], table[rows, :rest]], axis=1)
+        return lambda table: np.concatenate([table.T[start:, rows], table.T[:rest, rows]]).T
 
 
 def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
@@ -236,6 +272,19 @@ def _derived(name: str, stored: Callable[[str], F32]) -> F32:
     if name == "other":  # unknown if one of the named phases is
         rest = rest - (stored("input") + stored("forward") + stored("backward") + stored("optimizer"))
     return np.maximum(rest, 0)
+
+
+def _halved(values: Any) -> Any:
+    """Times in ms in half precision; the largest of it for those above."""
+    return np.minimum(values / _HALF_MS, _LARGEST_HALF).astype(np.float16)
+
+
+def _whole(values: F32 | F16) -> F32:
+    """The same in ms."""
+    if values.dtype != np.float16:
+        return values  # type: ignore[return-value]  # the only other one
+    whole: F32 = values.astype(np.float32) * _HALF_MS
+    return whole
 
 
 def _as_f32(values: NDArray[Any]) -> F32:

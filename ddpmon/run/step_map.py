@@ -57,7 +57,7 @@ class StepMap:
         self._heard: NDArray[np.bool_] = np.zeros(len(rings.last), np.bool_)  # the ranks that have ever told of a step
         self._some: I64 = np.empty(0, np.int64)  # those of them that stand for the typical one
         self._column = ""
-        self._tables: F32 = np.empty((1, len(rings.last), 0), np.float32)
+        self._tables: F32 = np.empty((1, 0, len(rings.last)), np.float32)
         self._figures: F64 = np.empty((_FIGURES, 0))
         self._known = _newest_steps(np.empty(0, np.int64), self._tables, self._figures)
 
@@ -79,7 +79,7 @@ class StepMap:
         tables, figures = self._work_out(steps[kept:], column)
         if kept:
             part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
-            tables = np.concatenate([self._tables[..., part], tables], axis=2)
+            tables = np.concatenate([self._tables[:, part], tables], axis=1)
             figures = np.concatenate([self._figures[:, part], figures], axis=1)
         self._tables, self._figures = tables, figures
         self._column, self._known = column, _newest_steps(steps, self._tables, self._figures)
@@ -95,7 +95,7 @@ class StepMap:
         return True
 
     def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:
-        """Of these steps the tables [1 or 2, world, steps] and the figures [_FIGURES, steps]."""
+        """Of these steps the tables [1 or 2, steps, world] and the figures [_FIGURES, steps]."""
         work, wait = self._rings.takes(("work", "wait"), steps)
         others = peers(work)
         late = others.lateness(work)
@@ -105,13 +105,15 @@ class StepMap:
         typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, self._some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)
         tables = [late, self._rings.take(column, steps)] if column else [late]
-        return np.array(tables, np.float32), np.array([base, known, worst, rank, *typical], np.float64)
+        return np.array([table.T for table in tables], np.float32), np.array(
+            [base, known, worst, rank, *typical], np.float64
+        )
 
 
 def _newest_steps(steps: I64, tables: F32, figures: F64) -> NewestSteps:
     base, known, worst, rank, duration, allreduce, loss = figures
-    column = tables[1] if len(tables) > 1 else None
+    column = tables[1].T if len(tables) > 1 else None
     whose = rank.astype(np.int64)
     return NewestSteps(
-        steps, tables[0], column, base.astype(np.float32), known, worst, whose, duration, allreduce, loss
+        steps, tables[0].T, column, base.astype(np.float32), known, worst, whose, duration, allreduce, loss
     )

@@ -10,6 +10,7 @@ from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.theme import Look
 
 _LOOKING = "looking for a run; on a slow link the first picture takes some seconds"
+FILLED_MOST = 1024  # ranks
 NOTHING_YET = Snapshot(link=Link("waiting", _LOOKING), taken_at=0.0, taken_monotonic=0.0)
 
 
@@ -96,3 +97,9 @@ def _moment(replay: ReplayView) -> str:
     damage = f"{replay.notes[0]}; " if replay.notes else ""
     when = f"{local_time(replay.wall)}, {clock(replay.t)} of {clock(replay.length)}"
     return f"{damage}{when}; {playing}; {end}"
+
+
+def fills_room(picture: ViewState) -> bool:
+    """Whether plots fill what a view leaves of a large terminal; not of thousands of ranks, which take long enough."""
+    run = picture.snapshot.run
+    return run is not None and run.world_size <= FILLED_MOST

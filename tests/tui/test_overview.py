@@ -35,10 +35,11 @@ def test_small_runs_fill_the_screen(made: Made, size: tuple[int, int], most: flo
     watch(Fixed(snapshot(made)), act, size)
 
 
-def test_a_large_run_keeps_its_rows() -> None:
+def test_a_large_run_keeps_its_rows_and_fills_the_screen() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("lateness of rank 42")
         assert "against the others" not in watched.text()
+        assert empty_share(watched.text()) < 0.15
 
     watch(Fixed(snapshot(Made(ranks=64, straggler=42, per_node=8))), act, (160, 50))
 

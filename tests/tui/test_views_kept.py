@@ -29,7 +29,7 @@ def under_cursor(watched: Watched) -> int | None:
 
 def test_a_rank_that_is_chosen_in_one_view_is_chosen_in_all() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("2", "j", "j")
         chosen = under_cursor(watched)
         assert chosen not in (None, watched.rows()[0])
@@ -62,7 +62,7 @@ def test_a_rank_that_is_chosen_in_one_view_is_chosen_in_all() -> None:
 
 def test_the_chosen_rank_survives_a_filter() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("j", "j", "j")
         chosen = under_cursor(watched)
         await watched.press("slash", "0", "minus", "1", "5", "enter")
@@ -92,7 +92,7 @@ def test_each_view_is_as_it_was_left() -> None:
     shown = timed(replace(SHOWN, findings=(*SHOWN.findings, LATE)))
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("3", "v", "C", "end", "5", "j", "2", "f")
         await watched.until(lambda: "─ ranks" not in watched.text())
         await watched.press("3")
@@ -147,7 +147,7 @@ def test_the_cursor_of_the_findings_stays_in_sight(size: tuple[int, int]) -> Non
     over = [replace(each, id=each.id + 100, cleared_at_step=1_100) for each in lasting]
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.press("5")
         for key in ("end", "k", "pageup", "pagedown", "j", "home"):
             await watched.press(key)
@@ -161,7 +161,7 @@ def test_the_key_lines_name_copying_marking_and_the_way_back_to_the_live_run() -
     rewound = ReplayView(10.0, 60.0, 1_790_000_000.0, False, 1.0, True, True, ())
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.until(lambda: "m mark   c compare" in watched.text())
         await watched.press("5")
         await watched.until_shown("y Y copy")
@@ -193,7 +193,7 @@ def test_esc_leaves_the_heat_map_and_then_drops_the_filter() -> None:
 @pytest.mark.parametrize("key", ["P", "L", "full_stop", "comma", "r", "0"])
 def test_the_cursor_follows_the_rank_in_every_sort(key: str) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("q quit")
+        await watched.until_shown("RUNNING")
         await watched.until(lambda: len(watched.rows()) > 0)
         first = watched.rows()[0]
         await watched.press(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,12 @@ def offered(detail: RankDetail) -> list[Metric]:
     return [metric for metric in METRICS if np.isfinite(detail.courses[metric.key].own).any()]
 
 
+def plottable(detail: RankDetail, keys: Sequence[str]) -> list[Metric]:
+    """Those of these metrics that have a course over the steps on record, in the order of `keys`."""
+    found = {metric.key: metric for metric in offered(detail) if span_of(detail, detail.courses[metric.key])}
+    return [found[key] for key in keys if key in found]
+
+
 def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
     """The steps of the axis: to the rank's last step, from the first one on record at which this quantity is known.
 
@@ -81,7 +88,8 @@ def course_plot(
     course = detail.courses[metric.key]
     span = span_of(detail, course)
     name, remark = whose + _named(metric), _remark(course, metric, look)
-    remark = remark if len(name) + len(remark) + 6 <= width else remark.removeprefix("last ")
+    shorter = (remark, remark.removeprefix("last "), remark.partition(", others")[0])
+    remark = next((words for words in shorter if len(name) + len(words) + 6 <= width), "")
     lines = [title(name, remark, width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
     curve = _curve(course, metric, span)
@@ -100,7 +108,7 @@ def _curve(course: Course, metric: Metric, span: tuple[float, float] | None) -> 
     others = course.others[:, seen] * metric.factor
     low, high = (others[0], others[2]) if len(others) else (None, None)
     step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
-    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor)
+    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor, is_filled=True)
 
 
 def _named(metric: Metric) -> str:
@@ -136,21 +144,36 @@ def plots(
     detail: RankDetail, first: Metric, width: int, height: int, look: Look, since: int | None = None
 ) -> tuple[list[Line], list[Metric]]:
     """The chosen metric large, below it as many others as there is room for; and the metrics that are left over."""
-    others = [metric for metric in offered(detail) if metric.key != first.key]
+    others = [metric for metric in plottable(detail, [each.key for each in METRICS]) if metric.key != first.key]
     across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
     high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
     down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))
     lines = course_plot(detail, first, width, height - down * high, look, since)
-    cell = (width - across + 1) // across
     for row in range(down):
-        part = others[row * across : (row + 1) * across]
-        blocks = [course_plot(detail, metric, cell, high, look, since) for metric in part]
-        lines += [fit(_beside([block[line] for block in blocks]), width) for line in range(high)]
+        lines += _row(detail, others[row * across : (row + 1) * across], across, width, high, look, since)
     return lines, others[down * across :]
 
 
-def _beside(blocks: list[Line]) -> Line:
-    return [segment for block in blocks for segment in (*block, Segment(" "))]
+def grid(
+    detail: RankDetail, metrics: list[Metric], width: int, height: int, look: Look, since: int | None = None
+) -> list[Line]:
+    """As many of these metrics as there is room for, in cells of one height that fill it."""
+    across = max(min(width // LEAST_WIDTH, 3, len(metrics)), 1)
+    down = min(height // LEAST_ROWS, -(-len(metrics) // across))
+    lines: list[Line] = []
+    for row in range(down):
+        part = metrics[row * across : (row + 1) * across]
+        lines += _row(detail, part, len(part), width, (height - len(lines)) // (down - row), look, since)
+    return lines
+
+
+def _row(
+    detail: RankDetail, metrics: list[Metric], across: int, width: int, high: int, look: Look, since: int | None
+) -> list[Line]:
+    """Plots beside each other, each as wide as `across` of them can be."""
+    cell = (width - across + 1) // across
+    blocks = [course_plot(detail, metric, cell, high, look, since) for metric in metrics]
+    return [fit([part for block in blocks for part in (*block[line], Segment(" "))], width) for line in range(high)]
 
 
 def stacked(

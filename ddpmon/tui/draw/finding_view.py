@@ -12,20 +12,23 @@ from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, offered
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
+from ddpmon.tui.draw.heat import heat_lines, ranks_lines
 from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, fills_room
 
 BADGE, COST = 6, 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST = 10, 30  # lines of the plot below the evidence
+PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the evidence, with further ones and alone
+FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 
 
 def _badge(finding: Finding, look: Look) -> Segment:
@@ -39,7 +42,10 @@ def _badge(finding: Finding, look: Look) -> Segment:
 
 
 def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView, width: int, height: int) -> list[Line]:
-    """Titles and as many findings as fit; `findings` are in row order, those that last first."""
+    """Titles and as many findings as fit; `findings` are in row order, those that last first.
+
+    Below few findings stands the course of the run, with where they began.
+    """
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
@@ -50,11 +56,15 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
     last = max(map(len, times), default=0)
+    names = max((len(who(finding)) for finding in shown[view.top : view.top + room]), default=0)
     for place, finding in enumerate(shown[view.top : view.top + room], view.top):
         if place == max(lasting, view.top) and finding.cleared_at_step is not None:
             lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
         here = view.focused and place == view.cursor
-        lines.append(_row(finding, times[place - view.top].rjust(last), width, look, under_cursor=here))
+        lines.append(_row(finding, times[place - view.top].rjust(last), names, width, look, under_cursor=here))
+    spare = height - len(lines) - 1
+    if shown and spare >= LEAST and fills_room(picture):
+        lines += [[], *plots_below(picture, width, spare)]
     return fit_all(lines, width, height)
 
 
@@ -87,11 +97,11 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     return paragraph(calm, glyph, style, width, look)
 
 
-def _row(finding: Finding, time: str, width: int, look: Look, *, under_cursor: bool) -> Line:
-    """Severity, cost, who, what, since when."""
+def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
+    """Severity, cost, who, what, since when; `names` are the cells of the longest name in sight."""
     over = finding.cleared_at_step is not None
     room = width - 1 - BADGE - COST - 2 - len(time) - 3
-    name = min(max(room // 3, WHO_LEAST), WHO_MOST)
+    name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
     words = left(look.clean(what(finding)), max(room - name - 1, 0), look.glyphs.more)
     strong = not over and finding.severity != "info"
@@ -114,7 +124,8 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
     """
     look, snapshot = picture.look, picture.snapshot
     if finding is None:
-        return _notices(snapshot, width, look)
+        notices = _notices(snapshot, width, look)
+        return [*notices, *(calm_plots(picture, width, height - len(notices)) if fills_room(picture) else [])]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
     lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
@@ -123,15 +134,42 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)
     for name, texts in evidence_blocks(finding.evidence):
         lines += [[], *block_lines(look.clean(name), texts, width, look)]
-    detail, room = snapshot.detail, height - len(lines) - 1
-    if detail is not None and finding.ranks and detail.rank == finding.ranks[0] and room >= PLOT_LEAST:
-        metric = _plotted(detail, finding)
-        name = f"rank {detail.rank}: "
-        lines += [[], *course_plot(detail, metric, width, min(room, PLOT_MOST), look, finding.since_step, name)]
     notices = _notices(snapshot, width, look)
+    lines += _plots(picture, finding, width, height - len(lines) - 1 - len(notices))
     if notices and len(lines) + len(notices) + 1 <= height:
         lines += [*([[]] * (height - len(lines) - len(notices))), *notices]
     return lines
+
+
+def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[Line]:
+    """The rank that the finding names first: what the finding blames, and further plots where there is room.
+
+    A finding that names no rank stands beside all of them.
+    """
+    detail, look = picture.snapshot.detail, picture.look
+    if room < PLOT_LEAST:
+        return []
+    if not finding.ranks:
+        return _beside_all(picture, width, room)
+    if detail is None or detail.rank != finding.ranks[0]:
+        return []
+    metric = _plotted(detail, finding)
+    rest = [each for each in plottable(detail, FURTHER) if each is not metric]
+    more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)
+    high = PLOT_MOST if more else min(room, PLOT_HIGHEST)
+    name, since_step = f"rank {detail.rank}: ", finding.since_step
+    lines = [[], *course_plot(detail, metric, width, high, look, since_step, name)]
+    return [*lines, *(grid(detail, rest, width, room - high, look, since_step) if more else [])]
+
+
+def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:
+    """The map of all ranks, and the lateness of the latest one below it."""
+    ranks = picture.snapshot.ranks
+    if ranks is None or not fills_room(picture):
+        return []
+    shown = ranks_lines(picture, range(len(ranks)), width, room // 2) or heat_lines(picture, width, room // 2)
+    lines = [[], *shown]
+    return [*lines, *latest_plot(picture, width, room - len(lines))]
 
 
 def _plotted(detail: RankDetail, finding: Finding) -> Metric:

@@ -8,6 +8,7 @@ from rich.style import Style
 
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.finding_rows import what, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
 from ddpmon.shell_command import advice_text
@@ -20,6 +21,7 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
+LISTED_MOST = 8  # findings beside the picture that are worth whole sentences
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
@@ -43,6 +45,14 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
+def listed_height(picture: ViewState, width: int) -> int:
+    """Lines that the findings besides the headline take in whole sentences, with their title; 0 without any."""
+    first = headline(picture.snapshot.findings)
+    rest = [finding for finding in picture.snapshot.findings if finding is not first]
+    rows = [wrap(picture.look.clean(finding.summary), width - len(INDENT) - 1) for finding in rest[:LISTED_MOST]]
+    return 1 + len(rest) - len(rows) + sum(map(len, rows)) if rest else 0
+
+
 def _listed(findings: list[Finding], width: int, spare: int, look: Look) -> list[Line]:
     """A line each; as long as there are spare lines, the whole sentence of what one line would cut."""
     lines: list[Line] = []
@@ -62,14 +72,18 @@ def _count(picture: ViewState) -> str:
 
 
 def one_line(finding: Finding, width: int, look: Look) -> Line:
-    """Glyph, sentence, onset and cost of one finding."""
+    """Glyph, sentence, onset and cost of one finding; where the sentence has no room, who and what in a few words."""
     glyph, style = _style(finding, look)
     facts = [Segment(f"{_since(finding)}  {_cost(finding, look):>5} ", look.dim)]
-    sentence = look.clean(finding.summary)
-    if cell_len(sentence) + width_of(facts) + 5 > width:
-        facts = [Segment(" ", look.dim)]
-    sentence = clip(sentence, width - width_of(facts) - 4, look.glyphs.more)
-    return spread([Segment(f" {glyph} ", style), Segment(sentence, style)], facts, width)
+    room = width - 5
+    said = look.clean(finding.summary)
+    if cell_len(said) > room - width_of(facts):
+        short = look.clean(f"{who(finding)}: {what(finding)}")
+        full = look.clean(f"{short}, {finding.cause}") if finding.cause else short
+        short = full if cell_len(full) <= room - width_of(facts) else short
+        said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
+    said = clip(said, width - width_of(facts) - 4, look.glyphs.more)
+    return spread([Segment(f" {glyph} ", style), Segment(said, style)], facts, width)
 
 
 def _style(finding: Finding, look: Look) -> tuple[str, Style]:

@@ -29,36 +29,39 @@ class Shown:
         name: in the title.
         unit: of its values.
         of: what the stops are percent of, for the legend.
-        percent: [world, W] what the colours show, from the metric's values.
+        percent: [any, W] what the colours show, from [any, W] of the metric's values.
+        rises: whether of two values at one step the larger one has more percent, so that those of many ranks can be
+            folded before: of thousands it takes long to work them all out.
     """
 
     name: str
     unit: str
     of: str
-    percent: Callable[[Heat], F32]
+    percent: Callable[[Heat, F32], F32]
+    rises: bool = True
 
 
-def _of_step(heat: Heat) -> F32:
-    return of_base(heat.values, heat.base_ms)
+def _of_step(heat: Heat, values: F32) -> F32:
+    return of_base(values, heat.base_ms)
 
 
-def _above_typical(heat: Heat) -> F32:
-    return heat.values * np.float32(100 / (median(heat.values) or np.nan)) - np.float32(100)
+def _above_typical(heat: Heat, values: F32) -> F32:
+    return values * np.float32(100 / (median(heat.values) or np.nan)) - np.float32(100)
 
 
-def _below_others(heat: Heat) -> F32:
-    return np.float32(100) - _of_others(heat)
+def _below_others(heat: Heat, values: F32) -> F32:
+    return np.float32(100) - _of_others(heat, values)
 
 
-def _off_others(heat: Heat) -> F32:
-    off: F32 = np.abs(_of_others(heat) - np.float32(100))
+def _off_others(heat: Heat, values: F32) -> F32:
+    off: F32 = np.abs(_of_others(heat, values) - np.float32(100))
     return off
 
 
-def _of_others(heat: Heat) -> F32:
+def _of_others(heat: Heat, values: F32) -> F32:
     """Percent of the ranks' median at the same step."""
     typical = row_medians(heat.values.T)
-    return (heat.values * (100 / np.where(typical == 0, np.nan, typical))).astype(np.float32)
+    return (values * (100 / np.where(typical == 0, np.nan, typical))).astype(np.float32)
 
 
 METRICS: dict[Metric, Shown] = {
@@ -67,10 +70,10 @@ METRICS: dict[Metric, Shown] = {
     "wait": Shown("wait", "ms", "of a step", _of_step),
     "input": Shown("input", "ms", "of a step", _of_step),
     "allreduce": Shown("all-reduce", "ms", "of a step", _of_step),
-    "gpu": Shown("GPU utilisation", "%", "below the others", _below_others),
-    "power": Shown("GPU power", "W", "below the others", _below_others),
-    "clock": Shown("GPU clock", "MHz", "below the others", _below_others),
-    "loss": Shown("loss", "", "off the others", _off_others),
+    "gpu": Shown("GPU utilisation", "%", "below the others", _below_others, rises=False),
+    "power": Shown("GPU power", "W", "below the others", _below_others, rises=False),
+    "clock": Shown("GPU clock", "MHz", "below the others", _below_others, rises=False),
+    "loss": Shown("loss", "", "off the others", _off_others, rises=False),
 }
 
 
@@ -83,14 +86,12 @@ class Grid:
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
         stride: steps that share a column.
         steps: [columns] the first step of each column.
-        percent: [world, steps] what the colours show, from the first column's first step on.
     """
 
     levels: Levels
     at: Ints
     stride: int
     steps: Ints
-    percent: F32
 
     def column_of(self, step: int) -> int:
         """The first column that shows the step; -1 for a step before all."""
@@ -105,15 +106,23 @@ def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
     few, and few steps take several columns each.
     """
     at, stride = _columns(heat.step, columns)
-    part = slice(int(at[0]), None)
-    percent = of_all = METRICS[heat.metric].percent(heat)[:, part]
-    if not np.array_equal(bands.order, np.arange(len(percent))):
-        percent = percent[bands.order]
-    if bands.folded:  # over whole rows at a time: many times as fast as reduceat along this axis
-        percent = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(percent, bands.starts[1:])])
+    shown = METRICS[heat.metric]
+    folded = _folded(heat.values, bands) if shown.rises else heat.values
+    percent = shown.percent(heat, folded)[:, int(at[0]) :]
+    if not shown.rises:
+        percent = _folded(percent, bands)
     starts, cells = np.unique(at - at[0], return_inverse=True)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at], of_all)
+    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at])
+
+
+def _folded(values: F32, bands: Bands) -> F32:
+    """[bands, W] the largest of each band's ranks."""
+    if not np.array_equal(bands.order, np.arange(len(values))):
+        values = values[bands.order]
+    if bands.folded:  # band by band: many times as fast as reduceat along this axis
+        values = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(values, bands.starts[1:])])
+    return values
 
 
 def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
@@ -135,8 +144,8 @@ def _levels(percent: F32) -> Levels:
 
 def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
     """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
-    first, begin = int(grid.at[column]), int(grid.at[0])
-    percent = grid.percent[ranks, first - begin : first - begin + grid.stride]
+    first = int(grid.at[column])
+    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, first : first + grid.stride]
     if np.isnan(percent).all():
         return None
     row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)

@@ -51,7 +51,8 @@ def _identity(picture: ViewState, run: RunView, name: Line, room: int) -> Line:
         line = name + joined([title, *facts[:keep]], _dot(look))
         if width_of(line) <= room:
             return line
-    return name[:1] + title
+    short = clip(title[0].text, max(room - width_of(name), 0), look.glyphs.more)
+    return [*name, Segment(short, look.text)]
 
 
 def _state(picture: ViewState, run: RunView) -> Line:

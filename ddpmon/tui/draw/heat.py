@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -23,6 +23,7 @@ from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
+FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 GUTTER = 7  # the rank number, its marker, and a gap
 WIDE = 100  # cells from which on the axis has times of day
 
@@ -57,14 +58,36 @@ def heat_lines(
     bands = bands_of(picture, height, wanted)
     grid = quantise(heat, max(width - GUTTER - 1, 1), bands)
     lines = [_title(picture, heat, grid, bands, cursor, width)]
-    lines += _rows(grid, bands, picture, width, lines_a_band(bands, height), cursor)
+    lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
     lines.append(_axis(grid, picture, width))
     return fit_all(lines, width, height)
 
 
-def lines_a_band(bands: Bands, height: int) -> int:
-    """Lines that a band takes in a panel of this height, where no two share a line."""
-    return max(1, min((height - FRAME) // max(len(bands.starts), 1), TALLEST))
+def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
+    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room."""
+    heat = shown_heat(picture)
+    here = [rank for rank in ranks if heat is not None and rank < len(heat.values)]
+    most = (height - FRAME) // max(len(here), 1)
+    if heat is None or not here or not most:
+        return []
+    tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
+    return heat_lines(picture, width, FRAME + len(here) * tall, " ".join(map(str, here)))
+
+
+def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
+    """Lines that each band takes in a panel of this height: one, several of few ranks, two bands may share a line.
+
+    A rank of which nothing is known takes one that says so, and leaves its others to those that are known.
+    """
+    count = len(bands.starts)
+    unknown = np.zeros(count, np.bool_)
+    if not bands.folded:
+        unknown |= np.isnan(heat.values[bands.order]).all(axis=1)
+    nothing = int(unknown.sum())
+    known = max(count - nothing, 1)
+    room = min(height - FRAME, count * TALLEST) - nothing
+    tall = 1 if bands.halves else max(1, room // known)
+    return [1 if each else tall for each in unknown.tolist()]
 
 
 def shown_heat(picture: ViewState) -> Heat | None:
@@ -135,13 +158,15 @@ def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
     return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 
 
-def _rows(grid: Grid, bands: Bands, picture: ViewState, width: int, tall: int, cursor: Cursor | None) -> list[Line]:
+def _rows(
+    grid: Grid, bands: Bands, picture: ViewState, width: int, lines_of: list[int], cursor: Cursor | None
+) -> list[Line]:
     look = picture.look
     named = named_bands(bands, picture)
     step = 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
-        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid.levels[band], tall, look)
+        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid, band, lines_of, look)
         here = cursor is not None and band <= cursor.band < band + step
         label = bands.labels[cursor.band if here and cursor is not None else band]
         if here and cursor is not None:
@@ -167,12 +192,18 @@ def _gutter(label: str, named: bool, here: bool, look: Look) -> Line:
     ]
 
 
+NOT_KNOWN = "not known in these steps "
 _EMPTY = Segment(" " * GUTTER)
 
 
-def _tall(row: Levels, tall: int, look: Look) -> list[Line]:
-    """One band in one line or several, with a thin gap above it."""
-    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (tall - 1))]
+def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
+    """One band in one line or several, with a thin gap above it; of one that is not known the words."""
+    row = grid.levels[band]
+    if (row == MISSING).all():
+        said = NOT_KNOWN[: len(row)]
+        rest = look.glyphs.wait * max(len(row) - len(said), 0)
+        return [[Segment(said, look.dim), Segment(rest, look.faint)], *[[]] * (lines_of[band] - 1)]
+    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (lines_of[band] - 1))]
 
 
 def _whole(row: Levels, block: str, look: Look) -> Line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,13 +22,14 @@ from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.table import HEAD, TableView
-from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 ORDERS = {"worst": "worst first"}
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST = 16
+TITLE_LEAST = 12  # cells of the title besides its words
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
 NET_FROM = 100  # columns from which load and network have columns of their own
 
@@ -99,10 +101,13 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
-    parts += ["no step finishes"] if is_standing_still(snapshot) else []
-    parts += [ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")]
+    still = ["no step finishes"] if is_standing_still(snapshot) else []
+    order = ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")
+    rest = [order, f"cells: {metric.name} [v]"]
     brief = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
-    return look.clean("; ".join([*parts, f"cells: {metric.name} [v]", *brief]))
+    told = [look.clean("; ".join(each)) for each in ([*parts, *still, *rest, *brief], [*parts, *still, *rest],
+                                                     [*parts, *rest])]  # fmt: skip
+    return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 
 
 def host_heading_at(snapshot: Snapshot, width: int, x: int, metric: str) -> str | None:
@@ -180,8 +185,8 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        words = "; ".join(self._remarks(node, states)) if room >= REMARK_LEAST - 2 else ""
-        return [*cells, Segment(" "), Segment(clip(look.clean(words), room, look.glyphs.more), look.accent)]
+        said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
+        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", look.accent)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
@@ -206,6 +211,14 @@ class _Page:
         finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
         said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
         return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
+
+
+def _fitting(remarks: list[str], room: int, look: Look) -> str:
+    """As many remarks as fit, without what they say in brackets where that has no room, and how many are left out."""
+    brief = [re.sub(r" \([^)]*\)", "", remark) for remark in remarks]
+    some = (f"{'; '.join(brief[:count])}; {len(brief) - count} more" for count in range(len(brief) - 1, 0, -1))
+    tries = ("; ".join(remarks), "; ".join(brief), *some, brief[0])
+    return next((words for words in tries if cells_of(words) <= room), clip(brief[0], room, look.glyphs.more))
 
 
 def _percent(value: float | None) -> str | None:

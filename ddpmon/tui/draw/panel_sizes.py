@@ -82,6 +82,7 @@ def plan(
     rows: int | None = None,
     typing: int = 0,
     chosen: int = CHOSEN_MOST,
+    listed: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -95,13 +96,14 @@ def plan(
         rows: rows the table would have.
         typing: lines that the filter takes while it is typed.
         chosen: lines that there are to show of the chosen rank.
+        listed: lines that the further findings take in whole sentences.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves, chosen)
+        return _wide(width, room, head, ranks, rows, findings, halves, (chosen, listed))
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -133,13 +135,27 @@ def _narrow(room: int, head: int, ranks: int, rows: int, findings: int, halves: 
     return Plan(True, head, body, 0, heat, plots, listed)
 
 
-def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int, halves: bool, chosen: int) -> Plan:
+def side_width(width: int) -> int:
+    """Cells of the plots beside the table of a wide terminal."""
+    return max(34, min(width * 36 // 100, 90))
+
+
+def _wide(
+    width: int,
+    room: int,
+    head: int,
+    ranks: int,
+    rows: int,
+    findings: int,
+    halves: bool,
+    most: tuple[int, int],
+) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
     Few ranks leave room: their rows in the heat-map grow to three lines, the chosen rank is compared with the others,
     and what then is left below the table is a plot.
     """
-    side = max(34, min(width * 36 // 100, 90))
+    side = side_width(width)
     if room < 14:
         return Plan(True, head, room, side)
     wanted = min(findings + 1, 6) if findings else 0
@@ -153,25 +169,27 @@ def _wide(width: int, room: int, head: int, ranks: int, rows: int, findings: int
         listed = min(wanted, above // 3)
         listed = listed if listed >= 2 else 0
         return Plan(True, head, above - listed, side, heat + HEAT_FRAME, 0, listed)
-    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, chosen)
+    return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, most)
 
 
-def _filled(shares: Plan, spare: int, wanted: int, most: int) -> Plan:
+def _filled(shares: Plan, spare: int, wanted: int, most: tuple[int, int]) -> Plan:
     """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot.
 
     Args:
         shares: the rest of the plan.
         spare: lines to share out.
         wanted: lines of the further findings.
-        most: lines that there are to show of the chosen rank.
+        most: lines that there are to show of the chosen rank, and of these findings in whole sentences.
     """
     listed = wanted if wanted <= spare else 0
     spare -= listed
-    chosen = min(CHOSEN_LINES, most) if spare >= CHOSEN_LINES else 0
+    chosen = min(CHOSEN_LINES, most[0]) if spare >= CHOSEN_LINES else 0
     spare -= chosen
     plots = PLOT_LEAST + 2 if chosen and spare >= PLOT_LEAST + 2 else 0
     spare -= plots
-    grown = min(spare, max(most - chosen, 0)) if chosen else 0
+    longer = min(spare, max(most[1] - listed, 0)) if listed else 0
+    listed, spare = listed + longer, spare - longer
+    grown = min(spare, max(most[0] - chosen, 0)) if chosen else 0
     spare -= grown
     if plots:
         return replace(shares, plots=plots + spare, findings=listed, chosen=chosen + grown)
@@ -191,5 +209,5 @@ def host_plan(hosts: int, room: int) -> tuple[int, int]:
 def finding_plan(width: int, room: int, findings: int) -> tuple[bool, int]:
     """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is."""
     if width >= WIDE:
-        return True, max(52, width * 42 // 100)
+        return True, max(min(58, width // 2), width * 42 // 100)
     return False, min(max(findings + 2, 4), max(room * 2 // 5, 4))

@@ -93,6 +93,11 @@ def _fitting(rows: list[Row], room: int) -> list[Row]:
     return calm[:room]
 
 
+def table_size(snapshot: Snapshot, who: Sequence[int]) -> tuple[int, int]:
+    """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
+    return NAME + len(who) * CELL_MOST + NUMBER + 1, 2 + len(compare(snapshot, who).rows)
+
+
 def marked_lines(
     snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
 ) -> list[Line]:
@@ -111,7 +116,8 @@ def marked_lines(
     missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
     rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
     lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
-    return fit_all([*lines, *([Segment(f" {text}", look.accent)] for text in missing)], width, height)
+    lines += [[Segment(f" {text}", look.accent)] for text in missing]
+    return fit_all(lines, width, height)
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:

@@ -9,13 +9,14 @@ from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import shortened
 from ddpmon.tui.draw.detail import stall_lines
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, clip, fit, fit_all, left
+from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 NAMED = 18  # cells of the ranks' numbers
 OPERATION = 12
 STACK_LEAST = 3  # lines below which no further stack is begun
+SOURCE_LEAST = 14  # cells of a source line below which it is left out
 WIDE = 100  # from here on the collective has a column
 
 
@@ -113,11 +114,13 @@ def _row(place: Place, here: bool, width: int, look: Look) -> Line:
 
 
 def _at(place: Place, room: int, look: Look) -> str:
-    """`train.py:88 __getitem__   sample = read(index)`."""
+    """`train.py:88 __getitem__   sample = read(index)`, without the source where little of it would be left."""
     frame = place.frame
     if frame is None:
         return look.unknown
     where = (
         f"{shortened(look.clean(frame.file), max(room // 2, 12), look.cut)}:{frame.line} {look.clean(frame.function)}"
     )
-    return f"{where}   {look.clean(frame.source.strip())}"
+    source = look.clean(frame.source.strip())
+    fits = cells_of(where) + 3 + min(cells_of(source), SOURCE_LEAST) <= room
+    return f"{where}   {source}" if fits else where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +17,11 @@ from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, fills_room
 
 TIMED_LEAST = 8  # steps from which on the axis has times of day
 LEAST = 7  # lines of a plot beside others
+HALF_LEAST = 50  # cells of a plot beside others
 NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
 ONE_RANK = "not known: it is the only rank, so there is nobody to compare it with"
 NO_STEPS = "not known: no step has been read yet"
@@ -29,8 +30,14 @@ PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
 def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lateness: bool) -> list[Line]:
-    """As many plots below each other as have room, with a free column at the left; lateness first where asked for."""
+    """As many plots below each other as have room, with a free column at the left; lateness first where asked for.
+
+    Without it they stand beside `lateness_plot`, which shows one of them where the lateness of the rank is not known.
+    """
     curves = _curves(picture, rank, lateness=lateness)
+    if not lateness and rank >= 0 and _lateness(picture, rank) is None:
+        other = _in_its_place(picture)
+        curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
     shown = curves[: max(1, min(len(curves), height // LEAST))]
@@ -52,13 +59,95 @@ def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list
     return [one + _indented(other, picture.look) for one, other in zip(left, right, strict=True)]
 
 
+def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
+    """What the calm sentence rests on: the lateness of the latest rank, and the run's plots beside each other."""
+    curves = [*_worst(picture), *_curves(picture, -1, lateness=False)]
+    return _in_rows(curves, width, height, picture.look)
+
+
+def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
+    """As many of the run's plots below each other as have room; empty without any."""
+    return plots_stacked(picture, -1, width, height, lateness=False) if height >= LEAST else []
+
+
+def latest_plot(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The lateness of the latest rank alone, or what takes its place; empty without room."""
+    curve = next(_worst(picture), None) or _in_its_place(picture)
+    return [] if curve is None or height < LEAST else plot_lines(curve, width, height, picture.look)
+
+
+def marked_plots(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
+    """The lateness of some ranks on one scale beside each other, or above each other; empty without room."""
+    curves = [curve for curve in (_lateness(picture, rank) for rank in ranks) if curve is not None]
+    if not curves or height < LEAST:
+        return []
+    edges = [edge for curve in curves for edge in (curve.value, curve.low, curve.high) if edge is not None]
+    low, high = (float(some(np.concatenate(edges))) for some in (np.nanmin, np.nanmax))
+    curves = [replace(curve, floor=min(low, 0.0), ceiling=max(high, curve.ceiling or 0.0)) for curve in curves]
+    return _in_rows(curves, width, height, picture.look)
+
+
+def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
+    """The run's plots beside each other, as many as are wide enough; empty without room."""
+    if height < LEAST or not fills_room(picture):
+        return []
+    curves = _curves(picture, -1, lateness=False)[: max(width // HALF_LEAST, 1)]
+    return _beside(curves, width, height, picture.look) if curves else []
+
+
+def _in_rows(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """Two plots a row where they are wide enough, as many rows as there is room for."""
+    across = 2 if width >= 2 * HALF_LEAST else 1
+    down = min(-(-len(curves) // across), height // LEAST)
+    lines: list[Line] = []
+    for row in range(down):
+        part = curves[row * across : (row + 1) * across]
+        lines += _beside(part, width, (height - len(lines)) // (down - row), look)
+    return lines
+
+
+def _beside(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """Plots of one height that share the width."""
+    cell = (width - len(curves) + 1) // len(curves)
+    blocks = [plot_lines(curve, cell, height, look) for curve in curves]
+    return [[part for block in blocks for part in (*block[line], Segment(" "))] for line in range(height)]
+
+
+def _worst(picture: ViewState) -> Iterator[Curve]:
+    """The lateness of the latest rank of each step, in percent of the base step."""
+    timeline, snapshot = picture.snapshot.timeline, picture.snapshot
+    if timeline is None or not np.isfinite(timeline.late_pct).any():
+        return
+    newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
+    marks, times = tuple(onsets(snapshot.findings)), _times(snapshot, timeline.step)
+    yield Curve(
+        "lateness of the latest rank, % of the base step", figure(float(newest)), timeline.step.astype(np.float64),
+        timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100, onsets=marks, times=times, is_filled=True,
+    )  # fmt: skip
+
+
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
     """The lateness of one rank alone."""
     curve = _lateness(picture, rank)
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
-    why = Segment(f"  {_why_unknown(picture.snapshot)}", picture.look.dim)
-    return fit_all([title(f"lateness of rank {rank}", "", width, picture.look), [why]], width, height)
+    look, name, why = picture.look, f"lateness of rank {rank}", _why_unknown(picture.snapshot)
+    fits = len(name) + len(why) + 8 <= width
+    lines = [title(name, why if fits else "", width, look), *([] if fits else [[Segment(f"  {why}", look.dim)]])]
+    other = _in_its_place(picture)
+    lines += plot_lines(other, width, height - len(lines), look) if other and height > len(lines) else []
+    return fit_all(lines, width, height)
+
+
+def _in_its_place(picture: ViewState) -> Curve | None:
+    """What takes the room of a lateness that is not known: the all-reduce time, else one of the run's curves."""
+    timeline, marks = picture.snapshot.timeline, tuple(onsets(picture.snapshot.findings))
+    if timeline is None or not np.isfinite(timeline.allreduce_ms).any():
+        curves = _curves(picture, -1, lateness=False)
+        return curves[-1] if len(curves) > 1 else None
+    now = figure(figures_now(picture.snapshot).allreduce_ms, "")
+    step, times = timeline.step.astype(np.float64), _times(picture.snapshot, timeline.step)
+    return Curve("all-reduce, ms", now, step, timeline.allreduce_ms, onsets=marks, times=times, is_filled=True)
 
 
 def _why_unknown(snapshot: Snapshot) -> str:

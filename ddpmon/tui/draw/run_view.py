@@ -7,16 +7,29 @@ from rich.segment import Segment
 from ddpmon.report.run_about import Section, about
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
+from ddpmon.tui.draw.run_plots import run_plots
 from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 NAME_MOST = 26  # cells of a name
 RIGHT = ("versions", "model", "DDP")
+WATCHING = "store and watching"  # stands in the column that is shorter without it
 
 
-def run_lines(picture: ViewState, width: int) -> list[Line]:
-    """All sections, in wide terminals in two columns; as many lines as it takes."""
+def run_lines(picture: ViewState, width: int, height: int = 0) -> list[Line]:
+    """All sections, as many lines as it takes, in wide terminals in two columns; the run's plots below them.
+
+    Args:
+        picture: what is drawn.
+        width: cells.
+        height: lines that there are in all; plots fill what is left of them.
+    """
+    lines = _sections(picture, width)
+    return [*lines, *run_plots(picture, width, height - len(lines))]
+
+
+def _sections(picture: ViewState, width: int) -> list[Line]:
     look, sections = picture.look, about(picture.snapshot)
     if not sections:
         waiting = picture.snapshot.link.message or "no run has been read yet"
@@ -24,8 +37,11 @@ def run_lines(picture: ViewState, width: int) -> list[Line]:
     if width < WIDE:
         return [fit(line, width) for section in sections for line in _section(section, width, look)]
     half = width // 2
-    left = [line for each in sections if each.name not in RIGHT for line in _section(each, half, look)]
+    left = [line for each in sections if each.name not in (*RIGHT, WATCHING) for line in _section(each, half, look)]
     right = [line for each in sections if each.name in RIGHT for line in _section(each, width - half - 1, look)]
+    watching = [line for each in sections if each.name == WATCHING for line in _section(each, half - 1, look)]
+    shorter = left if len(left) <= len(right) else right
+    shorter += watching
     missing = len(left) - len(right)
     left, right = left + [[]] * max(-missing, 0), right + [[]] * max(missing, 0)
     return [

@@ -11,7 +11,7 @@ from ddpmon.format import age, count, figure, plural, time_of_day
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
-from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline
+from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
@@ -21,6 +21,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 9  # lines of title, events and axis; the most lines of a row
+EVENT_ROWS = 2  # of findings and of the phases that the user named
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -57,7 +58,8 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
     cursor = column if shown.replay is not None else None
-    events = [some for some in _events(whole, timeline, span, columns, look) if some]
+    found, named = _events(whole, timeline, span, columns, look)
+    events = [*_in_rows(found, columns, EVENT_ROWS - bool(named)), *([named] if named else [])]
     rows = max((height - 2 - len(events)) // 4, 1)
     for track in _tracks(timeline, at):
         lines += _row(track, timeline, at, span, columns, rows, cursor, look)
@@ -68,12 +70,13 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now; while no step finishes, how long ago it was."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; while no step finishes, how long ago."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    now = "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    ended = snapshot.run is not None and is_over(snapshot.run.state)
+    now = "the last one" if ended else "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
@@ -106,9 +109,12 @@ def _row(
     words = [(track.name, look.dim), (f"{figure(value, look.unknown)} {track.unit}".rstrip(), look.strong)]
     words.append((track.remark, look.dim))
     floor = 0.0 if track.unit else None
-    curve = Curve(track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor)
+    curve = Curve(
+        track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor, is_filled=True
+    )
     scale = scale_of(curve, rows)
-    plot: list[Line] = [[Segment(" " * (GUTTER + columns))]] * rows
+    plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
+    plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
         plot = body(curve, columns, rows, scale, span, look)
     if cursor is not None:
@@ -133,6 +139,29 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
 
 
 Marks = list[tuple[int, str, bool]]
+
+
+def _in_rows(events: Marks, columns: int, rows: int) -> list[Marks]:
+    """So many rows of events that do not overlap; where further ones have no room, the last one says how many."""
+    left, packed = list(events), list[Marks]()
+    while left and len(packed) < rows:
+        row: Marks = []
+        for event in list(left):
+            at = _place(event, columns)
+            if all(at.stop < other.start or other.stop < at.start for other in (_place(each, columns) for each in row)):
+                row.append(event)
+                left.remove(event)
+        packed.append(row)
+    if left and packed:
+        column, words, loud = packed[-1].pop(0)
+        packed[-1].insert(0, (column, f"{words}, {len(left):,} more", loud))
+    return packed
+
+
+def _place(event: tuple[int, str, bool], columns: int) -> range:
+    """The columns that an event takes on the axis."""
+    start = max(0, min(event[0], columns - len(event[1])))
+    return range(start, start + len(event[1]))
 
 
 def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, look: Look) -> list[Marks]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.segment import Segment
 from rich.style import Style
 
@@ -11,7 +13,7 @@ from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.shell_command import advice_text
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
 from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
 from ddpmon.tui.theme import Look
@@ -20,6 +22,8 @@ from ddpmon.tui.view_state import ViewState
 INDENT = "         "  # as wide as the badge
 WIDE = 110  # from here on there is room for words that a narrow screen leaves out
 CAUSE_LEAST = 24  # cells of a cause beside a command
+ADVICE_LEAST = 20  # cells of a clause that says something
+COMMAND = re.compile(r"(\. Run |: |, )?`")  # where it begins, behind what to do
 
 
 def verdict_lines(picture: ViewState, width: int) -> list[Line]:
@@ -77,8 +81,8 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
     """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines."""
     arrow = "->" if look.ascii_only else "→"
     cause = look.clean(cause_words(finding))
-    said = advice_text(finding.advice, snapshot.own_host), command(finding, snapshot)
-    advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in said)
+    texts = advice_text(finding.advice, snapshot.own_host), command(finding, snapshot)
+    advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""
     if not (cause or advice):
         return []
@@ -86,7 +90,8 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
         return [_cause_and_advice(cause + between if advice else cause, advice, look)]
     if room >= WIDE:
         rows = [cause] if cause else []
-        return [*([Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows), _advice(advice, room, look)]
+        said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
+        return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
@@ -98,7 +103,14 @@ def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
 
 
 def _advice(advice: str, room: int, look: Look) -> Line:
-    return [Segment(clip(advice, room, look.glyphs.more), look.strong)]
+    """As much of it as fits: the command whole, and of the words before it whole clauses."""
+    at = COMMAND.search(advice)
+    words, run = (advice[: at.start()], advice[at.start() :]) if at else (advice, "")
+    run = run if cells_of(run) + ADVICE_LEAST <= room else ""
+    clauses = [words[: found.start()] for found in re.finditer(r"[:;,] ", words)][::-1]
+    fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
+    said = advice if cells_of(advice) <= room else next(fitting, clip(advice, room, look.glyphs.more))
+    return [Segment(said, look.strong)]
 
 
 def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
@@ -109,7 +121,8 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
     waiting, run = snapshot.job.lost_to_waiting_pct, snapshot.run
     if is_good and run is not None and known(waiting):
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
-        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %, {hours} {hour_unit(snapshot)} a day"
+        a_day = "" if is_over(run.state) else f", {hours} {hour_unit(snapshot)} a day"
+        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %{a_day}"
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)
@@ -119,4 +132,4 @@ def _more(number: int, calm: bool, look: Look) -> Line:
     if number <= 0:
         return []
     words = plural(number, "note") if calm else f"{number:,} more"
-    return [Segment(f"{words} ", look.text), Segment("[5] ", look.dim)]
+    return [Segment(f"   {words} ", look.text), Segment("[5] ", look.dim)]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 
 from ddpmon.report.verdicts import firing
 from ddpmon.schema import PHASES
+from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.peer_table import marked_lines
-from ddpmon.tui.lines import Line
+from ddpmon.tui.draw.peer_table import marked_lines, table_size
+from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
+from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.widgets.canvas import Canvas
+
+SIDE_LEAST = 60  # cells beside the table from which on something stands there
 
 
 class CompareScreen(ViewScreen):
@@ -40,7 +46,19 @@ class CompareScreen(ViewScreen):
         if ranks is None or not here:
             return []
         blamed = next((f.phase for f in findings if f.phase in PHASES and set(f.ranks) & set(here)), None)
-        return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
+        wide, high = table_size(self.picture.snapshot, here)
+        if width - wide < SIDE_LEAST or high > height or not fills_room(self.picture):
+            return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
+        lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, blamed)
+        side = self._beside_table(here, width - wide - 1, high)
+        lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
+        below = marked_plots(self.picture, here, width, height - high) or run_plots(self.picture, width, height - high)
+        return fit_all([*lines, *below], width, height)
+
+    def _beside_table(self, ranks: list[int], width: int, height: int) -> list[Line]:
+        """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
+        lines = ranks_lines(self.picture, ranks, width, height)
+        return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from ddpmon.format import plural
 from ddpmon.tui.draw.host_cells import offered
+from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.draw.panel import Keys
@@ -23,7 +24,42 @@ from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
 from ddpmon.tui.widgets.virtual_table import HostTable
 
 
-class HostsScreen(ViewScreen):
+class HostReading(ViewScreen):
+    """Reads one host in full, and where there is room what its ranks did over the last steps below that."""
+
+    _plotted_rank: int | None = None  # the rank whose plots there is room for
+
+    @property
+    def detailed_rank(self) -> int | None:
+        """The rank of the host that is plotted."""
+        return self._plotted_rank
+
+    def show(self) -> None:
+        """Draw, and read what there turned out to be room for."""
+        super().show()
+        if self.is_current:
+            self.dashboard.read_detail_of(self.detailed_rank)
+
+    def courses(self, number: int, width: int, height: int, rank: int | None = None) -> list[Line]:
+        """What has room below a host; `rank` is the one to plot, None for the one that matters most."""
+        snapshot = self.picture.snapshot
+        wanted = plotted_rank(snapshot, number) if rank is None else rank
+        self._plotted_rank = wanted if has_plots(self.picture, number, height) else None
+        return host_courses(self.picture, number, width, height)
+
+    def page(self, number: int, width: int) -> LinkedLines:
+        """A host as text that leads to its ranks, the one under the cursor in plots."""
+        lines, ranks = host_page(self.picture, number, width)
+        reading = self.query_one(LinkedText)
+        below = self.courses(number, width, reading.size.height - len(lines), reading.rank)
+        return LinkedLines([*lines, *below], ranks)
+
+    def on_linked_text_moved(self) -> None:
+        """Another rank of the host is under the cursor."""
+        self.show()
+
+
+class HostsScreen(HostReading):
     """All hosts; a run on one host has that one in full at once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,7 +95,7 @@ class HostsScreen(ViewScreen):
         yield Canvas(self.head, id="head")
         yield HostTable()
         yield Canvas(self._chosen, id="chosen")
-        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.only, w)), lambda: self.picture.look)
+        yield LinkedText(lambda w: self.page(self.only, w), lambda: self.picture.look)
         yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
@@ -87,9 +123,10 @@ class HostsScreen(ViewScreen):
         table.show(self.picture)
 
     def _chosen(self, width: int, height: int) -> list[Line]:
-        """The beginning of the host under the cursor, and how much is left out."""
+        """The host under the cursor with what has room below it, or its beginning and how much is left out."""
         number = self.table.chosen
         lines = [] if number is None else host_lines(self.picture, number, width)
+        lines += [] if number is None else self.courses(number, width, height - len(lines))
         if len(lines) > height > 1:
             below = plural(len(lines) - height + 1, "more line")
             lines = [*lines[: height - 1], [Segment(f"    {below}: enter", self.picture.look.dim)]]
@@ -98,6 +135,8 @@ class HostsScreen(ViewScreen):
     def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""
         self.query_one("#chosen", Canvas).redraw(faded=self.faded)
+        if self.is_current:
+            self.dashboard.read_detail_of(self.detailed_rank)
 
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open a rank of the only host."""
@@ -149,7 +188,7 @@ class HostsScreen(ViewScreen):
         self.table.rearrange(reverse=not self.table.view.reverse)
 
 
-class HostScreen(ViewScreen):
+class HostScreen(HostReading):
     """One host in full."""
 
     view: ClassVar[str] = "host"
@@ -169,7 +208,7 @@ class HostScreen(ViewScreen):
     def compose(self) -> ComposeResult:
         """Header, the host, the keys."""
         yield Canvas(self.head, id="head")
-        yield LinkedText(lambda w: LinkedLines(*host_page(self.picture, self.node, w)), lambda: self.picture.look)
+        yield LinkedText(lambda w: self.page(self.node, w), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

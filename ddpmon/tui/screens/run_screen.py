@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.run_view import run_lines
+from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
@@ -20,8 +21,11 @@ class RunScreen(ViewScreen):
     def compose(self) -> ComposeResult:
         """Header, the sections, the keys."""
         yield Canvas(self.head, id="head")
-        yield ScrollText(lambda w: run_lines(self.picture, w))
+        yield ScrollText(self._lines)
         yield Canvas(self.foot, id="foot")
+
+    def _lines(self, width: int) -> list[Line]:
+        return run_lines(self.picture, width, self.query_one(ScrollText).size.height)
 
     def keys(self) -> Keys:
         """Back and scrolling."""

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.bands import Bands, bands_of
-from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines, lines_a_band
+from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines, lines_of_bands, shown_heat
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
@@ -106,10 +106,17 @@ class HeatMap(Canvas, can_focus=True):
         if bands is None or not 1 <= event.y < self._room - 1:
             return
         self.focus()
-        band = (event.y - 1) * 2 if bands.halves else (event.y - 1) // lines_a_band(bands, self._room)
-        self._put(band, self.size.width - 2 - event.x)
+        self._put(self._band_at(event.y - 1, bands), self.size.width - 2 - event.x)
         if event.chain == 2:
             self.action_choose()
+
+    def _band_at(self, line: int, bands: Bands) -> int:
+        """The band that is drawn in a line of the map."""
+        heat = None if self._picture is None else shown_heat(self._picture)
+        if bands.halves or heat is None:
+            return line * 2
+        ends = np.cumsum(lines_of_bands(heat, bands, self._room))
+        return int(np.searchsorted(ends, line, side="right"))
 
     def on_focus(self) -> None:
         """Show the cursor."""

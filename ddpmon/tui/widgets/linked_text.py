@@ -40,6 +40,9 @@ class LinkedText(ScrollText):
             super().__init__()
             self.rank = rank
 
+    class Moved(Message):
+        """Another rank is under the cursor."""
+
     def __init__(self, page: Callable[[int], LinkedLines], look: Callable[[], Look]) -> None:
         super().__init__(self._marked)
         self._page, self._look = page, look
@@ -85,6 +88,7 @@ class LinkedText(ScrollText):
         self._rank = self._links[goal]
         self.top = max(min(self.top, goal), goal - height + 2)
         self.redraw(faded=self._faded())
+        self.post_message(self.Moved())
 
     def action_open(self) -> None:
         """Open the rank under the cursor."""

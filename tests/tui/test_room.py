@@ -1,0 +1,125 @@
+"""What the views do with a large terminal: few ranks fill it with maps and plots, thousands of ranks are not slowed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.draw.heat import GUTTER
+from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.test_overview import empty_share
+from tests.tui.test_views import FULL, timed
+from tests.tui.watched import Fixed, Watched, watch
+
+LATE = timed(snapshot(Made(ranks=4, per_node=2, straggler=1, gpu=True, findings=NOTES)))
+CALM = timed(snapshot(Made(ranks=4, per_node=2, gpu=True)))
+LARGE = (160, 50)
+
+
+def ended(shown: Snapshot) -> Snapshot:
+    """The same run once it has finished."""
+    assert shown.run is not None
+    return replace(shown, run=replace(shown.run, state="finished", step_age_s=0.3))
+
+
+def without_common_steps(shown: Snapshot, *ranks: int) -> Snapshot:
+    """The same run, but nothing is known of how late these ranks are."""
+    assert shown.heat is not None
+    values = shown.heat.values.copy()
+    values[list(ranks)] = np.nan
+    return replace(shown, heat=replace(shown.heat, values=values))
+
+
+@pytest.mark.parametrize(
+    ("shown", "keys", "said", "most"),
+    [
+        (LATE, ("3",), "rank 1 and its machine", 0.4),
+        (LATE, ("3", "enter"), "rank 0 and its machine", 0.4),
+        (LATE, ("5",), "rank 1: input, ms", 0.45),
+        (CALM, ("5",), "lateness of the latest rank", 0.4),
+        (LATE, ("4",), "samples/s", 0.6),
+        (LATE, ("m", "j", "m", "c"), "lateness of rank 0", 0.55),
+    ],
+    ids=["hosts", "host", "findings", "no finding", "run", "compare"],
+)
+def test_few_ranks_fill_every_view(shown: Snapshot, keys: tuple[str, ...], said: str, most: float) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("against the others")
+        await watched.press(*keys)
+        await watched.until_shown(said)
+        assert empty_share(watched.text()) < most
+
+    watch(Fixed(shown), act, LARGE)
+
+
+def test_the_rank_under_the_cursor_of_a_host_is_plotted() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("against the others")
+        await watched.press("3", "enter")
+        await watched.until_shown("rank 0 and its machine")
+        await watched.press("j")
+        await watched.until_shown("rank 1 and its machine")
+
+    watch(Fixed(LATE), act, LARGE)
+
+
+def test_thousands_of_ranks_cost_no_further_plots() -> None:
+    source = Fixed(timed(FULL))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("4")
+        await watched.until_shown("store and watching")
+        assert "step time" not in watched.text()
+        await watched.press("3", "enter")
+        await watched.until_shown("on the GPUs")
+        assert "and its machine" not in watched.text()
+        assert source.focus is None, "no rank is read in detail"
+
+    watch(source, act, LARGE)
+
+
+def test_a_rank_without_comparable_steps_takes_one_line_and_can_be_clicked() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("not known in these steps")
+        assert watched.text().count("not known in these steps") == 2
+        assert "all-reduce, ms" in watched.text(), "in the place of the lateness"
+        assert empty_share(watched.text()) < 0.15
+        heat = watched.app.screen.query_one("#heat")
+        lines = watched.text().split("\n")[heat.region.y :]
+        row = max(place for place, line in enumerate(lines) if "not known in these steps" in line)
+        await watched.pilot.click("#heat", offset=(GUTTER + 40, row))
+        await watched.until(lambda: bool(re.search(r"rank 3 · step [\d,]+ · not known", watched.text())))
+
+    watch(Fixed(without_common_steps(replace(LATE, findings=()), 1, 3)), act, LARGE)
+
+
+@pytest.mark.parametrize("keys", [("1",), ("2",), ("4",), ("5",)], ids=["overview", "timeline", "run", "findings"])
+def test_a_run_that_has_ended_is_not_described_as_going_on(keys: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("FINISHED")
+        await watched.press(*keys)
+        await watched.until_shown("q quit")
+        text = watched.text()
+        assert not re.search(r"\blive$|, live\b|a day|each step now|so far", text)
+        assert keys != ("2",) or "step 1,204, the last one" in text
+        assert keys != ("4",) or "of each step at the end" in text
+
+    watch(Fixed(ended(LATE)), act, LARGE)
+
+
+def test_findings_that_begin_at_one_step_have_rows_of_their_own_on_the_timeline() -> None:
+    late = replace(LATE.findings[0], summary="late", evidence={"excess_ms": 41.0})
+    many = tuple(replace(late, ranks=(rank,), id=rank + 1) for rank in range(4))
+    assert CALM.timeline is not None
+
+    async def act(watched: Watched) -> None:
+        await watched.press("2")
+        await watched.until_shown("rank 0 input +41 ms")
+        await watched.until_shown("rank 1 input +41 ms, 2 more")
+
+    watch(Fixed(replace(CALM, findings=many, timeline=replace(CALM.timeline, marks=()))), act, LARGE)

@@ -11,9 +11,10 @@ LENGTHS = (1, 2, 3, 19, 20, 63, 64, 65, 66, 1001, 4096)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("rows", [7, 300])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_medians_are_those_of_numpy(length: int, kind: type[np.floating]) -> None:
-    values = (np.random.default_rng(length).normal(size=(7, length)) * 1e3).astype(kind)
+def test_medians_are_those_of_numpy(length: int, rows: int, kind: type[np.floating]) -> None:
+    values = (np.random.default_rng(length).normal(size=(rows, length)) * 1e3).astype(kind)
     assert np.array_equal(middles(values), np.median(values, axis=1))
     assert np.array_equal(row_medians(values), np.median(values, axis=1))
     assert middle(values) == median(values) == float(np.median(values))
@@ -27,6 +28,13 @@ def test_missing_values_are_left_out_or_make_the_middle_unknown(length: int) -> 
     assert median(values) == float(np.median(known))
     assert np.isnan(middle(values))
     assert np.isnan(middles(values)).tolist() == [False, True, False, True, False]
+    expected = [np.median(row[~np.isnan(row)]) if not np.isnan(row).all() else np.nan for row in values]
+    assert np.allclose(row_medians(values), expected, rtol=1e-15, equal_nan=True)
+
+
+def test_of_many_rows_those_with_missing_values_have_the_median_of_what_is_known() -> None:
+    values = np.random.default_rng(1).normal(size=(300, 20))
+    values[::3, 4] = values[5, :] = np.nan
     expected = [np.median(row[~np.isnan(row)]) if not np.isnan(row).all() else np.nan for row in values]
     assert np.allclose(row_medians(values), expected, rtol=1e-15, equal_nan=True)
 

@@ -154,12 +154,14 @@ if __name__ == "__main__":
 
 @contextmanager
 def family(pid: int, count: int) -> Iterator[list[psutil.Process]]:
-    """All processes below one, once they are so many; at the end they are gone, too."""
-    below = until(lambda: psutil.Process(pid).children(recursive=True), lambda found: len(found) == count)
+    """All processes below one, once they are so many; at the end they are gone, and no pool can start them again."""
+    parent = psutil.Process(pid)
+    below = until(lambda: parent.children(recursive=True), lambda found: len(found) == count)
     try:
         yield below
     finally:
-        for child in below:
+        parent.suspend()
+        for child in parent.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
 
@@ -214,6 +216,7 @@ def test_a_training_thread_that_has_ended_leaves_its_own_figures_unknown() -> No
     thread = threading.Thread(target=lambda: ended.append(threading.get_native_id()))
     thread.start()
     thread.join()
+    until(Path(f"/proc/self/task/{ended[0]}").exists, lambda there: not there)
     sensor = ProcessSensor(thread=ended[0])
     sensor.read()
     found: ProcessFigures = sensor.read()

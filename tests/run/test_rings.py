@@ -1,0 +1,33 @@
+"""The recent steps of more ranks than are kept in full precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ddpmon.run.rings import Rings
+
+MANY = 1025
+STEPS = np.arange(4)
+
+
+@pytest.mark.parametrize("waited_ms", [0.02, 3.7, 80.0, 300_000.0])
+def test_of_many_ranks_waits_of_any_length_keep_three_digits_and_the_step_all_of_them(waited_ms: float) -> None:
+    rings = Rings(MANY)
+    who, steps = np.repeat(np.arange(MANY), len(STEPS)), np.tile(STEPS, MANY)
+    duration = np.float32(waited_ms + 123.456)
+    exposed = np.float32(waited_ms) * (1 + who % 7 / 10).astype(np.float32)
+    rings.add_rows(who, steps, [(("duration", "exposed"), np.stack([duration + exposed, exposed], axis=1))])
+    sent = exposed.reshape(MANY, len(STEPS))
+    assert np.array_equal(rings.take("duration", STEPS), duration + sent)
+    assert np.allclose(rings.take("exposed", STEPS), sent, rtol=5e-4, atol=1e-4)
+    assert np.allclose(rings.take("work", STEPS), duration, rtol=0, atol=5e-4 * float(sent.max()) + 0.05)
+
+
+def test_a_wait_that_is_longer_than_half_precision_ends_is_the_longest_of_it() -> None:
+    rings = Rings(MANY)
+    rows = np.array([[9e8, 8e8], [9e8, 1.0]], np.float32)
+    rings.add_rows(np.array([0, 1]), np.array([0, 0]), [(("duration", "exposed"), rows)])
+    longest, short = rings.take("exposed", np.array([0]))[:2, 0].tolist()
+    assert 6e7 < longest < np.inf
+    assert short == pytest.approx(1.0, rel=1e-3)

@@ -33,7 +33,7 @@ JOB_HELP = "The run whose Slurm job, torchrun --rdzv-id, pod or SkyPilot task is
 FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while something may be confirmed, up to 5 s."
 ON_FINDING_HELP = "Run this with sh for each message, with the message as one line of JSON on its standard input."
 WEBHOOK_HELP = "Post each message to this address. Default: DDPMON_WEBHOOK, which no other user of the host can read."
-SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, or mixed."
+SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, memory, or mixed."
 
 
 def one_of(words: Sequence[str]) -> Callable[[str], str]:

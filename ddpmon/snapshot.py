@@ -19,6 +19,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import GpuFigures, HostFigures, ProcessFigures
 from ddpmon.parts import Attempt, Failure, Stall
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import Advice
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -307,7 +308,7 @@ class Finding:
         since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
         cost_pct: percent of the job's time that it costs, None when unknown.
         evidence: the numbers that it rests on, by the names of docs/json.md.
-        advice: what to do or look at next.
+        advice: what to do or look at next; a face makes text of it, for the host that its reader is on.
         cleared_at_step: about the first step without it, None while it lasts.
         id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
             lives. The numbers begin again when ranks restart, and with every watcher.
@@ -324,7 +325,7 @@ class Finding:
     since_is_bound: bool = False
     cost_pct: float | None = None
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
-    advice: str = ""
+    advice: Advice = ""
     cleared_at_step: int | None = None
     id: int = 0
 
@@ -376,6 +377,7 @@ class Snapshot:
     notices: tuple[str, ...] = ()  # what was set aside and why
     detail: RankDetail | None = None  # of the rank that the reader has in focus
     replay: ReplayView | None = None  # of a moment of the past
+    own_host: str = ""  # the run's name for the host that its reader is on; empty where it is read elsewhere
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
 
 

@@ -16,7 +16,7 @@ from ddpmon.report.status_json import Object, finding_object, rounded
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.read import Table, read_table
-from ddpmon.table.summary import Comparison, TableSummary, compare, summarise
+from ddpmon.table.summary import OF_JOB, OF_RANK, SLOWEST, Comparison, TableSummary, compare, summarise
 
 SCHEMA_VERSION = 1
 _NAMES = {
@@ -84,6 +84,7 @@ def _side(side: TableSummary) -> Object:
         "steps": side.steps,
         "first_step": side.first_step,
         "last_step": side.last_step,
+        "slowest_rank": side.slowest_rank,
         **{name: rounded(value) for name, value in side.figures.items()},
         "findings": [{**finding_object(each), "cleared_at_step": each.cleared_at_step} for each in side.findings],
         "notes": list(side.notes),
@@ -101,13 +102,33 @@ def _lines(found: Comparison, max_regression: float | None) -> Iterator[str]:
         yield printable(f"{place + ':':<8} {side.source}: {side.ranks:,} ranks, {span}")
     yield ""
     yield f"{'':<{_WIDTH}}{'first':>10}{'second':>10}{'change':>10}"
-    for name, a, b, change in found.changes():
-        title = _NAMES.get(name, f"{name.removesuffix('_ms')}, ms")
-        moved = f"{change:+.1f} %" if abs(change) < 1e4 else "–"
-        yield f"{title:<{_WIDTH}}{figure(a):>10}{figure(b):>10}{moved:>10}"
+    yield from _figures(found)
     for place, side in (("first", found.before), ("second", found.after)):
         yield from _findings(place, side.findings)
     yield from (f"note: {printable(note)}" for note in found.notes())
+
+
+def _figures(found: Comparison) -> Iterator[str]:
+    """The figures of the job, of the slowest rank of each file, and of the other ranks."""
+    rows = {name: (a, b, change) for name, a, b, change in found.changes()}
+    yield from (_row(_NAMES[name], *rows[name]) for name in OF_JOB)
+    slowest = (found.before.slowest_rank, found.after.slowest_rank)
+    if slowest != (None, None):
+        yield ""
+        yield f"{'slowest rank':<{_WIDTH}}" + "".join(f"{'–' if rank is None else rank:>10}" for rank in slowest)
+        yield from (_row(f"  {_title(name)}", *rows[f"{SLOWEST}{name}"]) for name in OF_RANK)
+    yield ""
+    yield "other ranks, median" if slowest != (None, None) else "its rank"
+    yield from (_row(f"  {_title(name)}", *rows[name]) for name in OF_RANK)
+
+
+def _title(name: str) -> str:
+    return f"{name.removesuffix('_ms')}, ms"
+
+
+def _row(title: str, before: float, after: float, change: float) -> str:
+    moved = f"{change:+.1f} %" if abs(change) < 1e4 else "–"
+    return f"{title:<{_WIDTH}}{figure(before):>10}{figure(after):>10}{moved:>10}"
 
 
 def _findings(place: str, findings: tuple[Finding, ...]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ddpmon.diagnose.alert import Severity, at_or_above
 from ddpmon.format import json_line
 from ddpmon.recording.step_table import StepTable
 from ddpmon.report.status_json import Object, finding_object
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_rows, judge_table
@@ -99,4 +100,4 @@ def _lines_of(finding: Finding) -> Iterator[str]:
     over = "" if finding.cleared_at_step is None else f", over by step {finding.cleared_at_step:,}"
     yield f"{finding.severity}{over}: {printable(finding.summary)}"
     if finding.advice:
-        yield f"    {printable(finding.advice)}"
+        yield f"    {printable(advice_text(finding.advice))}"

@@ -11,6 +11,7 @@ from ddpmon.flight.dumps import Dumps, NoDumpsError, read_folder
 from ddpmon.flight.verdict import judge_dumps
 from ddpmon.format import json_line, plural
 from ddpmon.report.status_json import Object, finding_object
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 
 SCHEMA_VERSION = 1
@@ -45,7 +46,7 @@ def _lines(folder: str, dumps: Dumps, findings: Sequence[Finding]) -> Iterator[s
         yield "no collective is pending: the run did not stop in one, or the dumps were made too late"
     for finding in findings:
         yield f"{finding.severity}: {printable(finding.summary)}"
-        yield f"    {printable(finding.advice)}"
+        yield f"    {printable(advice_text(finding.advice))}"
         stack = str(finding.evidence.get("stack", "")).splitlines()
         if stack:
             yield "    those who wait, most recent call last"

@@ -28,10 +28,8 @@ def look_once(target: str | None, looks: Looks | None = None, way: Way | None = 
     return look_with_info(target, looks, way)[0]
 
 
-def look_with_info(
-    target: str | None, looks: Looks | None = None, way: Way | None = None, *, is_read_here: bool = True
-) -> Answer:
-    """The same, with what the run says of itself; `is_read_here` as `Observer` takes it.
+def look_with_info(target: str | None, looks: Looks | None = None, way: Way | None = None) -> Answer:
+    """The same, with what the run says of itself.
 
     It is read in a thread of its own, so that a store that hangs cannot hang us.
 
@@ -43,7 +41,7 @@ def look_with_info(
     import ddpmon.watcher.observer  # noqa: F401 (a second on a cold disk, which is no fault of the store's)
 
     answers: SimpleQueue[Answer | BaseException] = SimpleQueue()
-    threading.Thread(target=_look, args=(target, way, looks, is_read_here, answers), daemon=True).start()
+    threading.Thread(target=_look, args=(target, way, looks, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=LIMIT_S + looks.limit_s)
     except Empty:
@@ -69,13 +67,11 @@ def look_at_recording(path: Path) -> Snapshot:
         return replay.tick()
 
 
-def _look(
-    target: str | None, way: Way | None, looks: Looks, is_read_here: bool, answers: SimpleQueue[Answer | BaseException]
-) -> None:
+def _look(target: str | None, way: Way | None, looks: Looks, answers: SimpleQueue[Answer | BaseException]) -> None:
     from ddpmon.watcher.observer import Observer
 
     try:
-        observer = Observer(target, way, is_read_here=is_read_here)
+        observer = Observer(target, way)
         snapshot = looks.at(observer.tick)
         answers.put((snapshot, None if observer.run is None else observer.run.info))
         observer.close()

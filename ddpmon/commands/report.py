@@ -55,7 +55,7 @@ def _told(target: str | None, ssh: str | None, slurm: str | None) -> RunReport:
     if path is not None:
         return report_of_file(path)
     with reached(target, ssh, slurm) as route:
-        snapshot, info = look_with_info(route.target, Looks(), route.way, is_read_here=False)
+        snapshot, info = look_with_info(route.target, Looks(), route.way)
     if info is None or snapshot.run is None:
         raise StoreUnavailable(snapshot.link.message or "no run was found")
     return report_of_snapshot(snapshot, info, snapshot.run.source)

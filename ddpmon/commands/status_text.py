@@ -24,6 +24,7 @@ from ddpmon.report.verdicts import (
     median_of,
 )
 from ddpmon.report.wording import format_ranks
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot, is_over
 
 MAX_ROWS, LEAST_ROWS = 16, 3
@@ -121,7 +122,7 @@ def _verdicts(snapshot: Snapshot) -> Iterator[str]:
     for finding in firing(snapshot.findings):
         yield f"{finding.severity}: {printable(finding.summary)}"
         if finding.advice:
-            yield f"    {printable(finding.advice)}"
+            yield f"    {printable(advice_text(finding.advice, snapshot.own_host))}"
         if snapshot.ranks is not None:
             yield from (f"    {printable(line.expandtabs(2))}" for line in _trace(finding, snapshot.ranks))
 

@@ -83,5 +83,7 @@ class Judge:
         return (*sorted(said, key=_weight, reverse=True), *self._book.resolved)
 
 
-def _weight(alert: Alert) -> tuple[int, int, float]:
-    return SEVERITIES.index(alert.severity), KINDS[alert.kind].broken, alert.cost_pct or 0.0
+def _weight(alert: Alert) -> tuple[int, int, bool, float]:
+    """Of two that are as severe, who is late stands before that the run is slower, which follows from it."""
+    kind = KINDS[alert.kind]
+    return SEVERITIES.index(alert.severity), kind.broken, not kind.slower, alert.cost_pct or 0.0

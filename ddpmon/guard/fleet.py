@@ -49,7 +49,7 @@ class Follower(threading.Thread):
     ) -> None:
         super().__init__(name="ddpmon-reader", daemon=True)
         self._address, self._hand, self._warn, self._every_s = address, hand, warn, every_s
-        self._observer = Observer(address, is_read_here=False)
+        self._observer = Observer(address)
         self._leave, self._drop = threading.Event(), False
         self._broke: set[str] = set()  # types of errors that were told
         self.began_at, self.has_seen = time.monotonic(), False
@@ -81,7 +81,7 @@ class Follower(threading.Thread):
             self._warn(f"the watcher of a run broke and is started again: {name}: {error}")
         with suppress(Exception):
             self._observer.close()
-        self._observer = Observer(self._address, is_read_here=False)
+        self._observer = Observer(self._address)
 
     def leave(self) -> None:
         """Look once more and end."""

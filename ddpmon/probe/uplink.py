@@ -207,13 +207,13 @@ class Uplink:
         All that is left `to_successor`, where the run has failed with its process and its launcher may restart it.
         """
         self.handover.training = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
         if not (to_successor and launch().may_restart):
             self.announcer.withdraw()
             if self.way.server is not None:
                 self.way.server.end()
-        if self._store is not None:
-            self._store.close()
-            self._store = None
 
 
 @dataclass(slots=True)

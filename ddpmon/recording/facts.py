@@ -13,6 +13,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import advice_text, of_the_past
 from ddpmon.snapshot import Finding
 from ddpmon.watcher.tap import Tick
 
@@ -178,7 +179,7 @@ class AlertRows:
         values = (
             alert.severity, SEVERITIES[worst], finding.summary, json.dumps(finding.ranks), json.dumps(finding.nodes),
             finding.phase, finding.cause, finding.since_step, finding.cost_pct, json.dumps(dict(finding.evidence)),
-            finding.advice, tick.wall, step, row,
+            advice_text(of_the_past(finding.advice)), tick.wall, step, row,
         )  # fmt: skip
         book.execute(
             "UPDATE alerts SET severity = ?, worst = ?, summary = ?, ranks = ?, nodes = ?, phase = ?, cause = ?, "

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ddpmon.version import __version__
 
-VERSION = 2  # of the tables; a file of a newer one is not read. 2: `alerts` has `finding_id`
+VERSION = 3  # of the tables; a file of a newer one is not read. 2: `alerts` has `finding_id`; 3: advice has parts
 SQLITE = b"SQLite format 3\0"  # the head of every file of SQLite's
 APPLICATION = 0x64646D6E  # "ddmn", in the head of the file
 STEP_BITS = 50  # of the number of a row in `steps` and `job`: step * world size + rank; above it the epoch

@@ -18,8 +18,8 @@ from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
-from ddpmon.report.wording import of_the_past
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
 
 N = TypeVar("N", int, float)
@@ -57,10 +57,7 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     events = tuple(events_of(recording, run, until))
-    if snapshot.replay is not None and not snapshot.replay.is_live:
-        events = tuple(replace(event, advice=of_the_past(event.advice)) for event in events)
-    if until < math.inf:
-        events = tuple(_said_then(event, snapshot.findings) for event in events)
+    events = tuple(_said_then(event, snapshot.findings) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
     return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
 
@@ -103,7 +100,10 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
 
 
 def _said_then(event: Event, findings: Sequence[Finding]) -> Event:
-    """The event as these findings of an earlier moment describe it; a recording keeps the last description only."""
+    """The event as the findings of the picture describe it, so that a report has one number for one thing.
+
+    A recording keeps the description of its last look alone, and that without the commands that name a process.
+    """
     for finding in findings if event.lasts else ():
         if _is_of(finding, event):
             return replace(_event_of(finding), **{name: getattr(event, name) for name in _LIFE})
@@ -165,7 +165,7 @@ def _event_of(finding: Finding) -> Event:
         kind=finding.kind,
         severity=finding.severity,
         summary=finding.summary,
-        advice=finding.advice,
+        advice=advice_text(finding.advice),
         cause=finding.cause,
         phase=finding.phase,
         ranks=finding.ranks,

@@ -18,8 +18,8 @@ from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.run_report import RunReport
-from ddpmon.report.wording import of_the_past
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import of_the_past
 from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
 from ddpmon.watcher.observer import Observer
 
@@ -328,7 +328,7 @@ class Rewindable:
         if snapshot is None or view is None:
             travel.wants_end, travel.player = False, Player(travel.recording)
             return self._noted(now)
-        return travel.finish(replace(snapshot, replay=view))
+        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host))
 
     def _noted(self, snapshot: Snapshot) -> Snapshot:
         """The live picture, with what the recorder has to say."""

@@ -218,8 +218,11 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
         f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "
         f"killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
-        advice=f"see whether it still runs: {on_host(m.host, f'ps -p {m.pid}')}; then check its log, "
-        "the kernel's log (dmesg) and the network",
+        advice=(
+            "see whether it still runs",
+            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
+            "; then check its log, the kernel's log (dmesg) and the network",
+        ),
     )
 
 

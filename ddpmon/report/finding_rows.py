@@ -11,6 +11,7 @@ from ddpmon.report.evidence import evidence_words
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
 NAMES: Mapping[KindName, str] = {
@@ -139,7 +140,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("Cause", _cause_words(finding)),
         ("Ranks", _listed(finding)),
         ("Hosts", ", ".join(finding.nodes[:16]) + (" ..." if len(finding.nodes) > 16 else "")),
-        ("Do", finding.advice),
+        ("Do", advice_text(finding.advice, snapshot.own_host)),
     ]
     return [(name, words) for name, words in found if words]
 

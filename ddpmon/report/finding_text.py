@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddpmon.format import clean, count, local_time, pct
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.verdicts import calm_sentence
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot
 
 
@@ -30,7 +31,7 @@ def _of(finding: Finding) -> Iterator[str]:
         yield f"{name}:"
         yield from (f"    {row.expandtabs(4)}" for row in rows)
     if finding.advice:
-        yield f"what to do: {finding.advice}"
+        yield f"what to do: {advice_text(finding.advice)}"
 
 
 def _facts(finding: Finding) -> Iterator[str]:

@@ -30,6 +30,7 @@ from ddpmon.report.wording import (
     on_host,
 )
 from ddpmon.run.limits import SM_PCT, gpu_faults
+from ddpmon.shell_command import ShellCommand
 
 
 def _shared(m: GpuSharedMeasures, alert: Alert) -> Words:
@@ -56,14 +57,14 @@ def _leftover(m: GpuLeftoverMeasures, alert: Alert) -> Words:
         f"{size(m.memory_bytes)} on the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) are held by {name}, "
         "idle and probably a leftover of an earlier run",
         because=f"GPU memory held by {name}",
-        advice=f"if it is yours and no longer needed, end it{_kill(host_of(alert), m.culprits[0].pid)}",
+        advice=("if it is yours and no longer needed, end it", *_kill(host_of(alert), m.culprits[0].pid)),
         evidence={**culprit_evidence(m.culprits), "memory_bytes": m.memory_bytes, "gpus": m.gpus},
     )
 
 
-def _kill(host: str, pid: int) -> str:
+def _kill(host: str, pid: int) -> tuple[ShellCommand, ...]:
     """The command for that, with a colon; none on an unknown host, nor for a number that means more than a process."""
-    return f": {on_host(host, f'kill {pid}')}" if pid > 1 and is_host_name(host) else ""
+    return (on_host(host, f"kill {pid}", "foreign", lead=": "),) if pid > 1 and is_host_name(host) else ()
 
 
 def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
@@ -72,8 +73,10 @@ def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
         f"{foreign} on the GPU of {whose} do not belong to this run: the processes are not visible from here "
         "(a container?), only their memory is",
         because=f"a shared GPU: {foreign} on its GPU belong to processes that are not visible from here",
-        advice="see whose processes these are, outside the container: "
-        f"{on_host(host_of(alert), f'nvidia-smi -i {m.gpu_index}')}",
+        advice=(
+            "see whose processes these are, outside the container: ",
+            on_host(host_of(alert), f"nvidia-smi -i {m.gpu_index}"),
+        ),
         evidence={
             "memory_bytes": m.foreign_bytes,
             "memory_used": m.used_bytes,
@@ -111,7 +114,7 @@ def _throttled(m: GpuThrottledMeasures, alert: Alert) -> Words:
     return Words(
         f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is throttled: {said}{_heat(m)}",
         because=f"a throttled GPU: {said}",
-        advice=f"check its cooling, power limit and power supply: {on_host(host_of(alert), command)}",
+        advice=("check its cooling, power limit and power supply: ", on_host(host_of(alert), command)),
         evidence={
             "reasons": reasons,
             **_known(
@@ -152,7 +155,7 @@ def _errors(m: GpuErrorMeasures, alert: Alert) -> Words:
         because=f"GPU errors: {said}",
         advice=f"take GPU {m.gpu_index} ({clean(m.uuid, 60)}) out of service and have it reset or replaced"
         if m.ends_a_process
-        else f"if it repeats, have the GPU checked: {on_host(host_of(alert), command)}",
+        else ("if it repeats, have the GPU checked: ", on_host(host_of(alert), command)),
         evidence={
             **({"xids": xids} if xids else {}),
             **{name.replace(" ", "_").lower(): count for name, count in faults.items()},
@@ -166,8 +169,10 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
     return Words(
         f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is connected by PCIe {said}",
         because=f"a degraded PCIe link: its GPU is connected by {said}",
-        advice="reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: "
-        f"{on_host(host_of(alert), 'dmesg')}",
+        advice=(
+            "reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: ",
+            on_host(host_of(alert), "dmesg"),
+        ),
         evidence=_known(width=m.width, width_max=m.width_max, generation=m.generation, generation_max=m.generation_max),
     )
 

@@ -31,6 +31,7 @@ from ddpmon.report.wording import (
     on_host,
     stack_command,
 )
+from ddpmon.shell_command import Advice
 
 _COLLECTIVES: Mapping[str, str] = {"exposed": "the gradient reduction", "barrier": "a collective"}
 _WRAP = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"
@@ -105,15 +106,13 @@ def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "") -> Words
     return Words(f"{first}{sentence}", advice=_hang_advice(hang, alert), evidence=evidence)
 
 
-def _hang_advice(hang: Hang, alert: Alert) -> str:
-    host, pid = hang.shown.host, hang.shown.pid
+def _hang_advice(hang: Hang, alert: Alert) -> Advice:
+    host, stack = hang.shown.host, stack_command(hang.shown.host, hang.shown.pid)
     if alert.ranks and hang.shown.device:
-        return (
-            f"look at this GPU: {on_host(host, 'nvidia-smi')}, and for Xid errors {on_host(host, 'sudo dmesg')}; then "
-            f"{stack_command(host, pid)}"
-        )
+        gpu, errors = on_host(host, "nvidia-smi"), on_host(host, "sudo dmesg")
+        return "look at this GPU: ", gpu, ", and for Xid errors ", errors, "; then ", stack
     if alert.ranks:
-        return f"see where it is: {stack_command(host, pid)}"
+        return "see where it is: ", stack
     if hang.waiters is not None:
         return f"check the network and the log of {clean(hang.backend, 20)}; the rank detail shows every stack"
     return "if this is an evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else compare the stacks"
@@ -204,13 +203,13 @@ def _pause_evidence(m: OngoingPauseMeasures, phase: str) -> Evidence:
     return evidence | ({"stack": stack} if stack else {})
 
 
-def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> str:
-    see = f"see where it is: {stack_command(m.shown.host, m.shown.pid)}"
+def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> Advice:
+    see = ("see where it is: ", stack_command(m.shown.host, m.shown.pid))
     if m.activity == "compilation":
         return see if late else _RECOMPILES
     if m.activity == "named_phase":
         return f"it takes far longer than before: check the storage that {format_ranks(m.ranks)} uses" if late else ""
-    return f"{see}; {_WRAP}" if m.waiting and late else _WRAP
+    return (*see, f"; {_WRAP}") if m.waiting and late else _WRAP
 
 
 def _unsynchronised(m: UnsynchronisedMeasures, _alert: Alert) -> Words:

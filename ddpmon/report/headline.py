@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
@@ -14,9 +13,8 @@ from ddpmon.report.finding_rows import ago_words, lasting
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.report.wording import format_ranks
+from ddpmon.shell_command import first_command
 from ddpmon.snapshot import Finding, Snapshot, is_over
-
-_COMMAND = re.compile(r"`([^`]+)`")
 
 
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
@@ -137,7 +135,6 @@ def cause_words(finding: Finding) -> str:
     return f"cause: {cause.removesuffix(' (certain)')}" if cause else ""
 
 
-def command(finding: Finding) -> str:
+def command(finding: Finding, snapshot: Snapshot) -> str:
     """The command to paste of a finding's advice; empty without one."""
-    found = _COMMAND.search(finding.advice)
-    return found.group(1) if found else ""
+    return first_command(finding.advice, snapshot.own_host)

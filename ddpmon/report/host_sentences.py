@@ -124,8 +124,11 @@ def _disk_slow(m: DiskSlowMeasures, alert: Alert) -> Words:
     return Words(
         f"{host_name(alert)}: {said}",
         because=f"a slow disk: {said}",
-        advice=f"see what else uses it: {on_host(host_of(alert), 'iotop')}; copy the data to a local disk, cache "
-        "it, or prefetch more",
+        advice=(
+            "see what else uses it: ",
+            on_host(host_of(alert), "iotop"),
+            "; copy the data to a local disk, cache it, or prefetch more",
+        ),
         evidence={
             "path": path,
             "wait_ms": m.wait_ms,
@@ -139,11 +142,11 @@ def _nic_errors(m: NicErrorMeasures, alert: Alert) -> Words:
     counts = f"{max(m.errors, 0):,} errors and {max(m.drops, 0):,} drops"
     said = f"{clean(m.name, 30)} of {host_name(alert)} had {counts} within its last {m.frames} frames"
     known = is_device_name(m.name)
-    counters = f": {on_host(host_of(alert), f'ethtool -S {m.name}')}" if known else ""
+    counters = (": ", on_host(host_of(alert), f"ethtool -S {m.name}")) if known else ()
     return Words(
         said,
         because=f"network errors: {said}",
-        advice=f"{_CHECK_NETWORK}{counters}",
+        advice=(_CHECK_NETWORK, *counters),
         evidence={"errors": m.errors, "drops": m.drops},
     )
 

@@ -23,6 +23,7 @@ from ddpmon.report.wording import (
     stack_command,
 )
 from ddpmon.schema import PHASES
+from ddpmon.shell_command import Advice, ShellCommand
 
 _ADVICE = {
     "input": "check the data loading of {this}: storage, shard size, DataLoader workers and their transforms",
@@ -161,7 +162,7 @@ def _aside(late: LateMeasures) -> str:
     return f"{said} Fixing it alone saves {saves}, because {others} late too."
 
 
-def _advice(late: LateMeasures, alert: Alert) -> str:
+def _advice(late: LateMeasures, alert: Alert) -> Advice:
     """What to check, with a command to paste where the process is known: the first rank's GPU, or its stack."""
     this = "this host" if alert.kind == "slow_node" else "this rank" if len(late.whom.ranks) == 1 else "these ranks"
     on_cpu = late.process is not None and not late.process.on_gpu
@@ -175,17 +176,17 @@ def _advice(late: LateMeasures, alert: Alert) -> str:
     else:
         advice = advice_on(phase, this)
     comes_and_goes = late.one_step_in is not None and len(late.whom.ranks) == 1
-    return f"{'it comes and goes: ' if comes_and_goes else ''}{advice}{_command(late, alert)}"
+    return f"{'it comes and goes: ' if comes_and_goes else ''}{advice}", *_command(late, alert)
 
 
-def _command(late: LateMeasures, alert: Alert) -> str:
+def _command(late: LateMeasures, alert: Alert) -> tuple[str | ShellCommand, ...]:
     at = late.process
     if at is None:
-        return ""
+        return ()
     gpu = at.gpu_index if alert.phase in COMPUTES and late.launch_ms is None else None
     if alert.kind == "slow_node":
-        return f". Run {on_host(at.host, 'nvidia-smi' if gpu is not None else 'top')}"
-    return f". Run {on_host(at.host, f'nvidia-smi -i {gpu}') if gpu is not None else stack_command(at.host, at.pid)}"
+        return ". Run ", on_host(at.host, "nvidia-smi" if gpu is not None else "top")
+    return ". Run ", on_host(at.host, f"nvidia-smi -i {gpu}") if gpu is not None else stack_command(at.host, at.pid)
 
 
 def _evidence(late: LateMeasures) -> Evidence:
@@ -213,7 +214,7 @@ def _evidence(late: LateMeasures) -> Evidence:
 def _figure(measures: FigureMeasures, alert: Alert) -> Words:
     """A figure of the ranks' own as a cause."""
     because, advice, command = _FIGURES[measures.figure]
-    todo = f"{advice}: {on_host(host_of(alert), command)}" if command else advice
+    todo = (f"{advice}: ", on_host(host_of(alert), command)) if command else advice
     return Words(because, advice=todo, because=f"{because} ({ms(measures.carried_ms)} a step)")
 
 

@@ -18,6 +18,7 @@ from ddpmon.report import (
     late_sentences,
 )
 from ddpmon.report.wording import Evidence, Sentence, Words
+from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 
 SENTENCES: Mapping[type[Measures], Sentence] = {
@@ -49,7 +50,7 @@ def tell(alert: Alert) -> Finding:
     return _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
 
 
-def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: str) -> Finding:
+def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: Advice) -> Finding:
     return Finding(
         kind=alert.kind,
         severity=alert.severity,

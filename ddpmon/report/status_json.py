@@ -18,6 +18,7 @@ from ddpmon.report.trace import collectives, frame_text, main_stack
 from ddpmon.report.verdicts import figures_now, is_standing_still
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.schema import PHASES, RunInfo
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Coverage, Finding, JobView, NodeView, Ranks, ReplayView, RunView, Snapshot
 
 Object = dict[str, Any]
@@ -279,7 +280,7 @@ def finding_object(finding: Finding) -> Object:
         "since_step": _count(finding.since_step),
         "cost_pct": rounded(finding.cost_pct),
         "summary": finding.summary,
-        "advice": finding.advice,
+        "advice": advice_text(finding.advice),
         "since_is_bound": finding.since_is_bound,
         "evidence": {name: _evidence(value) for name, value in finding.evidence.items()},
     }

@@ -12,14 +12,12 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit
 from ddpmon.machine import Process
 from ddpmon.parts import NO_HOST, StackFrame
+from ddpmon.shell_command import Advice, ShellCommand, Whose
 
 _SHOWN = 6
 _STACK_LINES = 16
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
-_STACK_COMMAND = re.compile(r"`(?:ssh \S+ )?py-spy dump --pid \d+`")
-_LIFE_COMMAND = re.compile(r": `(?:ssh \S+ )?ps -p \d+`")
-_KILL_COMMAND = re.compile(r": `(?:ssh \S+ )?kill \d+`")
 Evidence = Mapping[str, float | int | str]
 
 
@@ -29,7 +27,7 @@ class Words(Struct, frozen=True):
     Attributes:
         said: the sentence, without its full stop if nothing follows it. The cause stands behind it.
         rest: whole sentences behind it and its cause, such as what it costs; empty if there are none.
-        advice: what to do or look at next; empty for none.
+        advice: what to do or look at next, in parts where it holds commands; empty for none.
         evidence: the numbers that the alert rests on, by the names of the JSON contract.
         because: what follows "because of" where these measures are the cause of something: a noun, then the details.
         cause: what the rank itself tells of the reason, where `said` names it already.
@@ -37,7 +35,7 @@ class Words(Struct, frozen=True):
 
     said: str
     rest: str = ""
-    advice: str = ""
+    advice: Advice = ""
     evidence: Evidence = field(default_factory=dict)
     because: str = ""
     cause: str | None = None
@@ -101,34 +99,22 @@ def is_device_name(text: str) -> bool:
     return _DEVICE.fullmatch(text) is not None
 
 
-def on_host(host: str, command: str) -> str:
-    """The command to paste: `ssh node0005 nvidia-smi -i 2`; without ssh where the host is unknown or has an odd name.
+def on_host(host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "") -> ShellCommand:
+    """The command to paste; without its host where that is unknown or has an odd name.
 
     Args:
         host: as a frame names it.
         command: words of ours, numbers, and names that `is_device_name` accepts: two shells read it.
+        whose: as `ShellCommand` has it.
+        lead: the same.
+        instead: the same.
     """
-    return f"`ssh {host} {command}`" if is_host_name(host) else f"`{command}`"
+    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead)
 
 
-def without_ssh_to(host: str, advice: str) -> str:
-    """The advice for a reader who is on that host already."""
-    return advice.replace(f"`ssh {host} ", "`") if host else advice
-
-
-def of_ended_processes(advice: str) -> str:
-    """The advice where the ranks have ended: no stack of theirs can be read, and others may have their numbers."""
-    return _STACK_COMMAND.sub("py-spy dump on its process when it happens again", _LIFE_COMMAND.sub("", advice))
-
-
-def of_the_past(advice: str) -> str:
-    """The advice where nobody knows which processes are left, those of others neither."""
-    return _KILL_COMMAND.sub("", of_ended_processes(advice))
-
-
-def stack_command(host: str, pid: int) -> str:
-    """The command that prints where a process is: `ssh node0002 py-spy dump --pid 20021`."""
-    return on_host(host, f"py-spy dump --pid {pid}")
+def stack_command(host: str, pid: int) -> ShellCommand:
+    """The command that prints where a rank's process is: `ssh node0002 py-spy dump --pid 20021`."""
+    return on_host(host, f"py-spy dump --pid {pid}", "rank", instead="py-spy dump on its process when it happens again")
 
 
 def format_stack(stack: Sequence[StackFrame]) -> str:

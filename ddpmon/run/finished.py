@@ -55,7 +55,11 @@ class Finished:
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
     def lateness(self, steps: I64, restarts: int) -> F64:
-        """[world] by how many ms each rank's work exceeds the median of the others': median over these steps."""
+        """[world] by how many ms each rank's work exceeds the median of the others', of medians over these steps.
+
+        In a single step chance alone makes a healthy rank early: beside a late rank and two like it, the median of
+        the others is the slower of the two.
+        """
         last = self._rings.last
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
         key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes(), restarts
@@ -86,7 +90,11 @@ class Finished:
 
     def _lateness(self, steps: I64) -> F64:
         work = self._rings.take("work", steps).astype(np.float64)
-        return row_medians(peers(work).lateness(work)) if steps.size else np.full(len(work), np.nan)
+        if not steps.size:
+            return np.full(len(work), np.nan)
+        usual = row_medians(work)[:, None]
+        late: F64 = peers(usual).lateness(usual)[:, 0]
+        return late
 
 
 def _per_step(logged: NDArray[np.float32]) -> float:

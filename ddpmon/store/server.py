@@ -17,6 +17,9 @@ from ddpmon.store.server_values import Refused, Values
 FIRST_PORT = 29480
 PORTS_TO_TRY = 100
 _SWEEP_S = 1.0  # between looks for connections that owe something, and whether it is to end
+# For which it serves those who are connected when it is told to end: the longest interval of a dashboard is 10 s.
+LAST_READ_S = 12.0
+_HAS_READ_S = 2.0  # without a query, after which a client that has asked since then is done: a slow link takes 1 s
 _ACCEPTS_A_TURN = 64  # newcomers before it is the turn of those that are here
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
@@ -51,25 +54,33 @@ class StoreServer:
         listener: a listening socket, which it takes over.
         bounds: what it takes from its clients.
         secret: ends it, where a client sets `tcp_wire.END_KEY` to it.
+        last_read_s: for how long those who are connected then can still read.
     """
 
-    def __init__(self, listener: socket.socket, bounds: Bounds, secret: bytes) -> None:
-        self._listener, self._bounds, self._secret = listener, bounds, secret
+    def __init__(
+        self, listener: socket.socket, bounds: Bounds, secret: bytes, last_read_s: float = LAST_READ_S
+    ) -> None:
+        self._listener, self._bounds, self._secret, self._last_read_s = listener, bounds, secret, last_read_s
         self._values = Values(bounds.stored_bytes)
         self._connections: dict[int, Connection] = {}
         self._backlog: dict[Connection, None] = {}  # in their order: what has been read of them is not all answered
         self._owing: dict[Connection, None] = {}  # those that owe something, the longest first
         self._held = 0
         self._ended = False
+        self._leaving_since: float | None = None  # when it was told to end
         self._now = monotonic()
         self._prepare(listener)
         self._poll = select.epoll()
         self._poll.register(listener.fileno(), _READ)
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serve until `is_over`, asked once a second, or until a client that knows the secret ends it."""
+        """Serve until `is_over`, asked once a second, or until a client that knows the secret ends it.
+
+        Those who are connected then can read once more, so that every dashboard has the last steps. Nobody else can
+        connect, and the port is free.
+        """
         next_sweep = monotonic()
-        while not self._ended:
+        while not self._ended and (self._leaving_since is None or self._connections):
             wait_s = 0.0 if self._backlog else max(0.0, next_sweep - monotonic())
             events = self._poll.poll(wait_s)
             self._now = monotonic()
@@ -78,6 +89,8 @@ class StoreServer:
                 next_sweep = self._now + _SWEEP_S
                 self._sweep()
                 self._ended |= is_over()
+                if self._leaving_since is not None:
+                    self._part(self._leaving_since)
         self._close()
 
     def _prepare(self, listener: socket.socket) -> None:
@@ -179,10 +192,20 @@ class StoreServer:
         connection.door.close()
 
     def _end(self, said: bytes) -> None:
-        """A client sets END_KEY: end if it knows the secret, else close its connection; takes the same time always."""
+        """A client sets END_KEY: leave if it knows the secret, else close its connection; always in the same time."""
         differences = sum(one != other for one, other in zip(said, self._secret, strict=False))
-        self._ended |= not differences and len(said) == len(self._secret)
+        if not differences and len(said) == len(self._secret) and self._leaving_since is None:
+            self._leaving_since, self._ended = self._now, self._last_read_s <= 0
+            self._poll.unregister(self._listener.fileno())
+            self._listener.close()
         raise Refused
+
+    def _part(self, since: float) -> None:
+        """Close the connections that have read since then; in the end all."""
+        self._ended |= self._now - since > self._last_read_s
+        for connection in [*self._connections.values()]:
+            if connection.active > since and self._now - connection.active > _HAS_READ_S:
+                self._drop(connection)
 
     def _close(self) -> None:
         for connection in [*self._connections.values()]:

@@ -17,8 +17,10 @@ from ddpmon.table.normalise import Records, normalise
 from ddpmon.table.read import Table
 from ddpmon.table.verdict import judge_rows
 
-_TIMES = ("step_ms", "slow_step_ms", "work_ms", "wait_ms", *(f"{name}_ms" for name in PHASES))
-FIGURES = (*_TIMES, "lost_pct", "throughput", "rank_throughput")
+OF_RANK = ("work_ms", "wait_ms", *(f"{name}_ms" for name in PHASES))
+SLOWEST = "slowest_"  # before the names of the slowest rank's figures
+OF_JOB = ("step_ms", "slow_step_ms", "lost_pct", "throughput", "rank_throughput")
+FIGURES = (*OF_JOB, *(f"{SLOWEST}{name}" for name in OF_RANK), *OF_RANK)
 _SLOW = 0.95
 
 
@@ -29,9 +31,11 @@ class TableSummary:
     Attributes:
         source: what it is called. ranks, steps: how many it has; `first_step` and `last_step` are the ends of what is
             compared, without the warm-up.
-        figures: name -> value, NaN where unknown: medians over ranks and steps in ms; `slow_step_ms` is the step time
-            that one step in 20 exceeds, `lost_pct` the share of the time that ranks wait for others, `throughput` in
-            samples/s of the whole run, `rank_throughput` of a rank.
+        slowest_rank: the one that works longest in its median step; None where there is no other one.
+        figures: name -> value, NaN where unknown: medians over steps in ms, with `slowest_` before their names those of
+            the slowest rank, without it over the other ranks; `slow_step_ms` is the step time that one step in 20
+            exceeds, `lost_pct` the share of the time that ranks wait for others, `throughput` in samples/s of the whole
+            run, `rank_throughput` of a rank.
         findings: what `ddpmon diagnose` says of it.
         notes: what was left out or is missing.
     """
@@ -41,6 +45,7 @@ class TableSummary:
     steps: int
     first_step: int
     last_step: int
+    slowest_rank: int | None
     figures: Mapping[str, float]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
@@ -55,14 +60,23 @@ def summarise(table: Table) -> TableSummary:
     verdict = judge_rows(table)
     records, _ = normalise(table)
     kept = _past_warm_up(records)
-    steps = records.step[kept]
+    steps, ranks = records.step[kept], records.rank[kept]
+    values = _with_work({name: column[kept] for name, column in records.values.items()})
+    slowest = _slowest(ranks, values["work"])
+    alone = ranks == (-1 if slowest is None else slowest)
+    figures = {
+        **dict(_of_job(steps, values)),
+        **{f"{SLOWEST}{name}": value for name, value in _of_ranks(values, alone).items()},
+        **_of_ranks(values, ~alone),
+    }
     return TableSummary(
         source=table.source,
         ranks=verdict.ranks,
         steps=len(np.unique(steps)),
         first_step=int(steps.min()),
         last_step=int(steps.max()),
-        figures=dict(_figures(steps, {name: values[kept] for name, values in records.values.items()})),
+        slowest_rank=slowest,
+        figures=figures,
         findings=verdict.findings,
         notes=verdict.notes,
     )
@@ -74,22 +88,36 @@ def _past_warm_up(records: Records) -> Array:
     return late if late.any() else np.ones(len(late), bool)
 
 
-def _figures(step: Array, values: Mapping[str, Array]) -> Iterator[tuple[str, float]]:
-    """The figures of rows in the order of their steps."""
+def _with_work(values: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns with wait, work, and what of the work no named phase takes."""
+    nothing = np.full(len(values["duration"]), np.nan)
+    wait = values["exposed"] + np.nan_to_num(values.get("barrier", nothing))
+    work = np.maximum(values["duration"] - wait, 0)
+    named = sum(values.get(name, nothing) for name in PHASES if name != "other")
+    return {**values, "wait": wait, "work": work, "other": np.maximum(work - named, 0)}
+
+
+def _slowest(ranks: Array, work: Array) -> int | None:
+    """The rank with the greatest median work."""
+    known = np.unique(ranks)
+    medians = [median(work[ranks == rank]) for rank in known]
+    return int(known[int(np.nanargmax(medians))]) if len(known) > 1 else None
+
+
+def _of_ranks(values: Mapping[str, Array], rows: Array) -> dict[str, float]:
+    """The figures of what the ranks of these rows [n] do."""
+    columns = {name: values.get(name.removesuffix("_ms")) for name in OF_RANK}
+    return {name: math.nan if column is None else median(column[rows]) for name, column in columns.items()}
+
+
+def _of_job(step: Array, values: Mapping[str, Array]) -> Iterator[tuple[str, float]]:
+    """The figures of the job, from rows in the order of their steps."""
     starts = np.flatnonzero(np.diff(step, prepend=-1))
     many = np.diff(starts, append=len(step))
     duration = np.add.reduceat(values["duration"], starts) / many
-    wait = values["exposed"] + np.nan_to_num(values.get("barrier", np.zeros(len(step))))
-    waited = np.add.reduceat(wait, starts) / many - np.minimum.reduceat(wait, starts)
-    work = np.maximum(values["duration"] - wait, 0)
-    named = sum(values.get(name, np.full(len(step), np.nan)) for name in PHASES if name != "other")
+    waited = np.add.reduceat(values["wait"], starts) / many - np.minimum.reduceat(values["wait"], starts)
     yield "step_ms", median(duration)
     yield "slow_step_ms", float(np.quantile(duration, _SLOW))
-    yield "work_ms", median(work)
-    yield "wait_ms", median(wait)
-    for name in PHASES:
-        known = np.maximum(work - named, 0) if name == "other" else values.get(name)
-        yield f"{name}_ms", math.nan if known is None else median(known)
     yield "lost_pct", 100 * median(waited / duration)
     samples = np.nan_to_num(values.get("samples", np.zeros(len(step))))
     total = np.add.reduceat(samples, starts)

@@ -110,6 +110,10 @@ class StoreLink:
         if fate is not None and (fate.state == "restarting" or (fate.state in _DEAD and not self.outlives_runs)):
             self.ended, message = run_end.store_gone(run, "", fate)
             self.state = Link("gone", message)
+        elif over and fate is not None and fate.state == "finished" and not self.outlives_runs:
+            self.ended, message = run_end.store_gone(run, "", fate)
+            self.state = Link("gone", message)
+            self.close()  # all has been read: the store's process need not wait for this reader
         elif over and self.outlives_runs:
             self.ended, message = run_end.remembered(run, ages)
             self.state = Link("gone", message)

@@ -43,7 +43,6 @@ class Observer:
         target: a URL, or None for the newest run on this host, else for the newest in the store of DDPMON_STORE.
         way: leads to a run that is elsewhere; `target` is then None.
         tap: what else is given all that is read.
-        is_read_here: whether what it says is read on this host, where commands on it need no ssh.
 
     Attributes:
         focus: the rank whose detail the next snapshot carries.
@@ -53,13 +52,11 @@ class Observer:
         TargetError: the target makes no sense.
     """
 
-    def __init__(
-        self, target: str | None, way: Way | None = None, tap: Tap | None = None, *, is_read_here: bool = True
-    ) -> None:
+    def __init__(self, target: str | None, way: Way | None = None, tap: Tap | None = None) -> None:
         keep_little_memory()
         self.focus: int | None = None
         self.metric: Metric = "lateness"
-        self._tap, self._is_read_here = tap, is_read_here
+        self._tap = tap
         self._link = StoreLink(target, way, tap)
         self._judge = Judge()
         self._judged: Feed | None = None  # the one that the judge knows
@@ -161,6 +158,6 @@ class Observer:
             link.source,
             link.notices(),
             feed.unread_histories,
-            link.own_host if self._is_read_here else "",
+            link.own_host,
         )
         return take_picture(feed.run, moment, self._findings, self._judge.pending, self.focus, self.metric)

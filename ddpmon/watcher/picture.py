@@ -14,8 +14,8 @@ from ddpmon.report import attempt_sentences, build
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.wording import of_ended_processes, without_ssh_to
 from ddpmon.run.model import Run
+from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
 
@@ -55,7 +55,8 @@ def take_picture(
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
     if moment.ended is not None:  # then nobody should be heard
         findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and each.ranks))
-    findings = tuple(replace(each, advice=_advice(each.advice, moment)) for each in findings)
+    if moment.ended not in (None, "lost"):
+        findings = tuple(replace(each, advice=of_ended_ranks(each.advice)) for each in findings)
     ages = run.ages(moment.now)
     lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
@@ -87,13 +88,8 @@ def take_picture(
         pending=pending,
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
         detail=None if focus is None else build_detail(run, focus),
+        own_host=moment.own_host,
     )
-
-
-def _advice(advice: str, moment: Moment) -> str:
-    """The advice with commands that work where it is read, and now."""
-    known = advice if moment.ended in (None, "lost") else of_ended_processes(advice)
-    return without_ssh_to(moment.own_host, known)
 
 
 def _notices(run: Run) -> list[str]:

@@ -83,7 +83,7 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
     assert seen["coverage"]["reporting"] == 2
     (straggler,) = stragglers(seen)
     assert straggler["phase"] == "input"
-    assert "`py-spy dump --pid" in straggler["advice"], "a reader on its host needs no ssh"
+    assert f"`ssh {straggler['nodes'][0]} py-spy dump --pid" in straggler["advice"], "it may be read on another host"
     early, late = seen["ranks"]
     assert late["phases_ms"]["input"] > DELAY_MS * 0.9
     assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"
@@ -109,6 +109,7 @@ def test_a_person_reads_the_verdict_and_the_slow_rank_first() -> None:
     (run,) = discover()
     printed = ddpmon("status", run.url).stdout.splitlines()
     assert any("rank 1" in line and "input" in line for line in printed[:4])
+    assert any("`py-spy dump --pid" in line for line in printed[:4]), "a reader on its host needs no ssh"
     assert any(re.search(r"last step \d", line) for line in printed), printed
     heading = next(at for at, line in enumerate(printed) if line.split()[:1] == ["rank"])
     assert printed[heading + 1].split()[0] == "1"

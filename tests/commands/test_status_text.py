@@ -12,6 +12,7 @@ from ddpmon.commands.status_text import status_lines, verdict
 from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, GpuProcess, HostFigures, Process
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Coverage, NodeView
 from tests.commands.command_snapshots import FAILURE, GPU, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
 
@@ -29,7 +30,7 @@ def table(**changes: Any) -> list[list[str]]:
 def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     printed = lines()
     assert printed[0] == f"warning: {STRAGGLER.summary}"
-    assert printed[1].strip() == STRAGGLER.advice
+    assert printed[1].strip() == advice_text(STRAGGLER.advice)
     assert printed[2] == "gpt   running   2 ranks on 1 host   gloo   12 min 31 s   tcp://127.0.0.1:29480"
     assert printed[3] == "step 1,204   last step 3.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
     assert "busy 76 %   waiting 20 %" in printed[4]
@@ -122,7 +123,7 @@ def test_missing_ranks_are_missing_in_the_coverage() -> None:
 def test_a_hang_is_followed_by_its_culprits_stack() -> None:
     hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical")
     printed = lines(findings=(hang,), ranks=two_ranks(stall=(None, STALL)))
-    at = printed.index(f"    {hang.advice}")
+    at = printed.index(f"    {advice_text(hang.advice)}")
     assert [line.strip() for line in printed[at + 1 : at + 4]] == [
         "rank 1, most recent call last; last entered gloo:all_reduce #41, last completed #40",
         "/gpt/train.py:41 in main: loss = step(batch)",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Pressure, Process, ProcessFigures
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
@@ -65,7 +66,7 @@ def test_a_hog_that_carries_the_excess_is_the_certain_cause() -> None:
     assert found.summary.endswith("% of the run's time.")
     assert found.evidence["cause_pid"] == 8123
     assert found.evidence["cause_share"] == pytest.approx(1.0, abs=0.1)
-    assert "8123" in found.advice
+    assert "8123" in advice_text(found.advice)
 
 
 def test_half_of_the_excess_makes_it_likely() -> None:
@@ -352,7 +353,7 @@ def test_a_cause_stays_with_a_lateness_that_fades_and_is_over(steps_per_tick: in
     said = late(host=hogged, process=process, job=MadeJob(phases), steps_per_tick=steps_per_tick)
     told = [each for tick in said for each in tick if each.kind == "straggler"]
     assert told[-1].cleared_at_step is not None
-    assert told[-1].advice == ""
+    assert advice_text(told[-1].advice) == ""
     assert all((each.cause or "").startswith("CPU contention: ") for each in told)
     assert "pid 8123" in (told[-1].cause or "")
 

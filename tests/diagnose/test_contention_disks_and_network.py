@@ -14,6 +14,7 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import Disk, HostFigures, Nic, Pressure, Process, TakenPort
 from ddpmon.parts import Loader
 from ddpmon.run.model import Run
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 
@@ -104,13 +105,13 @@ def test_errors_that_grow() -> None:
 
 def test_the_counters_of_an_interface_are_shown_by_a_command() -> None:
     found = watched(lambda tick, _node: nic("bond0.7:1", errors=5 * tick))["nic_errors"]
-    assert found.advice.endswith(": `ssh node0 ethtool -S bond0.7:1`")
+    assert advice_text(found.advice).endswith(": `ssh node0 ethtool -S bond0.7:1`")
 
 
 @pytest.mark.parametrize("name", ["$(id)", "eth0;id", "'", "eth0\nid", "--help", "eth 0", "eth0`id`", ""])
 def test_an_interface_whose_name_a_shell_would_read_is_in_no_command(name: str) -> None:
     found = watched(lambda tick, _node: nic(name, errors=5 * tick))["nic_errors"]
-    assert found.advice == "check the cable, the switch port, duplex, speed and firmware"
+    assert advice_text(found.advice) == "check the cable, the switch port, duplex, speed and firmware"
 
 
 @pytest.mark.parametrize(

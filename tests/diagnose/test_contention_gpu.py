@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, open_findings, play_hosts
 
@@ -181,7 +182,7 @@ def test_extra_contexts_on_the_first_gpu() -> None:
     found = watched(four(0, *extra))["gpu_doubled"]
     assert found.ranks == (0, 1, 2, 3)
     assert "ranks 1, 2, 3 hold a context" in found.summary
-    assert "set_device" in found.advice
+    assert "set_device" in advice_text(found.advice)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_extra_contexts_on_the_first_gpu() -> None:
 def test_what_an_earlier_run_left_behind(rest: GpuProcess) -> None:
     found = watched(four(3, rest))["gpu_leftover"]
     assert (found.ranks, found.evidence["pid"], found.severity) == ((3,), 8123, "info")
-    assert "kill 8123" in found.advice
+    assert "kill 8123" in advice_text(found.advice)
 
 
 def spawned(rank: int, *more: GpuProcess) -> GpuFigures:
@@ -207,7 +208,7 @@ def test_an_older_idle_process_is_no_leftover_for_running_a_command_line_too() -
     idle = theirs(sm_pct=0.0, user="me", command="python3.11 -c", started_at=10.0)
     told = watched([spawned(rank, *([idle] if rank == 3 else [])) for rank in range(4)])
     assert told.kinds == {"gpu_shared"}
-    assert "kill" not in told["gpu_shared"].advice
+    assert "kill" not in advice_text(told["gpu_shared"].advice)
     orphan = msgspec.structs.replace(idle, process=msgspec.structs.replace(idle.process, parents=[1]))
     assert watched([spawned(rank, *([orphan] if rank == 3 else [])) for rank in range(4)]).kinds == {"gpu_leftover"}
 
@@ -215,7 +216,7 @@ def test_an_older_idle_process_is_no_leftover_for_running_a_command_line_too() -
 @pytest.mark.parametrize(("pid", "host"), [(0, "node0"), (8123, ""), (8123, "-oProxyCommand=id"), (8123, "$(id)")])
 def test_nothing_is_killed_that_is_no_process_of_a_known_host(pid: int, host: str) -> None:
     rest = theirs(pid, sm_pct=0.0, parents=[1])
-    said = watched(four(3, rest), name=lambda _node: host)["gpu_leftover"].advice
+    said = advice_text(watched(four(3, rest), name=lambda _node: host)["gpu_leftover"].advice)
     assert said == "if it is yours and no longer needed, end it"
 
 

@@ -28,6 +28,7 @@ from ddpmon.machine import (
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import NodeFrame, RankFrame
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, play_hosts, rank_frame, run_info
 
@@ -202,7 +203,7 @@ def test_hostile_names_are_made_harmless() -> None:
     kinds = {"gpu_shared", "gpu_errors", "cpu_contention", "memory_pressure", "disk_low", "nic_errors", "port_clash"}
     assert {each.kind for each in found} == kinds
     for each in found:
-        texts = [each.summary, each.advice, *each.nodes, *(value for value in each.evidence.values())]
+        texts = [each.summary, advice_text(each.advice), *each.nodes, *(value for value in each.evidence.values())]
         for text in texts:
             assert not isinstance(text, str) or text.isprintable(), text
             assert not isinstance(text, str) or len(text) < 500

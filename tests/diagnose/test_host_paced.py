@@ -18,6 +18,7 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from tests.made_frames import node_frame, open_findings
 from tests.table.marks import trace_of
@@ -81,7 +82,7 @@ def test_a_lower_cpu_clock_is_the_cause_with_a_command() -> None:
     found = straggler(lambda hit: {"cpu_mhz": 3000.0 / SLOWER} if hit else {})
     assert (found.cause or "").startswith("a lower CPU clock: its core runs slower than those of the others")
     assert found.evidence["cause_share"] == pytest.approx(1.0, abs=0.2)
-    assert "ssh node0 grep MHz /proc/cpuinfo" in found.advice
+    assert "ssh node0 grep MHz /proc/cpuinfo" in advice_text(found.advice)
 
 
 def test_a_cpu_clock_that_is_hardly_lower_is_no_cause() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.sentences import SENTENCES, tell
+from ddpmon.shell_command import advice_text
 
 Row = tuple[str, Alert, str, str, str]  # its name, the alert, and its summary, advice and "because of"
 
@@ -27,7 +28,7 @@ def because(alert: Alert) -> str:
 def assert_said(alert: Alert, summary: str, advice: str, noun: str) -> None:
     """It is said in these words, alone and as a cause."""
     told = tell(alert)
-    assert (told.summary, told.advice, told.cause) == (summary, advice, None)
+    assert (told.summary, advice_text(told.advice), told.cause) == (summary, advice, None)
     assert because(alert) == noun
 
 

@@ -17,6 +17,7 @@ from ddpmon.diagnose.advice import (
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.report.advice_sentences import SENTENCES
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text
 
 MB = 10**6
 INPUT = InputAdvice(30.0, 127.0, -1)
@@ -151,7 +152,7 @@ EVIDENCE = [
 @pytest.mark.parametrize(("found", "summary", "advice"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_what_is_said(found: Alert, summary: str, advice: str) -> None:
     told = tell(found)
-    assert (told.summary, told.advice, told.cause) == (summary, advice, None)
+    assert (told.summary, advice_text(told.advice), told.cause) == (summary, advice, None)
 
 
 @pytest.mark.parametrize(("found", "evidence"), EVIDENCE)

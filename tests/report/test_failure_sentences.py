@@ -19,7 +19,8 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.parts import NO_HOST
 from ddpmon.report.failure_sentences import SENTENCES
 from ddpmon.report.sentences import tell
-from ddpmon.report.wording import of_ended_processes, of_the_past
+from ddpmon.report.wording import on_host, stack_command
+from ddpmon.shell_command import advice_text, of_ended_ranks, of_the_past
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -267,7 +268,7 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
 @pytest.mark.parametrize(("alert", "summary", "advice"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_sentences(alert: Alert, summary: str, advice: str) -> None:
     finding = tell(alert)
-    assert (finding.summary, finding.advice) == (summary, advice)
+    assert (finding.summary, advice_text(finding.advice)) == (summary, advice)
     assert (finding.cause, finding.ranks, finding.severity) == (None, alert.ranks, alert.severity)
 
 
@@ -299,9 +300,10 @@ def test_how_much_of_a_long_message_and_traceback_is_shown() -> None:
 
 def test_advice_names_no_process_of_a_run_that_has_ended() -> None:
     """The number may be another process's by now; one that was foreign to the run may still be there."""
-    look = "see where it is: `ssh node0 py-spy dump --pid 7`"
-    ended = of_ended_processes(f"see whether it still runs: `ssh node0 ps -p 103`; {look}; end it: `kill 4242`")
-    assert "103" not in ended
-    assert "--pid 7" not in ended
-    assert "`kill 4242`" in ended
-    assert "4242" not in of_the_past(ended)
+    alive, kill = on_host("node0", "ps -p 103", "rank", lead=": "), on_host("node1", "kill 4242", "foreign", lead=": ")
+    advice = ("see whether it still runs", alive, "; see where it is: ", stack_command("node0", 7), "; end it", kill)
+    again = "py-spy dump on its process when it happens again"
+    ended = f"see whether it still runs; see where it is: {again}; end it"
+    assert advice_text(of_ended_ranks(advice)) == f"{ended}: `ssh node1 kill 4242`"
+    assert advice_text(of_ended_ranks(advice), here="node1") == f"{ended}: `kill 4242`"
+    assert advice_text(of_the_past(advice)) == ended

@@ -21,6 +21,7 @@ from ddpmon.diagnose.rank_position import RankPosition
 from ddpmon.diagnose.stall_state import Collective, CollectiveMismatch
 from ddpmon.parts import NO_ANSWER, NO_HOST, StackFrame
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text
 
 MAIN = StackFrame("/home/me/train.py", 40, "main", "for batch in loader:")
 ITEM = StackFrame("C:\\me\\data.py", 88, "__getitem__", "time.sleep(1e9)")
@@ -231,7 +232,7 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
 @pytest.mark.parametrize(("alert", "summary", "advice"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_sentences(alert: Alert, summary: str, advice: str) -> None:
     finding = tell(alert)
-    assert (finding.summary, finding.advice) == (summary, advice)
+    assert (finding.summary, advice_text(finding.advice)) == (summary, advice)
     assert (finding.cause, finding.ranks, finding.severity) == (None, alert.ranks, alert.severity)
 
 
@@ -250,13 +251,13 @@ def test_every_class_of_measures_has_a_row_and_evidence() -> None:
 @pytest.mark.parametrize("host", ["node0", "gpu-7.cluster", "10.0.0.7"])
 def test_the_command_to_paste_goes_to_the_host_of_the_rank(host: str) -> None:
     alert = said(StuckMeasures(hang(replace(BARE, host=host)), None), 1)
-    assert tell(alert).advice == f"see where it is: `ssh {host} py-spy dump --pid 2001`"
+    assert advice_text(tell(alert).advice) == f"see where it is: `ssh {host} py-spy dump --pid 2001`"
 
 
 @pytest.mark.parametrize("host", ["", NO_HOST, "-oProxyCommand=touch${IFS}/tmp/x", "$(id)", "a;id", "a`id`", "a\nid"])
 def test_a_host_that_ssh_or_a_shell_would_misread_is_in_no_command(host: str) -> None:
     alert = said(StuckMeasures(hang(replace(BARE, host=host)), None), 1)
-    assert tell(alert).advice == "see where it is: `py-spy dump --pid 2001`"
+    assert advice_text(tell(alert).advice) == "see where it is: `py-spy dump --pid 2001`"
 
 
 def test_a_stack_is_told_from_its_innermost_lines() -> None:

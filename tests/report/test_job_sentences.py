@@ -14,6 +14,7 @@ from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasu
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.report.job_sentences import SENTENCES
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text
 
 RISES = tuple(
     zip(
@@ -260,7 +261,7 @@ EVIDENCE = [
 @pytest.mark.parametrize(("alert", "summary", "advice"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_what_is_said(alert: Alert, summary: str, advice: str) -> None:
     told = tell(alert)
-    assert (told.summary, told.advice, told.cause) == (summary, advice, None)
+    assert (told.summary, advice_text(told.advice), told.cause) == (summary, advice, None)
 
 
 @pytest.mark.parametrize(("alert", "evidence"), EVIDENCE)

@@ -13,6 +13,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.measure import LateMeasures, RankProcess, Whom
 from ddpmon.parts import NO_HOST
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text
 
 NAN = float("nan")
 ON_GPU, ON_CPU = RankProcess("node1", 412, True, 3), RankProcess("node1", 412, False, None)
@@ -181,7 +182,7 @@ SENTENCES = {
 def test_it_says(name: str) -> None:
     said, summary, advice = SENTENCES[name]
     finding = tell(said)
-    assert (finding.summary, finding.advice) == (summary, advice)
+    assert (finding.summary, advice_text(finding.advice)) == (summary, advice)
 
 
 CAUSES: dict[Figure, tuple[str, str]] = {
@@ -215,7 +216,7 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
         f"rank 2 (node1) is late by 40 ms a step in input (since step 1,204), {likely}because of {because} "
         "(32 ms a step). Costs 28 % of the run's time."
     )
-    assert (finding.advice, finding.cause) == (advice, f"{because} (32 ms a step) ({strength})")
+    assert (advice_text(finding.advice), finding.cause) == (advice, f"{because} (32 ms a step) ({strength})")
     assert {name: finding.evidence[name] for name in ("cause_share", "cause_strength")} == {
         "cause_share": 0.8,
         "cause_strength": strength,
@@ -225,7 +226,7 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
 def test_what_is_over_says_since_when_and_asks_for_nothing() -> None:
     finding = tell(alert(late(gc_ms=30.0), severity="info", cleared_at_step=1300))
     assert finding.summary.startswith("over since step 1,300: rank 2 (node1) is late by 40 ms a step")
-    assert (finding.advice, finding.cause) == ("", "garbage collection takes 30 ms of it")
+    assert (advice_text(finding.advice), finding.cause) == ("", "garbage collection takes 30 ms of it")
 
 
 def test_the_evidence_is_what_was_measured_and_nothing_else() -> None:

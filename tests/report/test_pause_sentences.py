@@ -11,6 +11,7 @@ from ddpmon.diagnose.alert import Alert, Severity
 from ddpmon.diagnose.pause import GraphMeasures, OngoingPauseMeasures, UnsynchronisedMeasures
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text
 from tests.report.test_hang_sentences import ALL, AT, BARE, HERE, SEE, STACK, said
 
 WRAP = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that their time has a name"
@@ -175,7 +176,7 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
 @pytest.mark.parametrize(("alert", "summary", "advice"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_sentences(alert: Alert, summary: str, advice: str) -> None:
     finding = tell(alert)
-    assert (finding.summary, finding.advice) == (summary, advice)
+    assert (finding.summary, advice_text(finding.advice)) == (summary, advice)
     assert (finding.cause, finding.ranks, finding.severity) == (None, alert.ranks, alert.severity)
 
 

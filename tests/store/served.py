@@ -18,11 +18,13 @@ SECRET = bytes(range(16))
 DESCRIPTORS = 4096
 
 
-def begin(host: str = HOME, first_port: int = FIRST_PORT, bounds: Bounds | None = None) -> int:
+def begin(
+    host: str = HOME, first_port: int = FIRST_PORT, bounds: Bounds | None = None, last_read_s: float = 0.0
+) -> int:
     """Start a server that `end` ends; its port."""
     listener = bind(host, first_port)
     port = int(listener.getsockname()[1])
-    server = StoreServer(listener, bounds or Bounds(8, DESCRIPTORS), SECRET)
+    server = StoreServer(listener, bounds or Bounds(8, DESCRIPTORS), SECRET, last_read_s)
     threading.Thread(target=server.serve, args=(lambda: False,), name="store-server", daemon=True).start()
     return port
 

@@ -306,6 +306,19 @@ def test_the_secret_ends_it(port: int, client: Client) -> None:
     assert client.is_closed()
 
 
+def test_who_is_connected_at_the_end_can_read_once_more_and_the_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpmon.store.server._HAS_READ_S", 0.0)
+    port = begin(first_port=0, bounds=bounds(), last_read_s=PATIENCE_S)
+    watcher, late = Client(port), Client(port)
+    watcher.count()
+    end(port)
+    assert watcher.count() == 0
+    assert watcher.is_closed(), "it has read"
+    with closing(bind(HOME, port)) as next_run:
+        assert next_run.getsockname()[1] == port
+    assert late.count() == 0, "it reads less often"
+
+
 def test_a_port_that_is_taken_is_passed_over() -> None:
     with closing(bind(HOME)) as first, closing(bind(HOME)) as second:
         ports = [first.getsockname()[1], second.getsockname()[1]]

@@ -10,6 +10,7 @@ import pytest
 from device_job import Fault, Job, Trace
 
 from ddpmon.diagnose.alert import at_or_above
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.table.csv_lines import TableError
 from ddpmon.table.verdict import TableVerdict, judge_table
@@ -74,7 +75,7 @@ def test_a_rank_that_its_host_paces_says_so() -> None:
     (found,) = warnings(judged(rows_of(trace)))
     assert "in backward" in found.summary
     assert "its kernels are launched slowly: its GPU waits" in found.summary
-    assert "check the CPUs of this rank, not the GPU" in found.advice
+    assert "check the CPUs of this rank, not the GPU" in advice_text(found.advice)
 
 
 def test_without_device_times_the_hosts_tell() -> None:

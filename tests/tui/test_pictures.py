@@ -11,6 +11,7 @@ import pytest
 from ddpmon.format import time_of_day
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary_line import summary_line
+from ddpmon.report.wording import on_host
 from ddpmon.snapshot import Coverage, Finding, Link
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
@@ -169,7 +170,7 @@ def test_severity_is_told_without_colour() -> None:
 def test_the_likely_cause_stands_with_the_command() -> None:
     found = Finding(
         "straggler", "critical", "rank 5 is late", (5,), ("node1",), "backward", "shared GPU: pid 4242 (bob) (likely)",
-        764, False, 22.0, {"excess_ms": 150.0}, "ask its owner to move it. Run `ssh node1 nvidia-smi -i 1`",
+        764, False, 22.0, {"excess_ms": 150.0}, ("ask its owner to move it. Run ", on_host("node1", "nvidia-smi -i 1")),
     )  # fmt: skip
     made = ViewState(replace(snapshot(Made()), findings=(found,)), ASCII)
     assert "likely cause: shared GPU: pid 4242 (bob)" in text_of(verdict_lines(made, 160))[1]

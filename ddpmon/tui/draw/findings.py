@@ -11,6 +11,7 @@ from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import title
@@ -33,7 +34,7 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     first = headline(findings)
     rest = [finding for finding in findings if finding is not first]
     if first is not None and not rest:
-        advice = _paragraph(look.clean(first.advice), width, look.text)
+        advice = _paragraph(_advice(first, picture), width, look.text)
         return fit_all([title("what to do", "", width, look), *advice], width, height)
     lines = [title("also found", _count(picture), width, look)]
     room = height - 1
@@ -115,13 +116,14 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
         lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]
     ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
     for finding in ordered:
-        lines += [*_in_full(finding, width, look), []]
+        lines += [*_in_full(finding, picture, width), []]
     for text in snapshot.notices:
         lines += _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")
     return [fit(line, width) for line in lines]
 
 
-def _in_full(finding: Finding, width: int, look: Look) -> list[Line]:
+def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
+    look = picture.look
     glyph, style = _style(finding, look)
     over = finding.cleared_at_step is not None
     text = look.dim if over else look.text
@@ -132,8 +134,12 @@ def _in_full(finding: Finding, width: int, look: Look) -> list[Line]:
     for name, rows in evidence_blocks(finding.evidence):
         lines += block_lines(look.clean(name), rows, width, look)
     if finding.advice:
-        lines += _paragraph(look.clean(finding.advice), width, text)
+        lines += _paragraph(_advice(finding, picture), width, text)
     return lines
+
+
+def _advice(finding: Finding, picture: ViewState) -> str:
+    return picture.look.clean(advice_text(finding.advice, picture.snapshot.own_host))
 
 
 def facts_of(finding: Finding, look: Look) -> str:

@@ -177,7 +177,7 @@ def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], colu
             found.append((column(finding.since_step), _begins(finding, look), not over and finding.severity != "info"))
     for finding in whole.findings:
         if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
-            end = f"{look.glyphs.finished} {look.clean(who(finding))} over"
+            end = f"{look.glyphs.finished} {look.clean(_whom(finding) or what(finding))} over"
             found.append((column(finding.cleared_at_step), end, False))
     named = [(column(mark.step), f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks]
     return [found, named[::-1]]
@@ -185,7 +185,12 @@ def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], colu
 
 def _begins(finding: Finding, look: Look) -> str:
     bound = ", or before" if finding.since_is_bound else ""
-    return f"{look.glyphs.mark} {look.clean(f'{who(finding)} {what(finding)}')}{bound}"
+    return f"{look.glyphs.mark} {look.clean(f'{_whom(finding)} {what(finding)}'.strip())}{bound}"
+
+
+def _whom(finding: Finding) -> str:
+    """The ranks or hosts; empty for a finding on the whole run, whose kind says it all."""
+    return who(finding) if finding.ranks or finding.nodes else ""
 
 
 def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:

@@ -12,6 +12,7 @@ from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
 from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
@@ -36,7 +37,7 @@ def verdict_lines(picture: ViewState, width: int) -> list[Line]:
     below = width < WIDE and bool(worst.cause or worst.advice)  # where the count of the others stands
     rows = _said(worst, snapshot, room if below else room - width_of(more), look)
     at = len(rows) if below else 0
-    rows += _what_to_do(worst, room - width_of(more) if below else room, look)
+    rows += _what_to_do(worst, snapshot, room - width_of(more) if below else room, look)
     lead = [Segment(" ", look.text), Segment(f" {badge(worst)} ", badge_style(worst, look)), Segment("  ", look.text)]
     leads = [lead, *[[Segment(INDENT, look.text)]] * (len(rows) - 1)]
     return [
@@ -76,11 +77,12 @@ def _facts(parts: list[str], gap: int, look: Look) -> Line:
     return line
 
 
-def _what_to_do(finding: Finding, room: int, look: Look) -> list[Line]:
+def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[Line]:
     """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines."""
     arrow = "->" if look.ascii_only else "→"
     cause = look.clean(cause_words(finding))
-    advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in (finding.advice, command(finding)))
+    texts = advice_text(finding.advice, snapshot.own_host), command(finding, snapshot)
+    advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""
     if not (cause or advice):
         return []

@@ -231,8 +231,10 @@ class Feed:
     def _overdue(self) -> NDArray[np.bool_]:
         """[world] the ranks that brought nothing new at the last turn, and have not ended or been lost."""
         latest, silent_s = self.run.latest, self.run.ages(self.read_at)
-        found: NDArray[np.bool_] = (silent_s > _OVERDUE_S) & (silent_s <= LOST_S) & (latest.heard_at < self._turned_at)
-        return found & ~latest.ended
+        is_due = (silent_s > _OVERDUE_S) & (silent_s <= LOST_S)
+        brought = np.fmax(latest.heard_at, self._told_at)  # what a host frame has told may wait for a whole frame
+        found: NDArray[np.bool_] = is_due & (brought < self._turned_at) & ~latest.ended
+        return found
 
     def _take_whole(self, store: CheckedStore, ranks: Sequence[int], *, told_ages: bool) -> None:
         """Read the whole frames of these ranks."""

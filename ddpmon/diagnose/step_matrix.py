@@ -232,7 +232,8 @@ class StepMatrix:
         self._work.append(work)
         self._others.append(np.array(peers(most, is_lower=False)))
         by_host = self._by_host(work)
-        others = others_medians(self._by_host(most)) if len(self.hosts) > 1 else by_host
+        at_most = by_host if most is work else self._by_host(most)
+        others = others_medians(at_most) if len(self.hosts) > 1 else by_host
         self._host_ratios.append(work_ratios(by_host, others))
         self._top_row.append(work.argmax(axis=0)[None])
         self._job.append(_figures(take, most))

@@ -212,8 +212,10 @@ class TcpClient:
 
     def _read(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
         """The values of `keys`, on this connection."""
-        self._learn(connection, [key for key in keys if not self._has(key)])
-        present = [key for key in keys if self._has(key)]
+        present: Sequence[str] = keys
+        if unknown := [key for key in keys if not self._has(key)]:
+            self._learn(connection, unknown)
+            present = [key for key in keys if self._has(key)]
         found: dict[str, bytes] = {}
         left = MOST_ANSWER_BYTES
         for start in range(0, len(present), _CHUNK):
@@ -238,7 +240,7 @@ class TcpClient:
         All are asked for at once, and each by itself only if one is missing: at 4,096 keys with 1 to 512 missing ones
         this took a third of the time of halving them again and again.
         """
-        if not unknown or self._are_there(connection, [unknown]) == [True]:
+        if self._are_there(connection, [unknown]) == [True]:
             self._known.update(unknown)
         elif len(unknown) > 1:
             found = self._are_there(connection, [[key] for key in unknown])

@@ -40,7 +40,9 @@ class Connection:
 
     def __init__(self, places: Sequence[Place], until: float) -> None:
         self.until = until
-        self._unsent, self._unread = bytearray(), bytearray()
+        self._unsent = bytearray()
+        self._unread, self._at = b"", 0  # what has come, and up to where it has been handed out
+        self._coming = bytearray()  # what comes
         self._socket = _connected(places, until)
         self._poll = select.poll()
         self._poll.register(self._socket)
@@ -64,10 +66,11 @@ class Connection:
         Raises:
             OSError: the connection has ended, or they do not come in time.
         """
-        while len(self._unread) < size:
-            self._go_on(reading=True)
-        data = bytes(self._unread[:size])
-        del self._unread[:size]
+        if self._at + size > len(self._unread):
+            self._fetch(size)
+        end = self._at + size
+        data = self._unread[self._at : end]
+        self._at = end
         return data
 
     def receive_any(self, most: int) -> bytes:
@@ -76,9 +79,9 @@ class Connection:
         Raises:
             OSError: the connection has ended, or none comes in time.
         """
-        while not self._unread:
-            self._go_on(reading=True)
-        return self.receive(min(most, len(self._unread)))
+        if self._at == len(self._unread):
+            self._fetch(1)
+        return self.receive(min(most, len(self._unread) - self._at))
 
     def skip(self, size: int) -> None:
         """Let go of the next `size` bytes, piece by piece.
@@ -87,15 +90,15 @@ class Connection:
             OSError: the connection has ended, or they do not come in time.
         """
         while size:
-            if not self._unread:
-                self._go_on(reading=True)
-            here = min(size, len(self._unread))
-            del self._unread[:here]
+            if self._at == len(self._unread):
+                self._fetch(1)
+            here = min(size, len(self._unread) - self._at)
+            self._at += here
             size -= here
 
     def is_quiet(self) -> bool:
         """Whether the other end has neither hung up nor sent what was not asked for."""
-        if self._unread or self._unsent:
+        if self._at < len(self._unread) or self._unsent:
             return False
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -108,6 +111,14 @@ class Connection:
     def close(self) -> None:
         """End it, in this process."""
         self._socket.close()
+
+    def _fetch(self, size: int) -> None:
+        """Read on until the next `size` bytes are here."""
+        self._coming += self._unread[self._at :]
+        while len(self._coming) < size:
+            self._go_on(reading=True)
+        self._unread, self._at = bytes(self._coming), 0
+        self._coming = bytearray()
 
     def _go_on(self, *, reading: bool) -> None:
         """Send and read what can be; or else wait for that."""
@@ -135,7 +146,7 @@ class Connection:
             return False
         if not data:
             raise HungUp
-        self._unread += data
+        self._coming += data
         return True
 
 

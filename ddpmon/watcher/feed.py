@@ -38,7 +38,8 @@ HOSTS_AT_ONCE = 128
 _TOLD_S = 0.9
 # After which a rank that brought nothing at the last turn is read before the next: its host's writer may have died.
 _OVERDUE_S = 1.5  # more than the second between two of its frames. Chosen, not measured.
-RANK_TURNS, HOST_TURNS = 2, 3  # at most, so that no rank looks silent because it was not asked
+# At most, so that no rank looks silent because it was not asked. Hosts are judged at every other turn of the ranks.
+RANK_TURNS, HOST_TURNS = 2, 4
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
 _TOGETHER_BYTES = 8 << 20  # of host frames that are taken in as one table: chosen; 512 hosts send 4 MB a second

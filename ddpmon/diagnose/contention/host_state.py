@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -36,10 +37,10 @@ class Host(Struct):
 
     number: int
     frame: NodeFrame
-    states: dict[int, RankState] = field(default_factory=dict)
-    pids: dict[int, int] = field(default_factory=dict)
-    on: dict[str, list[int]] = field(default_factory=dict)
-    gpus: list[GpuFigures] = field(default_factory=list)
+    states: dict[int, RankState]
+    pids: dict[int, int]
+    on: dict[str, list[int]]
+    gpus: list[GpuFigures]
     _processes: dict[int, ProcessFigures] = field(default_factory=dict)
     _ours: ProcessRoles | None = None
 
@@ -89,12 +90,25 @@ def alive_at(run: Run) -> list[float]:
     return found
 
 
+class Presence(NamedTuple):
+    """The ranks on one host, in the terms of `Host`."""
+
+    pids: dict[int, int]
+    states: dict[int, RankState]
+    on: dict[str, list[int]]
+
+
 class Members:
-    """Which ranks are on which host; found again when ranks come, or come back."""
+    """Which ranks are on which host; found again when ranks come, or come back.
+
+    Attributes:
+        node_of: [world] the number of each rank's host, -1 where that is unknown.
+    """
 
     def __init__(self) -> None:
         self._counted = (-1, -1, -1)
         self._on: dict[int, list[tuple[int, int, str | None]]] = {}  # node -> rank, pid and GPU of each of its ranks
+        self._all: dict[int, Presence] = {}  # node -> what it is while all of its ranks are there, as they mostly are
         self.node_of: NDArray[np.int64] = np.empty(0, np.int64)
 
     def gather(self, run: Run) -> None:
@@ -109,6 +123,7 @@ class Members:
             ranks = run.ranks_on(node)
             self._on[node] = [(rank, latest.pid[rank], latest.gpu_uuid[rank]) for rank in ranks]
             self.node_of[[*ranks]] = node
+        self._all = {node: _presence(run, self._on[node], run.states, None) for node in run.nodes}
 
     def first(self, node: int) -> int | None:
         """One of the ranks on a host, None where there is none."""
@@ -117,18 +132,33 @@ class Members:
 
     def look(self, number: int, frame: NodeFrame, heard_at: float, run: Run, alive: Sequence[float]) -> Host:
         """The host with those of its ranks that are there, as of `heard_at`; `alive` is that of `alive_at`."""
-        host, oldest = Host(number, frame), heard_at - LOST_S
-        pids, on, states = host.pids, host.on, host.states
-        instances = Instances(frame.gpus) if any(map(_board_of, frame.gpus)) else None
-        for rank, pid, name in self._on.get(number, ()):
-            pids[pid] = rank
-            if alive[rank] >= oldest:
-                states[rank] = run.states[rank]
-                if name is not None:
-                    on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
-        if on:
-            host.gpus = [gpu for gpu in frame.gpus if gpu.uuid in on]
-        return host
+        here, oldest = self._all[number], heard_at - LOST_S
+        there = {rank for rank in here.states if alive[rank] >= oldest}
+        has_instances = any(map(_board_of, frame.gpus))
+        if has_instances or len(there) < len(here.states):
+            here = _presence(run, self._on[number], there, Instances(frame.gpus) if has_instances else None)
+        gpus = [gpu for gpu in frame.gpus if gpu.uuid in here.on] if here.on else []
+        return Host(number, frame, here.states, here.pids, here.on, gpus)
+
+
+def _presence(
+    run: Run, ranks: Sequence[tuple[int, int, str | None]], there: Container[int], instances: Instances | None
+) -> Presence:
+    """What is known of these ranks of one host, those `there` among them.
+
+    Args:
+        run: theirs.
+        ranks: number, pid and GPU of each.
+        there: the numbers of those that run and are heard of.
+        instances: the MIG instances of the host; None where it has none.
+    """
+    found = Presence({pid: rank for rank, pid, _ in ranks}, {}, {})
+    for rank, pid, name in ranks:
+        if rank in there:
+            found.states[rank] = run.states[rank]
+            if name is not None:
+                found.on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
+    return found
 
 
 class RunContext(Struct, dict=True):

@@ -26,7 +26,7 @@ DERIVED = ("work", "other", "wait")
 _LARGEST_MS = 1e9
 _LONGEST_WAIT = 1.5  # of the step's duration: the two are measured by different clocks on a GPU
 _LARGEST_STEP = 1 << 48
-_CELLS = 1 << 20
+_CELLS = 3 << 18
 # Of more ranks all times but the step's own are kept in half precision, which is three digits: 0.05 % of a phase, where
 # healthy steps differ by more. At 4,096 ranks a column takes 2 MB instead of 4. They are kept in units of 1,024 ms, a
 # power of two that changes no digit, since half precision ends at 65,504: a wait of more than 65 s is not rare.

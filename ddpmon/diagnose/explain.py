@@ -12,8 +12,8 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.contention_lives import Contention
 from ddpmon.diagnose.contention.gpu_health import GpuThrottledMeasures
 from ddpmon.diagnose.contention.gpu_sharing import GpuSharedMeasures
-from ddpmon.diagnose.contention.host_state import is_loaded
 from ddpmon.diagnose.contention.process_history import ProcessHistory
+from ddpmon.diagnose.contention_policy import GPU
 from ddpmon.diagnose.kinds import COMPUTES, KINDS
 from ddpmon.diagnose.late_policy import CAUSE, SUSTAINED
 from ddpmon.diagnose.measure import LateMeasures
@@ -207,6 +207,7 @@ def _every(others: NDArray[np.int64]) -> int:
 
 def _clock(run: Run, ranks: NDArray[np.int64]) -> float:
     """The middle SM clock of these ranks' GPUs under load, 0 where unknown."""
-    gpus = [run.gpu_of(rank) for rank in ranks.tolist()]
-    clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu is not None and gpu.sm_clock_mhz and is_loaded(gpu)]
-    return middle(np.array(clocks)) if clocks else 0.0
+    utilization_pct, _, clock_mhz = run.gpu_numbers(ranks).T
+    with np.errstate(invalid="ignore"):
+        is_at_work = (utilization_pct >= GPU.loaded_pct) & (clock_mhz > 0)
+    return middle(clock_mhz[is_at_work]) if is_at_work.any() else 0.0

@@ -186,12 +186,12 @@ def _ratio(own: F32, others: F32) -> float:
 
 
 def _process_of(run: Run, rank: int) -> RankProcess | None:
-    state = run.ranks[rank]
-    if state is None or state.frame.pid <= 0:
+    latest = run.latest
+    if run.ranks[rank] is None or latest.pid[rank] <= 0:
         return None
     gpu = run.gpu_of(rank)
-    on_gpu = state.frame.gpu_uuid is not None
-    return RankProcess(state.frame.host, state.frame.pid, on_gpu, None if gpu is None else gpu.index)
+    on_gpu = latest.gpu_uuid[rank] is not None
+    return RankProcess(latest.host[rank], latest.pid[rank], on_gpu, None if gpu is None else gpu.index)
 
 
 def agrees(late: LateMeasures) -> bool:

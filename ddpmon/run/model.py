@@ -148,7 +148,7 @@ class Run:
         ranks = ranks[self.resources.due(ranks, before, self.latest.seq[ranks])]
         if ranks.size:
             own = np.stack([self.latest.column(name)[ranks] for name in RESOURCES[:4]], axis=1)
-            self.resources.add(ranks, np.concatenate([own, self._gpus.numbers(ranks, self.latest)], axis=1))
+            self.resources.add(ranks, np.concatenate([own, self.gpu_numbers(ranks)], axis=1))
 
     def missing_whole(self, rows: HostRows) -> NDArray[np.bool_]:
         """[n] whether the whole frame that these figures belong to is not known: it must be read first."""
@@ -253,6 +253,10 @@ class Run:
     def gpu_of(self, rank: int) -> GpuFigures | None:
         """The rank's GPU as its host last reported it; None without one, or once the host has fallen silent."""
         return self._gpus.of(rank, self.latest)
+
+    def gpu_numbers(self, ranks: I64) -> NDArray[np.float64]:
+        """[len(ranks), 3] percent of time, power in W and SM clock in MHz of these ranks' GPUs; NaN where unknown."""
+        return self._gpus.numbers(ranks, self.latest)
 
     def gpus(self) -> tuple[GpuFigures | None, ...]:
         """[world] every rank's GPU."""

@@ -40,7 +40,7 @@ Tables = Sequence[tuple[Sequence[str], NDArray[Any]]]
 
 
 def capacity_for(world_size: int) -> int:
-    """Steps kept a rank: what a million cells a column allow, from 64 to 2,048."""
+    """Steps kept a rank: what 786,432 cells a column allow, from 64 to 2,048."""
     return int(min(2048, max(64, _CELLS // world_size)))
 
 

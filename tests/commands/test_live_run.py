@@ -83,11 +83,25 @@ def test_json_names_the_slow_rank_and_its_phase() -> None:
     assert seen["coverage"]["reporting"] == 2
     (straggler,) = stragglers(seen)
     assert straggler["phase"] == "input"
-    assert f"`ssh {straggler['nodes'][0]} py-spy dump --pid" in straggler["advice"], "it may be read on another host"
     early, late = seen["ranks"]
     assert late["phases_ms"]["input"] > DELAY_MS * 0.9
     assert early["exposed_ms"] > late["exposed_ms"], "the slow rank is the one that waits least"
     assert late["lateness_ms"] > early["lateness_ms"]
+
+
+@pytest.mark.usefixtures("live")
+def test_the_advice_names_a_command_that_works_on_the_readers_host() -> None:
+    straggler = status_of_a_sleep()
+    assert f"`ssh {straggler['nodes'][0]} py-spy dump --pid" in straggler["advice"], "it may be read on another host"
+
+
+def status_of_a_sleep() -> dict[str, Any]:
+    """The straggler in a look at which other work on this machine explains none of its lateness."""
+    while True:  # the test's own deadline ends this
+        found = stragglers(status())
+        if found and found[0]["cause"] is None:
+            return found[0]
+        time.sleep(1.0)
 
 
 @pytest.mark.usefixtures("live")
@@ -107,12 +121,21 @@ def test_a_script_can_fail_on_the_finding() -> None:
 @pytest.mark.usefixtures("live")
 def test_a_person_reads_the_verdict_and_the_slow_rank_first() -> None:
     (run,) = discover()
-    printed = ddpmon("status", run.url).stdout.splitlines()
+    printed = printed_of_a_sleep(run.url)
     assert any("rank 1" in line and "input" in line for line in printed[:4])
     assert any("`py-spy dump --pid" in line for line in printed[:4]), "a reader on its host needs no ssh"
     assert any(re.search(r"last step \d", line) for line in printed), printed
     heading = next(at for at, line in enumerate(printed) if line.split()[:1] == ["rank"])
     assert printed[heading + 1].split()[0] == "1"
+
+
+def printed_of_a_sleep(url: str) -> list[str]:
+    """The printed lines of a look at which other work on this machine explains none of the straggler's lateness."""
+    while True:  # the test's own deadline ends this
+        printed = ddpmon("status", url).stdout.splitlines()
+        if any("check the data loading" in line for line in printed[:4]):
+            return printed
+        time.sleep(1.0)
 
 
 @pytest.mark.usefixtures("live")

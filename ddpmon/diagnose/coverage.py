@@ -13,6 +13,7 @@ from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
+from ddpmon.run.latest_frames import Flags
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 
 
@@ -40,7 +41,7 @@ class CoverageMeasures(Measures, frozen=True):
         silent: those that have stopped reporting and are not yet lost.
         silent_s: how long the one of them that has been silent for the longest has been so.
         unheard: those that have never reported.
-        out_of_step: those that have restarted while most have not.
+        out_of_step: those that have restarted more often than others and are at other steps.
         losses: what was lost within `window_s`.
         window_s: seconds; None is the time since the watcher began.
         thinned: how many ranks send only some of their steps.
@@ -107,7 +108,7 @@ class CoverageRule:
             return []
         with np.errstate(invalid="ignore"):
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~latest.ended).tolist()
-            out_of_step: list[int] = np.flatnonzero(run.out_of_step() & (ages <= SILENT_S)).tolist()
+            out_of_step = _restarted_apart(run, ages <= SILENT_S)
         unheard: list[int] = []
         if int(latest.seq.max()) >= COVERAGE.first_frames or lost.rejected or lost.refused:
             unheard = np.flatnonzero(~latest.known).tolist()
@@ -148,6 +149,15 @@ class CoverageRule:
             total.refused - first.refused,
             total.set_aside - first.set_aside,
         )
+
+
+def _restarted_apart(run: Run, heard: Flags) -> list[int]:
+    """The ranks among those heard that have restarted, while others of them have not and cannot be compared."""
+    if not (run.out_of_step() & heard).any():
+        return []
+    lives = run.latest.restarts
+    found: list[int] = np.flatnonzero(heard & (lives > lives[heard].min())).tolist()
+    return found
 
 
 def _unheard(run: Run) -> list[Alert]:

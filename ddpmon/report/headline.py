@@ -83,7 +83,7 @@ def _what(finding: Finding, excess: float, snapshot: Snapshot) -> str:
     """`backward +150 ms/step (+81 %)`: the lateness, and what it is of a step in which nobody is late."""
     phase = finding.phase if finding.phase not in (None, "work") else "work"
     rhythm = finding.evidence.get("one_step_in")
-    often = f" in one step of {rhythm:.0f}" if isinstance(rhythm, float | int) and rhythm >= 1.5 else "/step"
+    often = f" in one step in {rhythm:.0f}" if isinstance(rhythm, float | int) and rhythm >= 1.5 else "/step"
     share = base_share(snapshot, excess)
     part = f" (+{share:.0f} %)" if share is not None else ""
     return f"{phase} {signed(excess)} ms{often}{part}"

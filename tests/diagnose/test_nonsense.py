@@ -157,6 +157,20 @@ def test_a_rank_that_starts_anew_by_itself_is_not_compared_with_the_others_past(
     assert "rank 2 has restarted on its own and cannot be compared" in note.summary
 
 
+def test_of_two_halves_the_one_that_has_started_anew_is_out_of_step() -> None:
+    job = MadeJob(healthy_phases(4, STEPS))
+
+    def starts_anew(tick: int, rank: int, frame: RankFrame) -> RankFrame | None:
+        if rank < 2 or tick < 20:
+            return frame
+        first = 10 * (tick - 20)
+        return rank_frame(rank, tick - 20, job.columns(rank, first, first + 10), pid=900 + rank, sent_at=float(tick))
+
+    said = watched(job, starts_anew)
+    (note,) = (finding for finding in said[-1] if finding.kind == "monitor_degraded")
+    assert "ranks 2, 3 have restarted on their own" in note.summary
+
+
 def test_ranks_that_start_anew_one_after_the_other_are_compared_once_all_have() -> None:
     phases = healthy_phases(4, STEPS)
     phases["forward"][1] += 30.0

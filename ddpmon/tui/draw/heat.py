@@ -197,26 +197,30 @@ _EMPTY = Segment(" " * GUTTER)
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
-    """One band in one line or several, with a thin gap above it; of one that is not known the words."""
+    """One band in one line or several, with a thin gap above it; the first says what is not known."""
     row = grid.levels[band]
-    if (row == MISSING).all():
-        said = NOT_KNOWN[: len(row)]
-        rest = look.glyphs.wait * max(len(row) - len(said), 0)
-        return [[Segment(said, look.dim), Segment(rest, look.faint)], *[[]] * (lines_of[band] - 1)]
-    return [_whole(row, look.glyphs.block, look), *([_whole(row, "█", look)] * (lines_of[band] - 1))]
+    below = [[]] if (row == MISSING).all() else [_whole(row, "█", look)]
+    return [_whole(row, look.glyphs.block, look, says=True), *(below * (lines_of[band] - 1))]
 
 
-def _whole(row: Levels, block: str, look: Look) -> Line:
-    """One band in one line."""
+def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
+    """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room."""
     line: Line = []
     for level, length in _runs(row.astype(np.int64)):
         if level == MISSING:
-            line.append(Segment(" " * length, look.faint))
+            line += _unknown(length, look) if says else [Segment(" " * length, look.faint)]
         elif look.smooth:
             line.append(Segment(block * length, ink(look.ramp[level])))
         else:
             line.append(Segment(look.glyphs.levels[level] * length, ink(look.ramp[level])))
     return line
+
+
+def _unknown(length: int, look: Look) -> Line:
+    """So many cells of which nothing is known: the words, and a dashed line, where they have room."""
+    if length < len(NOT_KNOWN):
+        return [Segment(" " * length, look.faint)]
+    return [Segment(NOT_KNOWN, look.dim), Segment(look.glyphs.wait * (length - len(NOT_KNOWN)), look.faint)]
 
 
 def _halves(pair: Levels, look: Look) -> Line:

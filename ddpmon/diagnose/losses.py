@@ -166,8 +166,8 @@ class LossJumpRule:
 
 def _losses(run: Run, steps: I64, ranks: NDArray[np.bool_]) -> F32:
     """[ranks, steps] the logged losses; NaN where nothing was logged, or nothing finite."""
-    losses = run.rings.take("loss", steps)[ranks]
-    losses[~np.isfinite(losses)] = np.nan
+    losses = run.rings.take("loss", steps, np.flatnonzero(ranks))
+    np.copyto(losses, np.float32(np.nan), where=np.isinf(losses))
     return losses
 
 

@@ -19,6 +19,7 @@ from ddpmon.run.rings import F32, I64
 
 _SLACK = 8  # a table of T columns is moved to the left after T / 8 new ones: a wider buffer takes more memory
 _CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
+_TAKEN = ("work", "wait", "duration", "exposed", "samples")  # the columns that are taken out of the rings
 # The names of the job's figures, which `StepMatrix.job` explains.
 JOB = ("duration", "typical", "mean", "top", "second", "transfer", "spread", "samples", "noise")
 Array = NDArray[Any]
@@ -217,9 +218,7 @@ class StepMatrix:
         return usable
 
     def _append(self, run: Run, steps: I64) -> None:
-        take = {
-            name: run.rings.take(name, steps, self.ranks) for name in ("work", "wait", "duration", "exposed", "samples")
-        }
+        take = dict(zip(_TAKEN, run.rings.takes(_TAKEN, steps, self.ranks), strict=True))
         known = ~np.isnan(take["work"]).any(axis=0)
         if not known.all():  # a rank whose waits are not known cannot be compared at that step
             steps, take = steps[known], {name: table[:, known] for name, table in take.items()}

@@ -67,9 +67,10 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_], unseen: ND
 
 def _share(flags: NDArray[np.bool_]) -> NDArray[np.float64]:
     """[n, T] the part of each window of 20 that is set."""
-    total = np.cumsum(np.pad(flags, ((0, 0), (1, 0))), axis=1)
     size = SUSTAINED.window_steps
-    return np.asarray(total[:, size:] - total[:, :-size], np.float64) / size
+    total = np.zeros((flags.shape[1] + 1, len(flags)), np.int16)  # the ranks of a step beside each other, as in the rings
+    np.cumsum(flags.T, axis=0, out=total[1:])
+    return (total[size:] - total[:-size]).T / size
 
 
 def _noise(ratios: F32) -> tuple[F32, F32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -99,7 +100,8 @@ class Gpus:
         rows = [*map(self._place.__getitem__, names)]
         self._figures[rows] = gpus
         self._heard_at[rows] = heard_at
-        self._numbers[rows] = list(map(_numbers_of, gpus))
+        numbers = np.array([*chain.from_iterable(map(_numbers_of, gpus))], np.float64)  # None becomes NaN
+        self._numbers[rows] = numbers.reshape(-1, len(NUMBERS))
         if self._has_mig or any(map(_board_of, gpus)):
             self._has_mig, self._rows = True, None
 

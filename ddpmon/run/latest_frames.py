@@ -100,9 +100,8 @@ class LatestFrames:
 
     def take_rows(self, ranks: Ints, figures: Floats, phase: Words, heard_at: Floats) -> None:
         """Take newer figures over, of different ranks whose whole frames are known; one row each."""
-        if self._made:
-            for rank in ranks.tolist():
-                self._made.pop(rank, None)
+        for rank in self._made.keys() & set(ranks.tolist()) if self._made else ():
+            del self._made[rank]
         self.heard_at[ranks] = heard_at
         self.figures[ranks] = figures
         self.phase[ranks] = phase

@@ -116,7 +116,7 @@ def is_apart(cpus: str | None, near: str) -> bool:
 
 def cpu_symptoms(host: Host, context: RunContext) -> list[Symptom]:
     """All that is wrong with the CPUs, except foreign processes."""
-    crowded = crowds(tuple([host.cpus(rank) for rank in host.states]))
+    crowded = crowds(host.affinities)
     symptoms = _pinned(host, crowded) if crowded else []
     if not context.held_up.isdisjoint(host.states):
         symptoms += _throttled(host)

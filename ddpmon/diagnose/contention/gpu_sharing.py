@@ -81,12 +81,13 @@ class GpuContextMeasures(Measures, frozen=True):
 
 def sharing(host: Host, _context: RunContext) -> list[Symptom]:
     """Foreign processes on the ranks' GPUs, and ranks on each other's."""
-    symptoms, pids = list[Symptom](), host.pids
+    symptoms, pids, owners = list[Symptom](), host.pids, host.owners
     foreign: dict[object, list[On]] = defaultdict(list)
     for gpu in host.gpus:
-        ranks, processes = host.on[gpu.uuid], gpu.processes
-        if processes and len(processes) == len(ranks) == 1 and pids.get(processes[0].process.pid) == ranks[0]:
-            continue
+        processes = gpu.processes
+        if processes and len(processes) == 1 and processes[0].process.pid == owners.get(gpu.uuid):
+            continue  # the usual case
+        ranks = host.on[gpu.uuid]
         if is_hidden(gpu, ranks, pids):
             symptoms += _hidden(host, gpu, ranks)
         elif not {pids.get(each.process.pid) for each in processes or ()}.issubset(ranks):

@@ -32,6 +32,7 @@ class Host(Struct):
         states: the ranks on it that run and are heard of, by rank.
         pids: process number -> rank, of all ranks ever heard of on it.
         on: UUID of a GPU (or MIG instance) -> the ranks that train on it.
+        owners: UUID of a GPU with one rank on it -> the number of that rank's process.
         gpus: the GPUs with ranks on them.
     """
 
@@ -40,6 +41,7 @@ class Host(Struct):
     states: dict[int, RankState]
     pids: dict[int, int]
     on: dict[str, list[int]]
+    owners: dict[str, int]
     gpus: list[GpuFigures]
     _processes: dict[int, ProcessFigures] = field(default_factory=dict)
     _ours: ProcessRoles | None = None
@@ -60,6 +62,13 @@ class Host(Struct):
         """Where the rank may run, None where unknown."""
         process = self.states[rank].latest.process[rank]  # it is no figure, so the last whole frame has it
         return None if process is None else process.cpus
+
+    @property
+    def affinities(self) -> tuple[str | None, ...]:
+        """What `cpus` says of each of its ranks, in their order."""
+        latest = next((state.latest for state in self.states.values()), None)
+        known = [] if latest is None else [latest.process[rank] for rank in self.states]
+        return tuple([None if process is None else process.cpus for process in known])
 
     def workers(self, rank: int) -> tuple[int, bool]:
         """How many processes load for it, and whether it says so itself; else those below it may do anything."""
@@ -96,6 +105,7 @@ class Presence(NamedTuple):
     pids: dict[int, int]
     states: dict[int, RankState]
     on: dict[str, list[int]]
+    owners: dict[str, int]
 
 
 class Members:
@@ -138,7 +148,7 @@ class Members:
         if has_instances or len(there) < len(here.states):
             here = _presence(run, self._on[number], there, Instances(frame.gpus) if has_instances else None)
         gpus = [gpu for gpu in frame.gpus if gpu.uuid in here.on] if here.on else []
-        return Host(number, frame, here.states, here.pids, here.on, gpus)
+        return Host(number, frame, here.states, here.pids, here.on, here.owners, gpus)
 
 
 def _presence(
@@ -152,12 +162,15 @@ def _presence(
         there: the numbers of those that run and are heard of.
         instances: the MIG instances of the host; None where it has none.
     """
-    found = Presence({pid: rank for rank, pid, _ in ranks}, {}, {})
+    found = Presence({pid: rank for rank, pid, _ in ranks}, {}, {}, {})
     for rank, pid, name in ranks:
         if rank in there:
             found.states[rank] = run.states[rank]
             if name is not None:
                 found.on.setdefault(name if instances is None else instances.of(name, pid), []).append(rank)
+    pids = {rank: pid for pid, rank in found.pids.items()}
+    alone = {name: here[0] for name, here in found.on.items() if len(here) == 1}
+    found.owners.update({name: pids[rank] for name, rank in alone.items() if rank in pids})
     return found
 
 

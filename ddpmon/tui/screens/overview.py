@@ -65,6 +65,7 @@ class Overview(BaseScreen):
     AUTO_FOCUS = "RankTable"
     panels: ClassVar[tuple[str, ...]] = ("table", "heat", "plots")
     _alone: str | None = None
+    _drawn_rank = 0  # the one that the panels of one rank are about
 
     def compose(self) -> ComposeResult:
         """One widget a panel; sizes come from the plan."""
@@ -115,7 +116,10 @@ class Overview(BaseScreen):
         self.table.hold(self.dashboard.links.chosen)
 
     def on_virtual_table_moved(self) -> None:
-        """Another rank is under the cursor: draw what is about it."""
+        """Another rank is under the cursor: draw what is about it, unless the whole picture has been drawn with it."""
+        if self.rank == self._drawn_rank:
+            return
+        self._drawn_rank = self.rank
         for name in OF_RANK:
             self.query_one(f"#{name}", Canvas).redraw(faded=self.faded)
 
@@ -125,6 +129,7 @@ class Overview(BaseScreen):
         self.table.show(self.picture)
         shares = self._arrange()
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
+        self._drawn_rank = self.rank
         super().show()
 
     def on_resize(self, _event: events.Resize) -> None:

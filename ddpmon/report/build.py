@@ -84,11 +84,11 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    step_ms, samples, tokens = recent.step_ms, recent.samples, recent.tokens
+    mean_ms, samples, tokens = recent.mean_ms, recent.samples, recent.tokens
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
-        step_ms=known(step_ms),
-        throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
+        step_ms=known(recent.step_ms),
+        throughput=known((1.0 if math.isnan(samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(samples) else "samples/s",
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
@@ -99,7 +99,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
-        tokens_per_s=known(tokens / step_ms * 1e3) if step_ms > 0 else None,
+        tokens_per_s=known(tokens / mean_ms * 1e3) if mean_ms > 0 else None,
         job_step=None if own["job_step"] is None else int(own["job_step"]),
         job_total=None if own["job_total"] is None else int(own["job_total"]),
         eta_s=own["eta_s"] if (run.latest.running | run.latest.stalled).any() else None,

@@ -75,7 +75,7 @@ class Kind(Struct, frozen=True):
     name: KindName
     subject: Subject
     meaning: str
-    stops_job: Literal["info", "warning"] | None = None
+    stops_job: Literal["info", "warning", "critical"] | None = None
     broken: int = 0
     late: bool = False
     slower: bool = False

@@ -217,11 +217,11 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     if m.others_go_on:
         part = "it takes" if len(alert.ranks) == 1 else "they take"
         return Words(
-            f"{whose} been silent for {m.silent_s:.0f} s, while the other ranks finish steps: {part} part in these, and "
-            f"only the reports are missing",
+            f"{whose} been silent for {m.silent_s:.0f} s, while the other ranks finish steps: {part} part in these, "
+            f"and only the reports are missing",
             evidence={"silent_s": m.silent_s},
-            advice="see whether that host still reaches the store (network, firewall), and whether ddpmon has printed a "
-            "line in the log of that rank",
+            advice="see whether that host still reaches the store (network, firewall), and whether ddpmon has printed "
+            "a line in the log of that rank",
         )
     return Words(
         f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "

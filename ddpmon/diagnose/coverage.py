@@ -213,7 +213,7 @@ def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
             measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, goes_on),
             ranks=tuple(lost),
             nodes=tuple(sorted({frame.host for frame in frames.values()})),
-            since_step=frame.step if frame.step >= 0 else None,
+            since_step=frame.step if frame.step >= 0 and not run.out_of_step()[first] else None,
         )
     ]
 

@@ -59,6 +59,22 @@ def test_a_silent_rank_takes_part_where_the_others_finish_steps_that_need_it(goe
     assert stops_job(lost) != goes_on
 
 
+def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() -> None:
+    job = MadeJob(healthy_phases(4, 600))
+    run, judge = Run(run_info(4)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(50):
+        for rank in range(4 if tick < 30 else 3):
+            again = rank == 3 and tick >= 20  # it counts its steps from the beginning
+            first = 10 * (tick - 20) if again else 10 * tick
+            part = job.columns(rank, first, first + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=900 if again else 100 + rank, step_s=0.1), float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    assert (lost.ranks, lost.since_step) == ((3,), None)
+
+
 def test_many_lost_ranks_make_one_finding() -> None:
     said = play(MadeJob(healthy_phases(8, 300)), silent=dict.fromkeys(range(4, 8), 100))
     (finding,) = open_findings(said[-1])

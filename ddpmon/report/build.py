@@ -154,7 +154,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(compared, run.restarts),
+        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step()),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

@@ -61,16 +61,17 @@ class Finished:
         """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
-    def lateness(self, steps: I64, restarts: int) -> F64:
+    def lateness(self, steps: I64, restarts: int, out_of_step: Flags) -> F64:
         """[world] by how many ms each rank's work exceeds the median of the others', of medians over these steps.
 
+        NaN for the ranks in `out_of_step` [world]: what they have on record of these steps is from another time.
         In a single step chance alone makes a healthy rank early: beside a late rank and two like it, the median of
         the others is the slower of the two.
         """
         last = self._rings.last
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
-        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes(), restarts
-        return self._once("lateness", key, lambda: self._lateness(steps))
+        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes() + out_of_step.tobytes(), restarts
+        return self._once("lateness", key, lambda: self._lateness(steps, out_of_step))
 
     def _once(self, name: str, key: tuple[bytes, bytes, int], work_out: Callable[[], T]) -> T:
         known = self._known.get(name)
@@ -98,8 +99,9 @@ class Finished:
             waiting=_share(np.maximum(0, waiting), counted),
         )
 
-    def _lateness(self, steps: I64) -> F64:
+    def _lateness(self, steps: I64, out_of_step: Flags) -> F64:
         work = self._rings.take("work", steps).astype(np.float64)
+        work[out_of_step] = np.nan
         if not steps.size:
             return np.full(len(work), np.nan)
         usual = row_medians(work)[:, None]

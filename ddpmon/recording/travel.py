@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
+from ddpmon.format import time_of_day
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
@@ -28,7 +29,7 @@ _USUAL = SPEEDS.index(1.0)
 # So long one tick may play looks before it draws. A look of 64 ranks with its verdict took 26 ms of a slow, busy core:
 # where that is too slow for the speed that was asked for, it plays as fast as it can.
 _BUDGET_S = 0.5
-_SAID_S = 10.0  # so long the screen says where a report was written
+_SAID_S = 10.0  # so long the screen says where a report was written, or where the record begins
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
 Move = Literal["step", "seconds", "finding", "play", "speed", "start", "end", "to_step", "to_wall", "write"]
 
@@ -149,7 +150,18 @@ class Travel:
         }
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
+        self._tell_beginning(request)
         moves[request.move](request.amount)
+
+    def _tell_beginning(self, request: Request) -> None:
+        """Say where the record begins, if something before that is asked for."""
+        first = self.recording.first()
+        if first is None:
+            return
+        is_before = {"to_step": request.amount < first.step, "to_wall": request.amount < first.wall}
+        if is_before.get(request.move, False):
+            begins = f"step {max(first.step, 0):,}, {time_of_day(first.wall)}"
+            self._said, self._said_until = f"what was seen here begins at {begins}", time.monotonic() + _SAID_S
 
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.

@@ -108,7 +108,8 @@ class Habits:
     def _write_view(self, form: str | None) -> None:
         screen = self._app.screen
         if form is not None and isinstance(screen, BaseScreen):
-            self._write_file(screen.view, form, self._written(form, screen))
+            what = "ranks" if form == "csv" else screen.view  # every view writes the same table
+            self._write_file(what, form, self._written(form, screen))
 
     def _write_file(self, what: str, form: str, text: str) -> None:
         """Write a new file that is named after what it holds and the run, and say where it is."""

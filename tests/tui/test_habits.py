@@ -164,7 +164,8 @@ def test_the_view_is_written_and_never_over_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, ending: str, inside: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    first = tmp_path / f"overview-gpt-stdlib-step-1204.{ending}"
+    stem = f"{'ranks' if ending == 'csv' else 'overview'}-gpt-stdlib-step-1204"
+    first = tmp_path / f"{stem}.{ending}"
     first.write_text("mine")
 
     async def act(watched: Watched) -> None:
@@ -177,7 +178,7 @@ def test_the_view_is_written_and_never_over_another_file(
 
     watch(Fixed(STRAGGLER), act, (160, 50))
     assert first.read_text() == "mine"
-    written = (tmp_path / f"overview-gpt-stdlib-step-1204-2.{ending}").read_text()
+    written = (tmp_path / f"{stem}-2.{ending}").read_text()
     assert inside in written
     assert "write the view as" not in written
     assert ending != "csv" or len(written.splitlines()) == 9

@@ -11,6 +11,7 @@ from ddpmon.recording.reader import Chunk, Place, Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.travel import Move, Replay, Request, Rewindable, Travel
 from ddpmon.simulate.plan import Plan
+from ddpmon.tui.screens.go_to import moment as go_to
 from tests.recording.made_recordings import record, simulated
 from tests.tui.watched import Watched, watch
 
@@ -108,7 +109,8 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
         await watched.press("t", "2", "0", "enter")
         await watched.until(lambda: (watched.app.picture.snapshot.run or pytest.fail("no run")).step in (20, 21, 22))
         await watched.press("t", "²", "enter")
-        await watched.press("w")
+        await watched.until_shown("'²' is not understood")
+        await watched.press("escape", "w")
         await watched.until_shown("the report is in")
         (page,) = (each.read_text() for each in Path().glob("report-simulated-straggler-step-*.html"))
         assert "simulated-straggler" in page
@@ -116,8 +118,26 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
         await watched.until(lambda: (watched.app.picture.snapshot.replay or pytest.fail("live")).speed == 4.0)
         await watched.press("end")
         await watched.until(lambda: moment(watched) == end)
+        await watched.press("t", "3", "0", "s", "enter")
+        await watched.until(lambda: end - 31 <= moment(watched) <= end - 29)
+        await watched.press("t", "9", "9", "h", "enter")
+        await watched.until_shown("what was seen here begins at step 0")
+        assert moment(watched) == 0
 
     watch(Replay(recorded), act)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2 min ago", 120.0), ("-90s", 90.0), ("1h", 3600.0), ("0.5 m", 30.0), ("2 minutes", 120.0)],
+)
+def test_how_long_ago_is_a_moment(text: str, seconds: float) -> None:
+    assert go_to(text, 5000.0) == Request("to_wall", 5000.0 - seconds)
+
+
+@pytest.mark.parametrize("text", ["abc", "2 weeks", "min", "--3s", "1e9s", "25:00", ""])
+def test_what_is_no_moment(text: str) -> None:
+    assert go_to(text, 5000.0) is None
 
 
 def test_a_live_run_is_rewound_while_reading_goes_on() -> None:

@@ -76,13 +76,13 @@ EVERYWHERE = (
     ("ctrl+s", "write the view into the current folder: SVG, text, CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
-    ("ctrl+p  q", "every command by name, and the themes;  quit, as ctrl+c does"),
+    ("ctrl+p  q", "every command by name, your own commands and the themes;  quit, as ctrl+c does"),
 )
 TRAVEL = (  # where what was seen is on record
     ("w", "write a report on what is shown, one page in the current folder; on a finding first asks for the form"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),
     ("home  end", "in the past: to the first moment on record, to the last one;  else the first and the last row"),
-    ("n  N  t", "in the past: to the next finding, the one before;  to a step or a time of day"),
+    ("n  N  t", "in the past: to the next finding, the one before;  to a step, a time of day, or 2 min ago"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),

@@ -1,7 +1,8 @@
-"""A line in which a moment is typed: a step, or a time of day."""
+"""A line in which a moment is typed: a step, a time of day, or how long ago it was."""
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,30 +13,39 @@ from textual.widgets import Input
 from ddpmon.recording.travel import Request, wall_of
 
 MOST_DIGITS = 15  # of a step
+_HINT = "a step (1200), a time of day (03:12) or how long ago (2 min)"
+_AGO = re.compile(r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?)(?:\s+ago)?", re.IGNORECASE)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class GoTo(ModalScreen[str]):
-    """Answers with what was typed, or with nothing."""
+    """Answers with what was typed, or with nothing; what it does not understand it says so and asks again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Stay here", show=False)]
 
     def compose(self) -> ComposeResult:
         """One line at the foot of the screen."""
-        yield Input(placeholder="go to a step (1200) or a time of day (03:12)", id="goto", compact=True)
+        yield Input(placeholder=f"go to {_HINT}", id="goto", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: that is it."""
-        self.dismiss(event.value.strip())
+        """Enter: that is it, if it is a moment."""
+        text = event.value.strip()
+        if text and moment(text, 0.0) is None:
+            event.input.placeholder, event.input.value = f"'{text[:20]}' is not understood: type {_HINT}", ""
+        else:
+            self.dismiss(text)
 
 
 def moment(text: str, near: float) -> Request | None:
-    """The moment that was typed, None where it is neither a time of day nor a step.
+    """The moment that was typed, None where it is no time of day, no time ago and no step.
 
     Args:
         text: what was typed.
-        near: seconds since the epoch; a time of day is the one nearest to it.
+        near: seconds since the epoch; a time of day is the one nearest to it, and a time ago is counted back from it.
     """
-    wall = wall_of(text, near)
+    wall, ago = wall_of(text, near), _AGO.fullmatch(text)
+    if ago is not None:
+        wall = near - float(ago[1]) * _SECONDS[ago[2][0].lower()]
     if wall is not None:
         return Request("to_wall", wall)
     digits = text.replace(",", "")

@@ -14,6 +14,7 @@ from ddpmon.report.verdicts import firing, lateness_of, stops_job
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
+from ddpmon.run.series import share_taken
 from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import (
     Coverage,
@@ -84,12 +85,13 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    step_ms, samples, tokens = recent.step_ms, recent.samples, recent.tokens
+    share = share_taken(int(alive.sum()), run.ranks_left())
+    step_ms, samples, tokens = recent.step_ms, recent.samples / share, recent.tokens / share
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
         step_ms=known(step_ms),
-        throughput=known((1.0 if math.isnan(samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
-        throughput_unit="steps/s" if math.isnan(samples) else "samples/s",
+        throughput=known((1.0 if math.isnan(recent.samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
+        throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
         lost_to_waiting_pct=known(100 * recent.waiting),
@@ -133,7 +135,8 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
-    compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
+    compared = run.finished_steps(RECENT, compared_ranks(run, run.keeping_up(run.taking_part())))
+    lateness = run.finished.lateness(compared, run.restarts)
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -154,7 +157,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(compared, run.restarts),
+        lateness_ms=np.where(run.apart(), np.nan, lateness),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],
@@ -162,6 +165,11 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         other_ms=recent["other"],
         figures={figure.name: figures[:, place] for place, figure in enumerate(FIGURES)},
     )
+
+
+def compared_ranks(run: Run, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[world] of the ranks those that are compared; once some have restarted on their own, those that go on."""
+    return run.going_on if run.apart().any() else alive
 
 
 def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunState) -> Floats:
@@ -201,7 +209,10 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
     if metric == "lateness":
         return lateness, None
     values = newest.lateness if newest.column is None else newest.column
-    shown = run.resources.over(_RESOURCES[metric], steps) if metric in _RESOURCES else values[:, first:]
+    shown = values[:, first:]
+    if metric in _RESOURCES:
+        shown = run.resources.over(_RESOURCES[metric], steps)
+        shown[run.apart()] = np.nan
     return lateness, Heat(steps, shown, base, metric)
 
 

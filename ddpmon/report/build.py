@@ -216,10 +216,10 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
     return lateness, Heat(steps, shown, base, metric)
 
 
-def build_series(run: Run) -> Series:
-    """The run over all its steps."""
-    points = run.series.points
-    return Series(*(points[:, column] for column in range(points.shape[1])))
+def build_series(run: Run, wall: float) -> Series:
+    """The run over all its steps; `wall` is the Unix time at second 0 of the clock that it is read by."""
+    points, (step, at) = run.series.points, run.step_times.known()
+    return Series(*(points[:, column] for column in range(points.shape[1])), ended_step=step, ended_at=at + wall)
 
 
 def known(value: float) -> float | None:

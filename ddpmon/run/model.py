@@ -24,6 +24,7 @@ from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import SEEDS, RunSeries, seeds
 from ddpmon.run.step_map import StepMap
+from ddpmon.run.step_times import StepTimes
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
@@ -73,7 +74,7 @@ class Run:
             replayed or unsigned.
         going_on: [world] the ranks that continue the series. restarted: the newest (step of the run, rank) of restarts.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
-        outages: when the store could not be read.
+        outages: when the store could not be read. step_times: when the newest steps ended.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -82,8 +83,7 @@ class Run:
         self.rings = Rings(info.world_size)
         self.recent = Recent(self.rings)
         self.step_map, self.finished = StepMap(self.rings), Finished(self.rings)
-        self.series = RunSeries()
-        self.marks = Marks()
+        self.series, self.step_times, self.marks = RunSeries(), StepTimes(), Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
         self.states: dict[int, RankState] = {}
         self.latest = LatestFrames(info.world_size)
@@ -274,6 +274,7 @@ class Run:
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
         self.outages.end_outage(now)
+        self.step_times.note(self.latest.step, self.latest.heard_at - self.latest.step_s)
         ranks = self._continuing(now)
         if not ranks.any():
             return

@@ -82,7 +82,7 @@ def take_picture(
         ranks=ranks,
         heat=heat,
         chosen_heat=chosen_heat,
-        series=build.build_series(run),
+        series=build.build_series(run, moment.wall - moment.now),
         timeline=build_timeline(run, newest, heat, alive),
         nodes=build_nodes(run, moment.now),
         findings=findings,

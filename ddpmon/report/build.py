@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,7 +220,8 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
 def build_series(run: Run, wall: float) -> Series:
     """The run over all its steps; `wall` is the Unix time at second 0 of the clock that it is read by."""
     points, (step, at) = run.series.points, run.step_times.known()
-    return Series(*(points[:, column] for column in range(points.shape[1])), ended_step=step, ended_at=at + wall)
+    series = Series(*(points[:, column] for column in range(points.shape[1])))
+    return replace(series, ended_step=step, ended_at=at + wall)
 
 
 def known(value: float) -> float | None:

@@ -73,6 +73,40 @@ def test_ticks_are_round_numbers_within_the_range() -> None:
             assert f"{gaps[0]:.0e}"[0] in "125"
 
 
+@pytest.mark.parametrize("rows", range(4, 15))
+def test_ticks_are_as_many_rows_apart_and_their_labels_differ(rows: int) -> None:
+    ranges = ((-15.0, 51.0), (0.0, 51.0), (1800.0, 1905.0), (3.9e3, 4.2e3), (9.6, 11.7), (12_345.0, 12_391.0))
+    for low, high in ranges:
+        curve = Curve("x", "", np.arange(2.0), np.array([low, high]))
+        lines = text_of(plot_lines(curve, 40, rows + 2, ASCII))[1:-1]
+        labels = [(row, line[:5].strip()) for row, line in enumerate(lines) if line[:5].strip()]
+        assert labels, (low, high)
+        assert len(set(np.diff([row for row, _ in labels]).tolist())) <= 1, (low, high, labels)
+        assert len({text for _, text in labels}) == len(labels)
+        scale = scale_of(curve, rows)
+        assert scale is not None
+        assert scale.high - scale.low <= 2 * (high - low), "half of the room at most stays empty"
+
+
+def test_beside_a_band_a_line_in_ascii_has_one_mark_a_column() -> None:
+    step = np.arange(400.0)
+    noise = np.random.default_rng(0).normal(0.0, 5.0, 400)
+    curve = Curve("lateness", "", step, noise, np.full(400, -12.0), np.full(400, 12.0))
+    rows = text_of(plot_lines(curve, 60, 12, ASCII))[1:-1]
+    for column in range(8, 60):
+        assert sum(row[column] == "*" for row in rows) == 1
+
+
+def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
+    step = np.arange(200.0)
+    value = np.where(step <= 35, 4000.0, np.nan)
+    assert "not known since step 35" in "\n".join(
+        text_of(plot_lines(Curve("samples/s", "", step, value), 80, 9, COLOUR))
+    )
+    for known in (np.full(200, 4000.0), np.where(step <= 190, 4000.0, np.nan)):
+        assert "not known" not in "\n".join(text_of(plot_lines(Curve("x", "", step, known), 80, 9, COLOUR)))
+
+
 def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None:
     curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
     rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from ddpmon.format import figure
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, RankDetail
-from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
@@ -131,13 +131,9 @@ def _remark(course: Course, metric: Metric, look: Look) -> str:
 def _marks(span: tuple[float, float], columns: int, since: int | None, look: Look) -> list[tuple[int, str, bool]]:
     """The onset where it is in sight, the last step, the first one."""
     first, last = round(span[0]), round(span[1])
-    marks = [(columns - len(f"{last:,}"), f"{last:,}", False), (0, f"step {first:,}", False)]
-    if since is not None and first <= since <= last:
-        place = round((since - first) / max(last - first, 1) * (columns - 1))
-        marks.insert(0, (place, f"{look.glyphs.mark} {since:,}", True))
-    elif since is not None and since < first:
-        marks.insert(0, (0, f"{look.glyphs.mark} since {since:,}", True))
-    return marks
+    place = -1 if since is None or since < first else round((since - first) / max(last - first, 1) * (columns - 1))
+    began = [] if since is None or since > last else [(place, f"{since:,}")]
+    return [*beginning(f"step {first:,}", began, columns, look), (columns - len(f"{last:,}"), f"{last:,}", False)]
 
 
 def plots(

@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from ddpmon.format import count
 from ddpmon.snapshot import Floats
-from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
@@ -129,9 +129,9 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
     def place(step: int) -> int:
         return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
 
-    marks = [(place(since), f"{look.glyphs.mark} {count(since)}", True)
-             for since in curve.onsets if span[0] <= since <= span[1]]  # fmt: skip
-    marks += [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
+    began = [(place(since) if since >= span[0] else -1, count(since)) for since in curve.onsets if since <= span[1]]
+    marks = beginning(f"step {count(round(span[0]))}", began, columns, look)
+    marks.append((columns - 1, count(round(span[1])), False))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
     return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 

@@ -15,6 +15,7 @@ from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.latest_frames import Flags
 from ddpmon.run.model import LOST_S, SILENT_S, Run
+from ddpmon.run.recent import RECENT
 
 
 class Losses(Struct, frozen=True):
@@ -80,6 +81,8 @@ class LostMeasures(Measures, frozen=True):
         step: the last one that it had finished then, -1 before the first.
         phase: in which it was then.
         has_restarted: whether it has been seen to restart, since when it counts its steps from the beginning.
+        others_go_on: whether the other ranks have finished steps long after it was last heard. In synchronous training
+            no rank can do so without it: it takes part, and only its reports are missing.
     """
 
     rank: int
@@ -89,6 +92,7 @@ class LostMeasures(Measures, frozen=True):
     step: int
     phase: str
     has_restarted: bool = False
+    others_go_on: bool = False
 
 
 class CoverageRule:
@@ -190,7 +194,10 @@ def find_duplicates(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
 
 
 def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
-    """One alert for all lost ranks; none if all of them are named already, as those that ended before a failure."""
+    """One alert for all lost ranks; none if all of them are named already, as those that ended before a failure.
+
+    It is critical unless the other ranks go on: then the run does not wait for the lost ones.
+    """
     run, ages = tick.run, tick.ages
     lost: Sequence[int] = lost_ranks(run, ages).tolist()
     if {rank for alert in said for rank in alert.ranks}.issuperset(lost):
@@ -198,14 +205,30 @@ def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     first = max(lost, key=lambda rank: ages[rank])
     frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
     frame = frames[first]
-    silent_s, again = float(ages[first]), bool(run.latest.restarts[first] > 0)
+    silent_s, again, goes_on = float(ages[first]), bool(run.latest.restarts[first] > 0), _others_go_on(tick, lost)
     return [
         Alert(
             kind="rank_lost",
-            severity="critical",
-            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again),
+            severity="warning" if goes_on else "critical",
+            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, goes_on),
             ranks=tuple(lost),
             nodes=tuple(sorted({frame.host for frame in frames.values()})),
-            since_step=frame.step if frame.step >= 0 else None,
+            since_step=frame.step if frame.step >= 0 and not run.out_of_step()[first] else None,
         )
     ]
+
+
+def _others_go_on(tick: Tick, lost: Sequence[int]) -> bool:
+    """Whether every other rank that is heard has finished a step long after the lost ones were heard last.
+
+    A rank may die right after its last frame, in the step that the others then finish with it or without it; so one
+    usual step and some seconds must lie between.
+    """
+    others = tick.alive & ~tick.run.out_of_step()
+    durations = tick.steps.job("duration")
+    if not others.any() or not durations.size:
+        return False
+    finished_s = tick.ages[others] + tick.run.latest.step_s[others]  # how long ago; NaN where a rank does not tell
+    silent_s = float(np.min(tick.ages[list(lost)]))
+    usual_s = float(np.median(durations[-RECENT:])) / 1e3
+    return bool(np.max(finished_s) < silent_s - usual_s - COVERAGE.outlived_s)

@@ -75,7 +75,7 @@ class Kind(Struct, frozen=True):
     name: KindName
     subject: Subject
     meaning: str
-    stops_job: Literal["info", "warning"] | None = None
+    stops_job: Literal["info", "warning", "critical"] | None = None
     broken: int = 0
     late: bool = False
     slower: bool = False
@@ -130,7 +130,7 @@ _FAILURES = (
         stops_job="info",
         broken=6,
     ),
-    Kind("rank_lost", "rank", "a rank is silent", stops_job="info", broken=4),
+    Kind("rank_lost", "rank", "a rank is silent", stops_job="critical", broken=4),
     Kind("nonfinite_loss", "rank", "whose loss became NaN or infinite first", broken=2, in_tables=True),
     Kind("loss_jump", "rank", "a loss jumped", in_tables=True),
     Kind(

@@ -119,11 +119,15 @@ class CoveragePolicy(Struct, frozen=True):
             publishes once a second, so this is half a minute for ranks that start later. Chosen, not measured.
         lately_s: what was lost, and who published as whom, is reported for so long. Chosen, not measured.
         warning_share: the part of the ranks that must be absent for a warning. Chosen, not measured.
+        outlived_s: seconds and a usual step by which the others' last steps must be newer than the last word of lost
+            ranks to show that these take part. Frames come once a second, and those of many ranks are read at every
+            other tick, so that a last word is at most 3 s older than the rank's end. Chosen, not measured.
     """
 
     first_frames: int = 30
     lately_s: float = 60.0
     warning_share: float = 0.2
+    outlived_s: float = 5.0
 
 
 COVERAGE = CoveragePolicy()

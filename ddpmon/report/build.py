@@ -86,12 +86,12 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    share = share_taken(int(alive.sum()), run.ranks_left())
-    step_ms, samples, tokens = recent.step_ms, recent.samples / share, recent.tokens / share
+    share, mean_ms = share_taken(int(alive.sum()), run.ranks_left()), recent.mean_ms
+    samples, tokens = recent.samples / share, recent.tokens / share
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
-        step_ms=known(step_ms),
-        throughput=known((1.0 if math.isnan(recent.samples) else samples) / step_ms * 1e3) if step_ms > 0 else None,
+        step_ms=known(recent.step_ms),
+        throughput=known((1.0 if math.isnan(recent.samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
@@ -102,7 +102,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
-        tokens_per_s=known(tokens / step_ms * 1e3) if step_ms > 0 else None,
+        tokens_per_s=known(tokens / mean_ms * 1e3) if mean_ms > 0 else None,
         job_step=None if own["job_step"] is None else int(own["job_step"]),
         job_total=None if own["job_total"] is None else int(own["job_total"]),
         eta_s=own["eta_s"] if (run.latest.running | run.latest.stalled).any() else None,
@@ -137,7 +137,6 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         state[rank] = "lost"
     recent = run.recent.figures()
     compared = run.finished_steps(RECENT, compared_ranks(run, run.keeping_up(run.taking_part())))
-    lateness = run.finished.lateness(compared, run.restarts)
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -158,7 +157,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=np.where(run.apart(), np.nan, lateness),
+        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step() | run.apart()),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

@@ -214,6 +214,15 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     one = f"rank {m.rank} ({host}) has"
     whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {host}) have"
     step = f"step {max(m.step, 0):,}{' since its restart' if m.has_restarted else ''}"
+    if m.others_go_on:
+        part = "it takes" if len(alert.ranks) == 1 else "they take"
+        return Words(
+            f"{whose} been silent for {m.silent_s:.0f} s, while the other ranks finish steps: {part} part in these, "
+            f"and only the reports are missing",
+            evidence={"silent_s": m.silent_s},
+            advice="see whether that host still reaches the store (network, firewall), and whether ddpmon has printed "
+            "a line in the log of that rank",
+        )
     return Words(
         f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "
         f"killed, stopped or disconnected",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import median, peers, row_medians
 from ddpmon.run.rings import I64, Rings
 
@@ -23,13 +24,19 @@ T = TypeVar("T")
 class JobFigures:
     """The job over its last 20 finished steps (docs/design.md "Formulas"), NaN where unknown.
 
+    Shares are of the time that these steps took together, without those with a pause such as a checkpoint: a median
+    of steps would not see what happens in one step in five.
+
     Attributes:
-        step_ms: median duration. samples, tokens: of all ranks together, a step.
+        step_ms: median duration. mean_ms: mean duration of the steps without a pause.
+        samples, tokens: of all ranks together, a step.
         loss: median of the newest step that has any.
-        efficiency: median work over duration. waiting: the share of a step that is lost to waiting.
+        efficiency: the share of the time in which the median rank works.
+        waiting: the share of the time that is lost to waiting.
     """
 
     step_ms: float
+    mean_ms: float
     samples: float
     tokens: float
     loss: float
@@ -54,16 +61,17 @@ class Finished:
         """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
-    def lateness(self, steps: I64, restarts: int) -> F64:
+    def lateness(self, steps: I64, restarts: int, out_of_step: Flags) -> F64:
         """[world] by how many ms each rank's work exceeds the median of the others', of medians over these steps.
 
+        NaN for the ranks in `out_of_step` [world]: what they have on record of these steps is from another time.
         In a single step chance alone makes a healthy rank early: beside a late rank and two like it, the median of
         the others is the slower of the two.
         """
         last = self._rings.last
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
-        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes(), restarts
-        return self._once("lateness", key, lambda: self._lateness(steps))
+        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes() + out_of_step.tobytes(), restarts
+        return self._once("lateness", key, lambda: self._lateness(steps, out_of_step))
 
     def _once(self, name: str, key: tuple[bytes, bytes, int], work_out: Callable[[], T]) -> T:
         known = self._known.get(name)
@@ -72,29 +80,40 @@ class Finished:
         return known[1]  # type: ignore[return-value]  # each name has one type
 
     def _job(self, steps: I64, alive: Flags) -> JobFigures:
-        tables = self._rings.takes(_OF_JOB, steps, np.flatnonzero(alive))
-        take = dict(zip(_OF_JOB, tables, strict=True))
+        who = np.flatnonzero(alive)
+        take = dict(zip(_OF_JOB, self._rings.takes(_OF_JOB, steps, who), strict=True))
         duration = row_medians(take["duration"].T)
+        pauses = paused_steps(self._rings, steps, who)
+        counted = duration if pauses.all() else np.where(pauses, np.nan, duration)
         exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
         waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
             exposed_least, take["wait"].min(axis=0, initial=np.inf)
         )
         return JobFigures(
             step_ms=median(duration),
+            mean_ms=_share(counted, np.isfinite(duration)),
             samples=_per_step(take["samples"]),
             tokens=_per_step(take["tokens"]),
             loss=_newest(row_medians(take["loss"].T)),
-            efficiency=median(row_medians(take["work"].T) / duration),
-            waiting=median(np.maximum(0, waiting) / duration),
+            efficiency=_share(row_medians(take["work"].T), counted),
+            waiting=_share(np.maximum(0, waiting), counted),
         )
 
-    def _lateness(self, steps: I64) -> F64:
+    def _lateness(self, steps: I64, out_of_step: Flags) -> F64:
         work = self._rings.take("work", steps).astype(np.float64)
+        work[out_of_step] = np.nan
         if not steps.size:
             return np.full(len(work), np.nan)
         usual = row_medians(work)[:, None]
         late: F64 = peers(usual).lateness(usual)[:, 0]
         return late
+
+
+def _share(part: NDArray[Any], whole: NDArray[Any]) -> float:
+    """What the parts are together of the whole, over the steps where both are known; NaN without any."""
+    known = np.isfinite(part) & np.isfinite(whole)
+    total = float(whole[known].sum(dtype=np.float64))
+    return float(part[known].sum(dtype=np.float64)) / total if total > 0 else math.nan
 
 
 def _per_step(logged: NDArray[np.float32]) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.report.sentences import in_words
+from ddpmon.report.verdicts import stops_job
 from ddpmon.run.model import Run
+from ddpmon.snapshot import Finding
 from tests.made_frames import MadeJob, columns, healthy_phases, open_findings, play, rank_frame, run_info
 
 
@@ -35,6 +38,41 @@ def test_a_rank_never_heard_of_is_not_lost() -> None:
     ages = run.ages(1.0)
     assert np.isnan(ages[1])
     assert judge(run, ages) == ()
+
+
+@pytest.mark.parametrize(("goes_on", "severity"), [(True, "warning"), (False, "critical")])
+def test_a_silent_rank_takes_part_where_the_others_finish_steps_that_need_it(goes_on: bool, severity: str) -> None:
+    job = MadeJob(healthy_phases(4, 400))
+    run, judge = Run(run_info(4)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(30):
+        stopped = 0 if goes_on else max(0, tick - 10)  # the others finish the step in which rank 3 dies, and no other
+        first = 10 * (tick - stopped)
+        for rank in range(3 if tick >= 10 else 4):
+            frame = rank_frame(rank, tick, job.columns(rank, first, first + 10), step_s=0.1 + stopped)
+            run.add_rank(frame, float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    assert (lost.ranks, lost.severity) == ((3,), severity)
+    assert ("take part" in lost.summary or "takes part" in lost.summary) == goes_on
+    assert stops_job(lost) != goes_on
+
+
+def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() -> None:
+    job = MadeJob(healthy_phases(4, 600))
+    run, judge = Run(run_info(4)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(50):
+        for rank in range(4 if tick < 30 else 3):
+            again = rank == 3 and tick >= 20  # it counts its steps from the beginning
+            first = 10 * (tick - 20) if again else 10 * tick
+            part = job.columns(rank, first, first + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=900 if again else 100 + rank, step_s=0.1), float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    assert (lost.ranks, lost.since_step) == ((3,), None)
 
 
 def test_many_lost_ranks_make_one_finding() -> None:

@@ -54,6 +54,24 @@ def run_with(excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60
     return run, found
 
 
+def test_ranks_that_are_at_other_steps_have_no_lateness_of_another_time() -> None:
+    """Ranks 2 and 3 start anew; at the steps that they are at now, the others were 30 ms slower a while ago."""
+    phases = healthy_phases(4, 200)
+    phases["forward"][:2, :60] += 30.0
+    job, run = MadeJob(phases, transfer_ms=5.0), Run(run_info(4))
+    for tick in range(20):
+        for rank in range(4):
+            again = rank > 1 and tick >= 15
+            first = 10 * (tick - 15) if again else 10 * tick
+            part = job.columns(rank, first, first + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=900 + rank if again else 100 + rank), float(tick))
+        run.settle(float(tick))
+    late = build_ranks(run, run.ages(19.0), NOBODY).lateness_ms
+    assert run.out_of_step().sum() == 2
+    assert np.isnan(late[run.out_of_step()]).all()
+    assert np.abs(late[~run.out_of_step()]).max() < 15.0
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4, 9])
 def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -> None:
     run, found = run_with(40.0, ranks)

@@ -35,11 +35,19 @@ def found(kind: KindName, severity: Severity = "critical", *ranks: int) -> Findi
     return Finding(kind, severity, f"{severity} {kind}", ranks)
 
 
-@pytest.mark.parametrize("kind", ["hang", "rank_lost", "rank_failed", "uneven_inputs"])
-def test_what_stops_the_job_comes_before_what_slows_it(kind: KindName) -> None:
-    stop, slow = found(kind, "warning", 2), found("straggler", "critical", 5)
+@pytest.mark.parametrize(
+    ("kind", "severity"),
+    [("hang", "warning"), ("rank_lost", "critical"), ("rank_failed", "warning"), ("uneven_inputs", "warning")],
+)
+def test_what_stops_the_job_comes_before_what_slows_it(kind: KindName, severity: Severity) -> None:
+    stop, slow = found(kind, severity, 2), found("straggler", "critical", 5)
     assert headline([slow, stop]) is stop
     assert headline([replace(stop, cleared_at_step=9), slow]) is slow
+
+
+def test_a_silent_rank_that_takes_part_does_not_stop_the_job() -> None:
+    silent, slow = found("rank_lost", "warning", 2), found("straggler", "critical", 5)
+    assert headline([silent, slow]) is slow
 
 
 def test_a_rank_that_the_others_go_on_without_does_not_hide_a_warning() -> None:

@@ -36,12 +36,9 @@ def throughput(run: Run) -> float | None:
 
 
 def test_ranks_that_restart_on_their_own_do_not_hold_the_series_up() -> None:
-    for alone in ((1,), (1, 2), (1, 2, 3)):
-        run = restarted(4, alone)
-        if len(alone) < 3:
-            assert run.series.points[:, 0].tolist() == list(range(400)), alone
-        else:
-            assert run.series.points[:, 0].tolist() == list(range(40)), "most have restarted: it begins again"
+    assert restarted(4, (1,)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(8, (1, 2, 5)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(4, (1, 2, 3)).series.points[:, 0].tolist() == list(range(40)), "most have: it begins again"
 
 
 def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:

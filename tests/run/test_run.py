@@ -170,6 +170,23 @@ def test_job_figures_follow_their_formulas() -> None:
     assert ranks.lateness_ms.tolist() == pytest.approx([40.0, 20.0, -20.0, -40.0])
 
 
+@pytest.mark.parametrize("is_pause", [False, True])
+def test_what_one_step_in_five_costs_is_waited_for_unless_it_is_a_pause(is_pause: bool) -> None:
+    other = np.zeros((4, 40))
+    other[2, ::5] += 400.0
+    phases = {"forward": np.full((4, 40), 90.0), "other": other}
+    job, run = MadeJob(phases, transfer_ms=10.0, marked=other if is_pause else None), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+    ranks = build_ranks(run, run.ages(0.0), NOBODY)
+    view = build_job(run, ranks, np.ones(4, bool), ())
+    mean_ms = 100.0 if is_pause else 100.0 + 400.0 / 5
+    assert view.step_ms == pytest.approx(100.0), "the median"
+    assert view.lost_to_waiting_pct == pytest.approx(0.0 if is_pause else 100 * 0.75 * 80.0 / mean_ms)
+    assert view.sync_efficiency == pytest.approx(90.0 / mean_ms)
+    assert view.throughput == pytest.approx(4 * 8 / mean_ms * 1e3)
+
+
 def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
     run = Run(run_info(2, bucket_detail=True))
     for rank, ms in enumerate(([4.0, 9.0], [8.0, 2.0])):

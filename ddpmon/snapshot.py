@@ -236,6 +236,7 @@ class Timeline:
         busbw_gb_s: [W] bus bandwidth, only with bucket detail.
         marks: phases that the user named.
         buckets: with bucket detail.
+        restarts: (step that the run was at, how many ranks restarted on their own then, the first of them).
     """
 
     step: Ints
@@ -247,6 +248,7 @@ class Timeline:
     loss: Floats
     marks: tuple[MarkView, ...] = ()
     buckets: BucketView | None = None
+    restarts: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
-    compared = run.finished_steps(RECENT, compared_ranks(run, run.keeping_up(run.taking_part())))
+    compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -157,7 +157,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step() | run.apart()),
+        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step()),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

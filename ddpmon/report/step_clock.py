@@ -26,6 +26,13 @@ def wall_of(snapshot: Snapshot, step: int) -> float | None:
     return None if between_s is None else float(ended_at - between_s)
 
 
+def step_at(snapshot: Snapshot, wall: float) -> int | None:
+    """The newest step of the run that had ended by a Unix time; None of a time before any was seen to end."""
+    series = snapshot.series
+    place = -1 if series is None else int(np.searchsorted(series.ended_at, wall, side="right")) - 1
+    return int(series.ended_step[place]) if series is not None and place >= 0 else None
+
+
 def _seconds_between(series: Series, step: int, newest: float) -> float | None:
     """How long the steps after `step` up to `newest` have taken; None where no step's time is known."""
     ends = np.append(series.step[1:], max(newest + 1.0, series.step[-1]))

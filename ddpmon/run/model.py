@@ -290,7 +290,7 @@ class Run:
         return self.rank_count - int(self.latest.finished.sum())
 
     def _continuing(self, now: float) -> NDArray[np.bool_]:
-        """[world] the ranks that continue the series; it begins again once half of them have restarted."""
+        """[world] the ranks that continue the series; it begins again once most or all of them have restarted."""
         heard = self.reporting(now) & (self.rings.last >= 0)
         ranks = self.taking_part() & heard
         ranks = ranks if ranks.any() else self.taking_part()
@@ -299,7 +299,7 @@ class Run:
         ranks = with_the_first(ranks, self.latest, self.rings, LOST_S)
         if int(self.rings.last[ranks].max()) < self.series.newest:
             ahead: NDArray[np.bool_] = heard & (self.rings.last >= self.series.newest)
-            if ahead.any() and 2 * int(ranks.sum()) < self.rank_count:
+            if ahead.any() and 2 * int(ranks.sum()) <= self.rank_count:
                 return ahead
             self.series = RunSeries()
             self.restarted.clear()

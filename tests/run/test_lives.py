@@ -37,6 +37,7 @@ def throughput(run: Run) -> float | None:
 
 def test_ranks_that_restart_on_their_own_do_not_hold_the_series_up() -> None:
     assert restarted(4, (1,)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(4, (1, 2)).series.points[:, 0].tolist() == list(range(400))
     assert restarted(8, (1, 2, 5)).series.points[:, 0].tolist() == list(range(400))
     assert restarted(4, (1, 2, 3)).series.points[:, 0].tolist() == list(range(40)), "most have: it begins again"
 

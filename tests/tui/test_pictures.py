@@ -159,6 +159,15 @@ def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_latene
         assert why in "\n".join(text_of(lateness_plot(ViewState(replace(made, heat=heat), COLOUR), 0, 90, 10)))
 
 
+def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
+    made = snapshot(Made(ranks=8, straggler=5, extra_ms=80.0))
+    for findings, reaches in ((made.findings, False), ((), True)):
+        shown = ViewState(replace(made, findings=findings), ASCII)
+        rows = text_of(lateness_plot(shown, 0, 90, 14))[1:-1]
+        ticks = [float(line[:5]) for line in rows if line[:5].strip()]
+        assert (max(ticks) >= 50) == reaches, "up to the late rank"
+
+
 # words
 
 

@@ -257,7 +257,7 @@ def _figures(
         table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
     left_side = min(TABLE_WIDTH, width // 2)
-    right_side, rest = plots(detail, first, width - left_side - 1, room, look, since)
+    right_side, rest = plots(detail, first, width - left_side - 1, room, look, since, blamed)
     table = peer_lines(picture.snapshot, rank, left_side, room, look, blamed)
     table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
     table = fit_all(table, left_side, room)

@@ -14,6 +14,7 @@ MACHINE = (  # the order in which they are plotted: the machine first
     "gpu_power_w", "cpu_pct", "lateness", "gpu_clock_mhz", "runqueue_pct", "work", "gpu_utilization_pct", "rss_bytes",
     "wait",
 )  # fmt: skip
+FEW = 20  # ranks, of which one in ten is not to be left out
 PLOTS_LEAST = 1 + LEAST_ROWS  # lines of the plots with their title
 
 
@@ -43,7 +44,9 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
     if not plots or detail is None or detail.rank not in node.ranks:
         return lines
     found = marked_ranks(snapshot.findings, "info").get(detail.rank)
-    lines.append(title(f"rank {detail.rank} and its machine", "shaded: nine in ten of the others", width, look))
+    few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
+    shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
+    lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
     return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, _since(found))]
 
 

@@ -12,6 +12,8 @@ from ddpmon.report.peers import compare
 from ddpmon.snapshot import Course, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.finding_view import evidence_lines
+from ddpmon.tui.draw.host_courses import host_courses
 from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
@@ -166,6 +168,22 @@ def test_the_band_of_the_others_lies_below_the_line() -> None:
     band = next(place for place, row in enumerate(rows) if ":" in row)
     assert line < band
     assert "*" not in rows[band]
+
+
+def test_while_a_rank_is_being_read_what_is_known_of_it_stands_there() -> None:
+    made = picture(Made(stuck=2, findings=(HANG,), gpu=True))
+    for width, height in ((80, 24), (120, 40), (240, 60)):
+        text = "\n".join(text_of(detail_lines(made, 2, width, height)))
+        assert "reading rank 2" in text
+        assert "shards.py:19" in text
+        assert " work ms " in text
+
+
+def test_what_stands_below_a_finding_and_a_host_says_that_it_is_being_read() -> None:
+    made = picture(Made(straggler=5, gpu=True))
+    found = made.snapshot.findings[0]
+    for lines in (evidence_lines(made, found, 160, 40), host_courses(made, 1, 160, 40)):
+        assert "reading rank 5" in "\n".join(text_of(lines))
 
 
 def test_the_title_of_a_plot_has_the_numbers_of_the_table() -> None:

@@ -54,6 +54,11 @@ METRICS = (
 )
 
 
+def reading_line(rank: int, look: Look) -> Line:
+    """What stands in the place of a rank's plots while its steps are being read."""
+    return [Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)]
+
+
 def offered(detail: RankDetail) -> list[Metric]:
     """The metrics of which anything is known."""
     return [metric for metric in METRICS if np.isfinite(detail.courses[metric.key].own).any()]

@@ -182,7 +182,10 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The run over all its steps, decimated where it is old: N points of median and band over ranks."""
+    """The run over all its steps, decimated where it is old: N points of median and band over ranks.
+
+    At the Unix times `ended_at` [k] the steps `ended_step` [k] were seen to end.
+    """
 
     step: Floats
     loss: Floats
@@ -190,6 +193,8 @@ class Series:
     loss_high: Floats
     throughput: Floats
     step_ms: Floats
+    ended_step: Floats = field(default_factory=lambda: np.empty(0))
+    ended_at: Floats = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,7 @@ class Timeline:
         busbw_gb_s: [W] bus bandwidth, only with bucket detail.
         marks: phases that the user named.
         buckets: with bucket detail.
+        restarts: (step that the run was at, how many ranks restarted on their own then, the first of them).
     """
 
     step: Ints
@@ -242,6 +248,7 @@ class Timeline:
     loss: Floats
     marks: tuple[MarkView, ...] = ()
     buckets: BucketView | None = None
+    restarts: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

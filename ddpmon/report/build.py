@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from ddpmon.report.verdicts import firing, lateness_of, stops_job
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
+from ddpmon.run.series import share_taken
 from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import (
     Coverage,
@@ -84,12 +86,13 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    mean_ms, samples, tokens = recent.mean_ms, recent.samples, recent.tokens
+    share, mean_ms = share_taken(int(alive.sum()), run.ranks_left()), recent.mean_ms
+    samples, tokens = recent.samples / share, recent.tokens / share
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
         step_ms=known(recent.step_ms),
-        throughput=known((1.0 if math.isnan(samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
-        throughput_unit="steps/s" if math.isnan(samples) else "samples/s",
+        throughput=known((1.0 if math.isnan(recent.samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
+        throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
         lost_to_waiting_pct=known(100 * recent.waiting),
@@ -164,6 +167,11 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     )
 
 
+def compared_ranks(run: Run, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[world] of the ranks those that are compared; once some have restarted on their own, those that go on."""
+    return run.going_on if run.apart().any() else alive
+
+
 def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunState) -> Floats:
     """[world] the same, as the lasting findings say it: one number in column and sentence; NaN while no step finishes.
 
@@ -201,14 +209,18 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
     if metric == "lateness":
         return lateness, None
     values = newest.lateness if newest.column is None else newest.column
-    shown = run.resources.over(_RESOURCES[metric], steps) if metric in _RESOURCES else values[:, first:]
+    shown = values[:, first:]
+    if metric in _RESOURCES:
+        shown = run.resources.over(_RESOURCES[metric], steps)
+        shown[run.apart()] = np.nan
     return lateness, Heat(steps, shown, base, metric)
 
 
-def build_series(run: Run) -> Series:
-    """The run over all its steps."""
-    points = run.series.points
-    return Series(*(points[:, column] for column in range(points.shape[1])))
+def build_series(run: Run, wall: float) -> Series:
+    """The run over all its steps; `wall` is the Unix time at second 0 of the clock that it is read by."""
+    points, (step, at) = run.series.points, run.step_times.known()
+    series = Series(*(points[:, column] for column in range(points.shape[1])))
+    return replace(series, ended_step=step, ended_at=at + wall)
 
 
 def known(value: float) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,12 +20,15 @@ MOST_PEERS = 64
 _OF_STEPS = (*PHASES, "work", "wait", "loss")
 
 
-def build_detail(run: Run, rank: int) -> RankDetail | None:
-    """The newest steps of a rank and the readings of its machine; None before it was heard of."""
+def build_detail(run: Run, rank: int, named: Collection[int] = ()) -> RankDetail | None:
+    """The newest steps of a rank and the readings of its machine; None before it was heard of.
+
+    The ranks that findings name, `named`, are not among the others that it is compared with.
+    """
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
         return None
-    peers = peers_of(run, rank)
+    peers = peers_of(run, rank, named)
     return RankDetail(
         rank=rank,
         courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers)},
@@ -33,10 +38,17 @@ def build_detail(run: Run, rank: int) -> RankDetail | None:
     )
 
 
-def peers_of(run: Run, rank: int) -> Ints:
-    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced."""
-    others: Ints = np.flatnonzero(run.taking_part())
-    others = others[others != rank]
+def peers_of(run: Run, rank: int, named: Collection[int] = ()) -> Ints:
+    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced; if they can be, without `named`.
+
+    A rank that has restarted on its own has none: its steps are of other times.
+    """
+    apart = run.apart()
+    taking_part = (run.rings.last >= 0) & ~apart if apart.any() else run.taking_part()
+    taking_part[rank] = False
+    others: Ints = np.flatnonzero(taking_part & ~apart[rank])
+    unnamed = others[~np.isin(others, list(named))]
+    others = unnamed if len(unnamed) else others
     if len(others) > MOST_PEERS:
         others = others[np.arange(MOST_PEERS) * len(others) // MOST_PEERS]
     return others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,21 +16,22 @@ from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
+from ddpmon.run.lives import apart_from, out_of_step, with_the_first
 from ddpmon.run.marks import Marks
-from ddpmon.run.medians import median
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
 from ddpmon.run.resources import RESOURCES, Resources
 from ddpmon.run.rings import I64, Rings
-from ddpmon.run.series import RunSeries, seeds
+from ddpmon.run.series import SEEDS, RunSeries, seeds
 from ddpmon.run.step_map import StepMap
+from ddpmon.run.step_times import StepTimes
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, RunInfo, StepColumns
 
 SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts as reporting
 LOST_S = 10.0
 _REASONS = 50
 _HISTORIES_AT_ONCE = 256
-_PEERS = 64  # ranks that tell how long a step of the job takes
+_RESTARTS = 4096  # that are remembered: each rank of a large run once
 
 
 @dataclass(slots=True)
@@ -71,8 +72,9 @@ class Run:
         buckets: what each bucket of a reduction takes, where ranks tell.
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
+        going_on: [world] the ranks that continue the series. restarted: the newest (step of the run, rank) of restarts.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
-        outages: when the store could not be read.
+        outages: when the store could not be read. step_times: when the newest steps ended.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -81,8 +83,7 @@ class Run:
         self.rings = Rings(info.world_size)
         self.recent = Recent(self.rings)
         self.step_map, self.finished = StepMap(self.rings), Finished(self.rings)
-        self.series = RunSeries()
-        self.marks = Marks()
+        self.series, self.step_times, self.marks = RunSeries(), StepTimes(), Marks()
         self.ranks: list[RankState | None] = [None] * info.world_size
         self.states: dict[int, RankState] = {}
         self.latest = LatestFrames(info.world_size)
@@ -92,6 +93,8 @@ class Run:
         self.refused = 0
         self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
+        self.going_on: NDArray[np.bool_] = np.zeros(info.world_size, np.bool_)
+        self.restarted: deque[tuple[int, int]] = deque(maxlen=_RESTARTS)
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus = Gpus(LOST_S)
@@ -186,6 +189,7 @@ class Run:
 
     def _restart(self, rank: int, state: RankState) -> None:
         """Forget what the rank's former process told: its steps are counted from the beginning."""
+        self.restarted.append((int(self.latest.step.max()), rank))
         self.rings.clear(rank)
         self.buckets.forget(rank)
         self.restarts += 1
@@ -270,17 +274,42 @@ class Run:
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
         self.outages.end_outage(now)
-        ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
-        ranks = ranks if ranks.any() else self.taking_part()
+        self.step_times.note(self.latest.step, self.latest.heard_at - self.latest.step_s)
+        ranks = self._continuing(now)
         if not ranks.any():
             return
-        if self.restarts and int(self.rings.last[ranks].max()) < self.series.newest:
-            self.series = RunSeries()  # all have restarted
+        self.going_on = ranks
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
-            take = self.rings.take
-            going_on = self.rank_count - int(self.latest.finished.sum())
-            self.series.add(steps, take("loss", steps), take("samples", steps), take("duration", steps), going_on)
+            who = np.flatnonzero(ranks) if self.restarts else None  # others may have steps of the same numbers
+            loss, samples, duration = self.rings.takes(SEEDS, steps, who)
+            self.series.add(steps, loss, samples, duration, self.ranks_left())
+
+    def ranks_left(self) -> int:
+        """How many ranks have not said that they are done."""
+        return self.rank_count - int(self.latest.finished.sum())
+
+    def _continuing(self, now: float) -> NDArray[np.bool_]:
+        """[world] the ranks that continue the series; it begins again once most or all of them have restarted."""
+        heard = self.reporting(now) & (self.rings.last >= 0)
+        ranks = self.taking_part() & heard
+        ranks = ranks if ranks.any() else self.taking_part()
+        if not self.restarts or not ranks.any():
+            return ranks
+        ranks = with_the_first(ranks, self.latest, self.rings, LOST_S)
+        if int(self.rings.last[ranks].max()) < self.series.newest:
+            ahead: NDArray[np.bool_] = heard & (self.rings.last >= self.series.newest)
+            if ahead.any() and 2 * int(ranks.sum()) <= self.rank_count:
+                return ahead
+            self.series = RunSeries()
+            self.restarted.clear()
+        return ranks
+
+    def apart(self) -> NDArray[np.bool_]:
+        """[world] the ranks of another life than those that continue the series, which are elsewhere by 10 s."""
+        if not self.restarts or not self.going_on.any():
+            return np.zeros(self.info.world_size, np.bool_)
+        return apart_from(self.going_on, self.latest, self.rings, LOST_S)
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""
@@ -318,15 +347,7 @@ class Run:
         """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s."""
         if not self.restarts:
             return np.zeros(self.info.world_size, np.bool_)
-        lives, steps = self.latest.restarts, self.latest.step
-        counts = np.bincount(lives[lives >= 0])
-        most = lives == np.flatnonzero(counts == counts.max())[-1]
-        found: NDArray[np.bool_] = (lives >= 0) & ~most
-        if found.any():
-            peers = np.flatnonzero(most)
-            step_ms = self._usual_step_ms(peers)
-            found &= ~(np.abs(steps - np.median(steps[peers])) * step_ms / 1e3 <= LOST_S)
-        return found
+        return out_of_step(self.latest, self.rings, LOST_S)
 
     def keeping_up(self, ranks: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[world] those of `ranks` that are at most 20 steps behind most of them.
@@ -337,11 +358,6 @@ class Run:
             return ranks
         found: NDArray[np.bool_] = ranks & (self.rings.last >= np.median(self.rings.last[ranks]) - RECENT)
         return found
-
-    def _usual_step_ms(self, ranks: I64) -> float:
-        """Of some of these ranks if they tell, else of all."""
-        some = float(median(self.rings.of("duration", ranks[:: -(-len(ranks) // _PEERS)])))
-        return float(median(self.rings.of("duration", ranks))) if np.isnan(some) else some
 
     def finished_steps(self, count: int, ranks: NDArray[np.bool_] | None = None) -> I64:
         """The newest steps (ascending, at most `count`) that every one of `ranks` has a record of.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from ddpmon.schema import StepColumns
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
 _TOLD_SHARE = 0.9  # of a step's ranks; chosen: so many stand for the few that did not tell of it
+_LEAST_SHARE = 0.5  # of the ranks must be exceeded: what fewer of them take is not the job's throughput
 QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
 SEEDS = ("loss", "samples", "duration")
 Points = NDArray[np.float64]  # [n, 6], one column a quantity
@@ -87,21 +89,26 @@ class RunSeries:
 def _points(
     steps: NDArray[np.int64], loss: Points | F32, samples: Points | F32, duration: Points | F32, ranks: int
 ) -> Points:
-    """The points of these steps; the samples of a step are known only if nearly all of its ranks tell of it.
-
-    A rank that does not tell of a step has taken as many samples as the others on average.
-    """
+    """The points of these steps."""
     duration_ms = row_medians(np.asarray(duration, np.float64).T)
     told = (~np.isnan(duration)).sum(axis=0)
-    is_told = told >= _TOLD_SHARE * ranks
-    ranks_a_teller = np.maximum(ranks / np.maximum(told, 1), 1.0)
+    shares = np.array([share_taken(count, ranks) for count in told.tolist()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step without any loss stays NaN
-        total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0) * ranks_a_teller)
+        total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0) / shares)
         low, high = np.nanmin(loss, axis=0), np.nanmax(loss, axis=0)
         middle = row_medians(np.asarray(loss, np.float64).T)
-        throughput = np.where((duration_ms > 0) & is_told, total / duration_ms * 1e3, np.nan)
+        throughput = np.where(duration_ms > 0, total / duration_ms * 1e3, np.nan)
     return np.column_stack([steps, middle, low, high, throughput, duration_ms]).astype(np.float64)
+
+
+def share_taken(told: int, ranks: int) -> float:
+    """The share of what `ranks` ranks take in a step that those have taken that tell; NaN unless most tell.
+
+    Where nearly all tell, the others have taken as much on average. Where fewer do, the others are away.
+    """
+    share = told / max(ranks, 1)
+    return min(share, 1.0) if share >= _TOLD_SHARE else 1.0 if share > _LEAST_SHARE else math.nan
 
 
 def _merged(points: Points, stride: int) -> Points:

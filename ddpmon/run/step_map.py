@@ -56,26 +56,29 @@ class StepMap:
         self._rings = rings
         self._heard: NDArray[np.bool_] = np.zeros(len(rings.last), np.bool_)  # the ranks that have ever told of a step
         self._some: I64 = np.empty(0, np.int64)  # those of them that stand for the typical one
-        self._column = ""
+        self._column, self._apart = "", self._heard
         self._tables: F32 = np.empty((1, 0, len(rings.last)), np.float32)
         self._figures: F64 = np.empty((_FIGURES, 0))
         self._known = _newest_steps(np.empty(0, np.int64), self._tables, self._figures)
 
-    def read(self, column: str = "") -> NewestSteps:
+    def read(self, column: str = "", apart: NDArray[np.bool_] | None = None) -> NewestSteps:
         """The newest steps; the same object again if nothing is new.
 
         Args:
             column: one of the rings, whose table is wanted besides; empty for none.
+            apart: [world] ranks whose steps are of other times than the steps of the same numbers; None for nobody.
         """
+        apart = np.zeros_like(self._heard) if apart is None else apart
         rings, old = self._rings, self._known.step
         newest = int(rings.last.max(initial=-1))
         steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
-        is_as_before = not self._choose() and column == self._column
+        is_as_before = not self._choose() and column == self._column and np.array_equal(apart, self._apart)
         end = min(rings.changed_from, int(old[-1]) + 1) if old.size and is_as_before else 0
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
         if is_as_before and kept == len(steps) == len(old):
             return self._known
+        self._apart = apart
         tables, figures = self._work_out(steps[kept:], column)
         if kept:
             part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
@@ -96,16 +99,20 @@ class StepMap:
 
     def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:
         """Of these steps the tables [1 or 2, steps, world] and the figures [_FIGURES, steps]."""
-        work, wait = self._rings.takes(("work", "wait"), steps)
+        work, wait, *shown = self._rings.takes(("work", "wait", *([column] if column else [])), steps)
+        if self._apart.any():
+            work[self._apart] = wait[self._apart] = np.nan
+            for table in shown:
+                table[self._apart] = np.nan
         others = peers(work)
         late = others.lateness(work)
         worst = np.fmax.reduce(late, axis=0)
         rank = np.where(np.isfinite(worst), (late == worst).argmax(axis=0), -1)
         base = others.middle + np.fmin.reduce(wait, axis=0)
-        typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, self._some)]
+        some = self._some[~self._apart[self._some]] if self._apart.any() else self._some
+        typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)
-        tables = [late, self._rings.take(column, steps)] if column else [late]
-        return np.array([table.T for table in tables], np.float32), np.array(
+        return np.array([table.T for table in (late, *shown)], np.float32), np.array(
             [base, known, worst, rank, *typical], np.float64
         )
 

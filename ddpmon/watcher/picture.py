@@ -14,6 +14,7 @@ from ddpmon.report import attempt_sentences, build
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.rank_detail import build_detail
+from ddpmon.report.verdicts import marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -68,9 +69,9 @@ def take_picture(
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
-    newest = run.step_map.read(build.column_of(metric))
+    newest = run.step_map.read(build.column_of(metric), run.apart())
     heat, chosen_heat = build.build_heat(run, newest, metric)
-    alive = run.keeping_up(alive)
+    alive = build.compared_ranks(run, run.keeping_up(alive))
     return Snapshot(
         link=moment.link,
         taken_at=moment.wall,
@@ -81,13 +82,13 @@ def take_picture(
         ranks=ranks,
         heat=heat,
         chosen_heat=chosen_heat,
-        series=build.build_series(run),
+        series=build.build_series(run, moment.wall - moment.now),
         timeline=build_timeline(run, newest, heat, alive),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
-        detail=None if focus is None else build_detail(run, focus),
+        detail=None if focus is None else build_detail(run, focus, marked_ranks(findings)),
         own_host=moment.own_host,
     )
 

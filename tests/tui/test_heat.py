@@ -113,7 +113,13 @@ def test_an_onset_that_is_a_bound_is_not_drawn_as_an_onset() -> None:
 
 def test_an_onset_older_than_the_map_is_told_at_its_edge() -> None:
     lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=100, step=1204)), ASCII), 120, 10))
-    assert lines[9].strip().startswith("! since 100")
+    assert re.match(r"step \d+ . ! since 100 ", lines[9].strip())
+
+
+def test_an_onset_near_the_left_end_leaves_the_first_step_there() -> None:
+    for width in (80, 120):
+        lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=2, step=204)), ASCII), width, 10))
+        assert re.match(r"step 0 .*! 2 ", lines[9].strip()), lines[9]
 
 
 def test_what_was_not_measured_is_a_gap() -> None:

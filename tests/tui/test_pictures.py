@@ -18,8 +18,6 @@ from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.panel_sizes import fold, plan
-from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, notice
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
@@ -39,90 +37,6 @@ def test_folding_uses_every_rank_once_and_fits(halves: bool) -> None:
             folding = fold(ranks, room, halves=halves)
             assert folding.lines <= room
             assert (folding.bands - 1) * folding.size < ranks <= folding.bands * folding.size
-
-
-# plots
-
-
-def test_spikes_survive_decimation() -> None:
-    value = np.ones(5000)
-    value[3210] = 9.0
-    value[777] = -4.0
-    low, high = decimate(np.arange(5000.0), value, 40, (0.0, 4999.0))
-    assert high.max() == 9.0
-    assert low.min() == -4.0
-
-
-def test_missing_data_is_a_gap_and_sparse_data_is_not() -> None:
-    step = np.arange(100.0)
-    hole = np.where((step > 40) & (step < 60), np.nan, 1.0)
-    assert np.isnan(decimate(step, hole, 100, (0.0, 99.0))[0][42:59]).all()
-    sparse = np.where(step % 10 == 0, 1.0, np.nan)
-    assert np.isfinite(decimate(step, sparse, 91, (0.0, 90.0))[0]).all()
-
-
-def test_ticks_are_round_numbers_within_the_range() -> None:
-    for low, high in ((0.0, 1.0), (2.17, 4.1), (1380.0, 2010.0), (5.0, 5.0), (-3.0, 8.0), (0.0, 0.0), (1e9, 1.1e9)):
-        scale = scale_of(Curve("x", "", np.array([0.0, 1.0]), np.array([low, high])), 8)
-        assert scale is not None
-        assert scale.low <= low <= high <= scale.high
-        assert len(scale.ticks) >= 1
-        gaps = np.diff(scale.ticks)
-        if len(gaps):
-            assert np.allclose(gaps, gaps[0])
-            assert f"{gaps[0]:.0e}"[0] in "125"
-
-
-def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None:
-    curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
-    rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]
-    assert len(rows) == 1
-    assert rows[0].count("*") == 33
-    nothing = Curve("loss", "", np.arange(50.0), np.full(50, np.nan))
-    assert text_of(plot_lines(nothing, 40, 9, ASCII))[1].strip() == "-"
-
-
-def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() -> None:
-    rising = Curve("late", "", np.arange(50.0), np.linspace(0.0, 100.0, 50), floor=0.0, is_filled=True)
-    rows = plot_lines(rising, 47, 10, COLOUR)[1:-1]
-    grid = COLOUR.glyphs.grid
-    at_ticks = [COLOUR.glyphs.tick in row[1].text for row in rows]
-    with_grid = [any(grid in segment.text for segment in row[2:]) for row in rows]
-    assert with_grid[:-1] == at_ticks[:-1], "at a tick, and nowhere else; the last row is hatched"
-    assert sum(with_grid) >= 2
-    for row in rows:
-        assert {segment.style for segment in row[2:] if set(segment.text) & {grid}} <= {COLOUR.faint}
-    foot = "".join(segment.text for segment in rows[-2][2:])
-    assert not foot[-20:].isspace(), "hatched below the line"
-    for look in (LOOKS["ascii"], LOOKS["plain"]):
-        plain, filled = (plot_lines(replace(rising, is_filled=whether), 47, 10, look) for whether in (False, True))
-        assert plain == filled, "without colour the hatching would look like the line"
-
-
-def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None:
-    times = ((25, "10:00:25"), (12, "10:00:12"), (37, "10:00:37"))
-    curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=times)
-    wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
-    assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
-    assert narrow == ["step", "0", "10:00:25", "49"]
-
-
-def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:
-    made = snapshot(Made(ranks=4))
-    assert made.series is not None
-    assert made.heat is not None
-    silent = replace(made.series, throughput=np.full(len(made.series.step), np.nan))
-    shown = ViewState(replace(made, series=silent, heat=None), COLOUR)
-    beside = "\n".join(text_of(plots_stacked(shown, 1, 60, 30, lateness=True)))
-    assert "step time" in beside
-    assert "samples/s" not in beside
-    unknown = np.full_like(made.heat.values, np.nan)
-    for heat, why in (
-        (None, "no step has been read yet"),
-        (replace(made.heat, values=unknown), "none are on record"),
-        (replace(made.heat, values=unknown[:1]), "it is the only rank"),
-    ):
-        assert why in "\n".join(text_of(lateness_plot(ViewState(replace(made, heat=heat), COLOUR), 0, 90, 10)))
 
 
 # words

@@ -12,9 +12,12 @@ from ddpmon.report.peers import compare
 from ddpmon.snapshot import Course, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.finding_view import evidence_lines
+from ddpmon.tui.draw.host_courses import host_courses
 from ddpmon.tui.draw.peer_table import marked_lines
+from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import HANG, Made, snapshot
+from tests.tui.made_runs import HANG, STALL, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII = LOOKS["ascii"]
@@ -165,6 +168,44 @@ def test_the_band_of_the_others_lies_below_the_line() -> None:
     band = next(place for place, row in enumerate(rows) if ":" in row)
     assert line < band
     assert "*" not in rows[band]
+
+
+def test_while_a_rank_is_being_read_what_is_known_of_it_stands_there() -> None:
+    made = picture(Made(stuck=2, findings=(HANG,), gpu=True))
+    for width, height in ((80, 24), (120, 40), (240, 60)):
+        text = "\n".join(text_of(detail_lines(made, 2, width, height)))
+        assert "reading rank 2" in text
+        assert "shards.py:19" in text
+        assert " work ms " in text
+
+
+def test_what_stands_below_a_finding_and_a_host_says_that_it_is_being_read() -> None:
+    made = picture(Made(straggler=5, gpu=True))
+    found = made.snapshot.findings[0]
+    for lines in (evidence_lines(made, found, 160, 40), host_courses(made, 1, 160, 40)):
+        assert "reading rank 5" in "\n".join(text_of(lines))
+
+
+def test_the_title_of_a_plot_has_the_numbers_of_the_table() -> None:
+    steps = np.arange(705, 1205)
+    work = Course(steps, np.where(steps == 1204, 300.0, 160.0), np.outer([100.0, 110.0, 120.0], np.ones(500)))
+    late = Course(steps, np.where(steps == 1204, 10.5, 0.21), np.zeros((3, 500)))
+    detail = snapshot(Made(focus=5, gpu=True)).detail
+    assert detail is not None
+    shown = replace(detail, courses={**detail.courses, "work": work, "lateness": late})
+    look = make_look()
+    assert "160, others 110 ─" in text_of(course_plot(shown, BY_KEY["work"], 80, 12, look))[0]
+    assert " ±0 ─" in text_of(course_plot(shown, BY_KEY["lateness"], 80, 12, look))[0]
+    stuck = replace(shown, stall=STALL)
+    assert " – ─" in text_of(course_plot(stuck, BY_KEY["lateness"], 80, 12, look))[0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(120, 36), (160, 46)])
+def test_what_a_finding_blames_is_plotted(width: int, height: int) -> None:
+    made = picture(Made(ranks=8, straggler=5, phase="backward", gpu=True, focus=5))
+    titles = [line for line in text_of(detail_lines(made, 5, width, height)) if "backward, ms" in line]
+    assert len(titles) == 1
+    assert titles[0].index("backward, ms") > 54, "among the plots at the right, before those of less worth"
 
 
 def test_more_metrics_come_with_more_room() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure
+from ddpmon.format import figure, signed
+from ddpmon.report.base_step import NOISE_SHARE
+from ddpmon.run.medians import median
+from ddpmon.run.recent import RECENT
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Course, RankDetail
-from ddpmon.tui.draw.panel import axis, title
+from ddpmon.snapshot import Course, Floats, RankDetail
+from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
@@ -50,6 +54,11 @@ METRICS = (
 )
 
 
+def reading_line(rank: int, look: Look) -> Line:
+    """What stands in the place of a rank's plots while its steps are being read."""
+    return [Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)]
+
+
 def offered(detail: RankDetail) -> list[Metric]:
     """The metrics of which anything is known."""
     return [metric for metric in METRICS if np.isfinite(detail.courses[metric.key].own).any()]
@@ -84,11 +93,11 @@ def course_plot(
     since: int | None = None,
     whose: str = "",
 ) -> list[Line]:
-    """Title with the newest value, the line over the band of the others, and the axis of steps with the onset."""
+    """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
     course = detail.courses[metric.key]
     span = span_of(detail, course)
-    name, remark = whose + _named(metric), _remark(course, metric, look)
-    shorter = (remark, remark.removeprefix("last "), remark.partition(", others")[0])
+    name, remark = whose + _named(metric), look.clean(_remark(detail, metric, look))
+    shorter = (remark, remark.partition(", others")[0])
     remark = next((words for words in shorter if len(name) + len(words) + 6 <= width), "")
     lines = [title(name, remark, width, look)]
     rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
@@ -115,36 +124,46 @@ def _named(metric: Metric) -> str:
     return f"{metric.name}, {metric.unit}" if metric.unit else metric.name
 
 
-def _remark(course: Course, metric: Metric, look: Look) -> str:
-    """`last 615, others 590 to 640`: the newest value on record, and the band of the others beside it."""
-    known = np.flatnonzero(np.isfinite(course.own))
-    if not known.size:
-        return ""
-    last = known[-1]
-    own = f"last {figure(float(course.own[last]) * metric.factor, look.unknown)}"
-    if not len(course.others) or not np.isfinite(course.others[:, last]).all():
-        return own
-    low, high = (figure(float(course.others[edge, last]) * metric.factor) for edge in (0, 2))
-    return f"{own}, others {low}" + (f" to {high}" if low != high else "")
+def _remark(detail: RankDetail, metric: Metric, look: Look) -> str:
+    """`615, others 454`: the rank's value and the median of the others'; of times the medians of the last 20 steps."""
+    course = detail.courses[metric.key]
+    steps = RECENT if metric.unit == "ms" else 1
+    own = _newest(course.own, steps) * metric.factor
+    if metric.key == "lateness":
+        noise = NOISE_SHARE * abs(_newest(detail.courses["work"].own, steps) - own)
+        return look.unknown if detail.stall is not None else signed(own, noise=noise)
+    others = _newest(course.others[1], steps) * metric.factor if len(course.others) else math.nan
+    return figure(own, "") + (f", others {figure(others)}" if math.isfinite(own) and math.isfinite(others) else "")
+
+
+def _newest(values: Floats, steps: int) -> float:
+    """The median of the newest known values; NaN without any."""
+    return median(values[np.isfinite(values)][-steps:])
 
 
 def _marks(span: tuple[float, float], columns: int, since: int | None, look: Look) -> list[tuple[int, str, bool]]:
     """The onset where it is in sight, the last step, the first one."""
     first, last = round(span[0]), round(span[1])
-    marks = [(columns - len(f"{last:,}"), f"{last:,}", False), (0, f"step {first:,}", False)]
-    if since is not None and first <= since <= last:
-        place = round((since - first) / max(last - first, 1) * (columns - 1))
-        marks.insert(0, (place, f"{look.glyphs.mark} {since:,}", True))
-    elif since is not None and since < first:
-        marks.insert(0, (0, f"{look.glyphs.mark} since {since:,}", True))
-    return marks
+    place = -1 if since is None or since < first else round((since - first) / max(last - first, 1) * (columns - 1))
+    began = [] if since is None or since > last else [(place, f"{since:,}")]
+    return [*beginning(f"step {first:,}", began, columns, look), (columns - len(f"{last:,}"), f"{last:,}", False)]
 
 
 def plots(
-    detail: RankDetail, first: Metric, width: int, height: int, look: Look, since: int | None = None
+    detail: RankDetail,
+    first: Metric,
+    width: int,
+    height: int,
+    look: Look,
+    since: int | None = None,
+    blamed: str | None = None,
 ) -> tuple[list[Line], list[Metric]]:
-    """The chosen metric large, below it as many others as there is room for; and the metrics that are left over."""
-    others = [metric for metric in plottable(detail, [each.key for each in METRICS]) if metric.key != first.key]
+    """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
+
+    What a finding blames comes first among the others.
+    """
+    keys = [each.key for each in METRICS]
+    others = [metric for metric in plottable(detail, sorted(keys, key=lambda key: key != blamed)) if metric != first]
     across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
     high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
     down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))

@@ -27,7 +27,7 @@ from ddpmon.report.verdicts import naming
 from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, stacked
+from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stacked
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
@@ -217,8 +217,7 @@ def detail_lines(
     said = _found(found, width, look, height, well=well)
     lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
-        lines.append([Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)])
-        return fit_all(lines, width, height)
+        return fit_all([*lines, *_meanwhile(picture, ranks, rank, width, height - len(lines))], width, height)
     notes = [[Segment(f" {look.glyphs.note} {look.clean(note)}", look.dim)] for note in detail.notes]
     room = height - len(lines) - len(notes)
     trouble = _trouble(detail, width, room, look)
@@ -229,6 +228,15 @@ def detail_lines(
         *notes,
     ]
     return fit_all(lines, width, height)
+
+
+def _meanwhile(picture: ViewState, ranks: Ranks, rank: int, width: int, room: int) -> list[Line]:
+    """What is known of a rank while its steps are being read: why it goes no further, and its medians."""
+    look = picture.look
+    known = RankDetail(rank, {}, stall=ranks.stall[rank], failure=ranks.failure[rank])
+    lines = [reading_line(rank, look), *_trouble(known, width, room - 1, look)]
+    table = min(TABLE_WIDTH, width // 2) if width >= WIDE else width
+    return [*lines, *peer_lines(picture.snapshot, rank, table, max(room - len(lines), 0), look)]
 
 
 def _figures(
@@ -257,7 +265,7 @@ def _figures(
         table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
     left_side = min(TABLE_WIDTH, width // 2)
-    right_side, rest = plots(detail, first, width - left_side - 1, room, look, since)
+    right_side, rest = plots(detail, first, width - left_side - 1, room, look, since, blamed)
     table = peer_lines(picture.snapshot, rank, left_side, room, look, blamed)
     table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
     table = fit_all(table, left_side, room)

@@ -12,7 +12,7 @@ from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
 from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable
+from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable, reading_line
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
@@ -152,7 +152,7 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
     if not finding.ranks:
         return _beside_all(picture, width, room)
     if detail is None or detail.rank != finding.ranks[0]:
-        return []
+        return [[], reading_line(finding.ranks[0], look)]
     metric = _plotted(detail, finding)
     rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)

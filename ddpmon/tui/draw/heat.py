@@ -17,7 +17,7 @@ from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
-from ddpmon.tui.draw.panel import axis, title, title_line
+from ddpmon.tui.draw.panel import axis, beginning, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
@@ -254,13 +254,12 @@ def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
     columns = len(grid.at)
     first, last = int(grid.steps[0]), int(grid.steps[-1])
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
-    marks = [(0, _dated("step ", first, picture, width), False), (columns - len(end), end, snapshot.replay is not None)]
+    seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
+    told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
+    marks = beginning(_dated("step ", first, picture, width), told, max(width - GUTTER, 0), look)
+    marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]
-    for since in onsets(snapshot.findings)[::-1]:
-        place = grid.column_of(since)
-        text = _dated("", since, picture, width) if place >= 0 else f"since {count(since)}"
-        marks.insert(0, (max(place, 0), f"{look.glyphs.mark} {text}", True))
     return [Segment(" " * GUTTER, look.text), *axis(marks, max(width - GUTTER, 0), look)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import Finding, NodeView, Snapshot
-from ddpmon.tui.draw.courses import LEAST_ROWS, grid, plottable
+from ddpmon.tui.draw.courses import LEAST_ROWS, grid, plottable, reading_line
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line
@@ -14,6 +14,7 @@ MACHINE = (  # the order in which they are plotted: the machine first
     "gpu_power_w", "cpu_pct", "lateness", "gpu_clock_mhz", "runqueue_pct", "work", "gpu_utilization_pct", "rss_bytes",
     "wait",
 )  # fmt: skip
+FEW = 20  # ranks, of which one in ten is not to be left out
 PLOTS_LEAST = 1 + LEAST_ROWS  # lines of the plots with their title
 
 
@@ -40,10 +41,15 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
         return []
     plots = has_plots(picture, number, height)
     lines = ranks_lines(picture, node.ranks, width, max(height - PLOTS_LEAST, height // 3) if plots else height)
-    if not plots or detail is None or detail.rank not in node.ranks:
+    if not plots:
         return lines
+    if detail is None or detail.rank not in node.ranks:
+        wanted = plotted_rank(snapshot, number)
+        return lines if wanted is None else [*lines, reading_line(wanted, look)]
     found = marked_ranks(snapshot.findings, "info").get(detail.rank)
-    lines.append(title(f"rank {detail.rank} and its machine", "shaded: nine in ten of the others", width, look))
+    few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
+    shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
+    lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
     return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, _since(found))]
 
 

@@ -13,6 +13,7 @@ from ddpmon.tui.theme import Look, ink
 
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
 HEAVY, HALF, LIGHT = "━", "╸", "─"
+APART = 2  # cells between two labels of an axis at least
 Keys = Sequence[tuple[str, str]]
 
 
@@ -40,12 +41,28 @@ def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> li
     return [[Segment(f" {' ' if place else glyph} ", style), Segment(row, style)] for place, row in enumerate(rows)]
 
 
+def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: Look) -> list[tuple[int, str, bool]]:
+    """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`.
+
+    Args:
+        first: the label of the first step, which stays whatever began near it.
+        onsets: the column and the label of each trouble, the column below 0 of one that began before the first step.
+        width: cells of the axis.
+        look: how it is drawn.
+    """
+    before = [f"{look.glyphs.mark} since {text}" for column, text in onsets if column < 0][:1]
+    both = f" {look.glyphs.dot} ".join([first, *before])
+    edge = both if len(both) <= width // 2 else next(iter(before), first)
+    inside = [(column, f"{look.glyphs.mark} {text}") for column, text in onsets if column >= 0]
+    return [(0, edge, bool(before)), *((max(column, len(edge) + APART), text, True) for column, text in inside)]
+
+
 def axis(marks: list[tuple[int, str, bool]], width: int, look: Look) -> Line:
-    """Labels under a plot: (column, text, accented) from the most to the least wanted; none overlaps another."""
+    """Labels under a plot: (column, text, accented) from the most to the least wanted, two cells apart at least."""
     cells: list[tuple[str, bool]] = [(" ", False)] * width
     for column, text, accented in marks:
         start = max(0, min(column, width - len(text)))
-        span = range(max(start - 1, 0), min(start + len(text) + 1, width))
+        span = range(max(start - APART, 0), min(start + len(text) + APART, width))
         if len(text) > width or any(cells[place][0] != " " for place in span):
             continue
         for place, char in enumerate(text):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from ddpmon.format import count, tick
+from ddpmon.format import count
 from ddpmon.snapshot import Floats
-from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.panel import axis, beginning, title
+from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
@@ -95,15 +95,6 @@ class Curve:
     is_filled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The range of the vertical axis and where its ticks are."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-
-
 def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: bool = True) -> list[Line]:
     """Title, plot, and the axis of steps where there is room for it."""
     lines = [title(curve.name, curve.remark, width, look)]
@@ -112,10 +103,24 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: 
     span, scale = _span(curve), scale_of(curve, rows)
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
-    lines += body(curve, columns, rows, scale, span, look)
+    lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *axis(_marks(curve, span, columns, look), columns, look)])
     return fit_all(lines, width, height)
+
+
+def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[Line]:
+    """The plot with `not known since step 35` in its empty end, where that has room."""
+    known = curve.step[np.isfinite(curve.value)]
+    if not len(known):
+        return rows
+    words = f"not known since step {count(int(known[-1]))}"
+    start = GUTTER + 2 + round((known[-1] - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
+    if start + len(words) > GUTTER + columns:
+        return rows
+    middle = len(rows) // 2
+    before, _, after = Segment.divide(rows[middle], [start, start + len(words), GUTTER + columns])
+    return [*rows[:middle], [*before, Segment(words, look.dim), *after], *rows[middle + 1 :]]
 
 
 def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[tuple[int, str, bool]]:
@@ -124,9 +129,9 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
     def place(step: int) -> int:
         return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
 
-    marks = [(place(since), f"{look.glyphs.mark} {count(since)}", True)
-             for since in curve.onsets if span[0] <= since <= span[1]]  # fmt: skip
-    marks += [(columns - 1, count(round(span[1])), False), (0, f"step {count(round(span[0]))}", False)]
+    began = [(place(since) if since >= span[0] else -1, count(since)) for since in curve.onsets if since <= span[1]]
+    marks = beginning(f"step {count(round(span[0]))}", began, columns, look)
+    marks.append((columns - 1, count(round(span[1])), False))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
     return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 
@@ -138,7 +143,7 @@ def _span(curve: Curve) -> tuple[float, float] | None:
 
 
 def scale_of(curve: Curve, rows: int) -> Scale | None:
-    """The vertical range: all values, at least a tenth of their size, and ticks at 1-2-5."""
+    """The vertical range: all values, at least a tenth of their size, and ticks at 1-2-5 that lie on rows."""
     edges = [edge for edge in (curve.value, curve.low, curve.high) if edge is not None]
     values = np.concatenate(edges) if edges else np.zeros(0)
     values = values[np.isfinite(values)]
@@ -154,20 +159,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
         middle = (high + low) / 2
         low, high = middle - least / 2, middle + least / 2
         low = max(low, 0.0) if values.min() >= 0 else low
-    return Scale(low, high, _ticks(low, high, 2 if rows < 6 else 3 if rows < 12 else 5))
-
-
-def _ticks(low: float, high: float, wanted: int) -> tuple[float, ...]:
-    """Round numbers between low and high, 1-2-5 apart; two of them at least."""
-    rough = (high - low) / max(wanted, 1)
-    unit = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
-    found: tuple[float, ...] = ()
-    for spacing in (unit * factor for factor in (10, 5, 2, 1, 0.5)):
-        if len(found) >= 2 and spacing < rough * 0.999:
-            break
-        first = math.ceil(low / spacing - 1e-9)
-        found = tuple(place * spacing for place in range(first, math.floor(high / spacing + 1e-9) + 1))
-    return found
+    return ticked(low, high, rows)
 
 
 def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float, float], look: Look) -> list[Line]:
@@ -252,27 +244,29 @@ def _dotted(line: Edges, band: Edges | None, zero: float | None, columns: int, r
 
 def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
     cells: Cells = []
+    edges = line if band is None else ((line[0] + line[1]) / 2,) * 2  # beside a band one mark a column
     for row in range(rows):
         bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
-        on_line = (line[0] <= top) & (line[1] >= bottom)
+        on_line = (edges[0] < top) & (edges[1] >= bottom)
         in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
+        in_band[row % 2 :: 2] = False  # so that the line stands out
         kinds = np.where(on_line, LINE, np.where(in_band, BAND, GROUND)).astype(np.uint8)
         cells.append(("".join(" :*"[kind] for kind in kinds.tolist()), kinds))
     return cells
 
 
 def _labels(scale: Scale, rows: int) -> dict[int, str]:
-    """Tick labels by row; where two fall on one row the rounder (first) stays."""
+    """Tick labels by row."""
     labels: dict[int, str] = {}
     for value in scale.ticks:
         row = rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
-        labels.setdefault(row, tick(value))
+        labels.setdefault(row, label(value))
     return labels
 
 
-def _gutter(label: str | None, look: Look) -> Line:
-    side = look.glyphs.tick if label is not None else look.glyphs.bar
-    return [Segment(f"{(label or '')[:5]:>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
+def _gutter(text: str | None, look: Look) -> Line:
+    side = look.glyphs.tick if text is not None else look.glyphs.bar
+    return [Segment(f"{text or '':>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
 
 
 def _styled(signs: str, kinds: Kinds, look: Look) -> Line:

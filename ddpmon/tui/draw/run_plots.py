@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from rich.segment import Segment
 from ddpmon.format import figure, known, signed, time_of_day
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import figures_now, onsets
+from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Ints, Series, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines
@@ -25,7 +25,7 @@ HALF_LEAST = 50  # cells of a plot beside others
 NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
 ONE_RANK = "not known: it is the only rank, so there is nobody to compare it with"
 NO_STEPS = "not known: no step has been read yet"
-NOTABLE = 0.1  # of the base step: the lateness that the axis reaches at least, so that noise looks like noise
+NOTABLE = 0.05  # of the base step, the first stop of the heat-map: the lateness that the axis reaches at least
 PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
@@ -193,7 +193,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     heat, look = picture.snapshot.heat, picture.look
     if heat is None or not 0 <= rank < len(heat.values) or np.isnan(heat.values[rank]).all():
         return None
-    low, high = _band(heat, rank)
+    low, high = _band(heat, rank, marked_ranks(picture.snapshot.findings))
     ranks = picture.snapshot.ranks
     late = signed(float(ranks.lateness_ms[rank]), noise=noise_ms(picture.snapshot)) if ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
@@ -207,9 +207,12 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     )  # fmt: skip
 
 
-def _band(heat: Heat, rank: int) -> tuple[Floats | None, Floats | None]:
-    """Between which values the others lie, but for one in ten; None with fewer than two."""
-    others = np.delete(np.arange(len(heat.values)), rank)
+def _band(heat: Heat, rank: int, named: Collection[int]) -> tuple[Floats | None, Floats | None]:
+    """Between which values the others lie, but for one in ten and those that findings name; None with fewer than two.
+
+    A rank whose steps are of other times has no others.
+    """
+    others = np.delete(np.arange(len(heat.values)), [rank, *(each for each in named if each < len(heat.values))])
     if len(others) < 2:
         return None, None
     asked = np.sort(heat.values[others[:: -(-len(others) // PEERS)]], axis=0)  # NaN sorts last

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import age, count, figure, plural, time_of_day
+from ddpmon.format import age, count, figure, plural, signed, time_of_day
+from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.finding_rows import what, who
-from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_standing_still
+from ddpmon.report.step_clock import seconds_since, step_at, wall_of
+from ddpmon.report.verdicts import is_broken, is_standing_still
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -20,7 +21,7 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
-FRAME, TRACK_MOST = 4, 9  # lines of title, events and axis; the most lines of a row
+FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
 EVENT_ROWS = 2  # of findings and of the phases that the user named
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
@@ -28,17 +29,21 @@ HIDDEN, EXPOSED = "█", "▒"
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row: its name, its values over the steps, the value under the cursor, and a word on it."""
+    """A row: its name, its values over the steps, the unit, a word on the value, and the value below which it is 0."""
 
     name: str
     values: Floats
     unit: str
     remark: str = ""
+    noise: float = 0.0
 
 
-def timeline_height(room: int, ranks: int) -> int:
-    """Lines of all rows with the title, the events and the axis: the table below keeps half of the room at most."""
-    table = min(ranks + TABLE_HEAD, room // 2)
+def timeline_height(room: int, below: int) -> int:
+    """Lines of all rows with the title, the events and the axis.
+
+    The table below has `below` rows and stacks, and keeps half of the room at most.
+    """
+    table = min(below + TABLE_HEAD, room // 2)
     track = max(2 if room >= LOW else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
     return min(4 * track + FRAME, room - TABLE_HEAD - 1)
 
@@ -52,17 +57,24 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
         return fit_all(
             [title("timeline", "", width, look), [Segment("  no step on record yet", look.dim)]], width, height
         )
-    lines = [title("timeline", look.clean(_moment(shown, moment)), width, look)]
     columns = width - NAME - GUTTER - 1
     span = float(timeline.step[0]), float(timeline.step[-1])
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
+    told = _newest_told(timeline, at)
+    lines = [title("timeline", look.clean(_moment(shown, int(timeline.step[told]))), width, look)]
     column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
     cursor = column if shown.replay is not None else None
     found, named = _events(whole, timeline, span, columns, look)
-    events = [*_in_rows(found, columns, EVENT_ROWS - bool(named)), *([named] if named else [])]
+    rows = max((height - 2 - EVENT_ROWS) // 4, 1)
+    room = max(height - 2 - 4 * rows, 1)
+    events = _in_rows(found, columns, room)
+    if named and len(events) < room:
+        events.append(named)
+    elif named:
+        events[-1] += named  # what overlaps there is left out
     rows = max((height - 2 - len(events)) // 4, 1)
-    for track in _tracks(timeline, at):
-        lines += _row(track, timeline, at, span, columns, rows, cursor, look)
+    for track in _tracks(timeline, told):
+        lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     marks = [Segment(" " * (NAME + GUTTER))]
     lines += [[*marks, *axis(some, columns, look)] for some in events]
     lines.append([Segment(" " * (NAME + GUTTER)), *axis(_steps(whole, span, columns), columns, look)])
@@ -81,13 +93,21 @@ def _moment(snapshot: Snapshot, step: int) -> str:
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
 
+def _newest_told(timeline: Timeline, at: int) -> int:
+    """The place of the newest step up to `at` that all ranks have told of which are compared, so that it is known."""
+    for known in (timeline.late_rank >= 0, np.isfinite(timeline.step_ms)):
+        if (found := np.flatnonzero(known[: at + 1])).size:
+            return int(found[-1])
+    return at
+
+
 def _tracks(timeline: Timeline, at: int) -> list[Track]:
-    told = np.flatnonzero(timeline.late_rank[: at + 1] >= 0)  # of the newest step not all ranks may have told
-    rank = int(timeline.late_rank[told[-1]]) if told.size else -1
+    late, rank = float(timeline.late_pct[at]), int(timeline.late_rank[at])
+    is_late = rank >= 0 and late >= NOISE_SHARE * 100
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [
-        Track("worst late", timeline.late_pct, "%", f"rank {rank}" if rank >= 0 else ""),
+        Track("latest rank", timeline.late_pct, "%", f"rank {rank}" if is_late else "", NOISE_SHARE * 100),
         Track("step", timeline.step_ms, "ms"),
         Track("all-reduce", timeline.allreduce_ms, "ms", bus),
         Track("loss", timeline.loss, ""),
@@ -106,8 +126,10 @@ def _row(
 ) -> list[Line]:
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
-    words = [(track.name, look.dim), (f"{figure(value, look.unknown)} {track.unit}".rstrip(), look.strong)]
-    words.append((track.remark, look.dim))
+    number = look.clean(signed(value, noise=track.noise)) if abs(value) < track.noise else figure(value, look.unknown)
+    words = [(track.name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (track.remark, look.dim)]
+    if rows < len(words) and track.noise and track.remark:
+        words[0] = (f"{track.remark} late", look.dim)
     floor = 0.0 if track.unit else None
     curve = Curve(
         track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor, is_filled=True
@@ -165,27 +187,45 @@ def _place(event: tuple[int, str, bool], columns: int) -> range:
 
 
 def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, look: Look) -> list[Marks]:
-    """Findings that begin and end, and below them the phases that the user named: (column, words, accented)."""
+    """Findings that begin and end, restarts, and below them the phases that the user named: (column, words, accented).
+
+    What began before the axis stands at its left end, and what no step has ended since at its right end.
+    """
 
     def column(step: float) -> int:
-        return round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
+        return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
 
     found: Marks = []
     for finding in whole.findings:
-        if finding.since_step is not None and span[0] <= finding.since_step <= span[1]:
-            over = finding.cleared_at_step is not None
-            found.append((column(finding.since_step), _begins(finding, look), not over and finding.severity != "info"))
+        since, lasts = _began(whole, finding), finding.cleared_at_step is None
+        if since is not None and (lasts or span[0] <= since):
+            earlier = f" since {count(since)}" if since < span[0] else ""
+            words = f"{_begins(finding, look)}{earlier}"
+            found.append((column(since), words, lasts and finding.severity != "info"))
     for finding in whole.findings:
         if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
             end = f"{look.glyphs.finished} {look.clean(_whom(finding) or what(finding))} over"
             found.append((column(finding.cleared_at_step), end, False))
+    for step, many, first in timeline.restarts:
+        if span[0] <= step:
+            whom = f"rank {first}" if many == 1 else plural(many, "rank")
+            found.append((column(step), f"{look.glyphs.note} {whom} restarted", False))
     named = [(column(mark.step), f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks]
     return [found, named[::-1]]
 
 
+def _began(whole: Snapshot, finding: Finding) -> int | None:
+    """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
+    if finding.kind in ("rank_lost", "rank_failed") and finding.ranks and whole.ranks is not None:
+        heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
+        return step_at(whole, heard_at) or finding.since_step
+    return finding.since_step
+
+
 def _begins(finding: Finding, look: Look) -> str:
     bound = ", or before" if finding.since_is_bound else ""
-    return f"{look.glyphs.mark} {look.clean(f'{_whom(finding)} {what(finding)}'.strip())}{bound}"
+    sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
+    return f"{sign} {look.clean(f'{_whom(finding)} {what(finding)}'.strip())}{bound}"
 
 
 def _whom(finding: Finding) -> str:

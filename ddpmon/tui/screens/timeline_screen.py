@@ -8,8 +8,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from ddpmon.report.rank_places import is_hanging
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.panel_sizes import WIDE
+from ddpmon.tui.draw.panel_sizes import TABLE_HEAD, WIDE
+from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
@@ -37,6 +39,7 @@ class TimelineScreen(ViewScreen):
         with Container(id="pair"):
             yield RankTable()
             yield Canvas(self._buckets, id="buckets")
+        yield Canvas(lambda w, h: stuck_lines(self.picture, self.table.rank or 0, w, h), id="stacks")
         yield FilterBar()
         yield Canvas(self.foot, id="foot")
 
@@ -50,9 +53,17 @@ class TimelineScreen(ViewScreen):
         self.table.hold(self.dashboard.links.chosen)
 
     def share_out(self, room: int) -> None:
-        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both."""
+        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both.
+
+        While the run stands still the stacks take the room below.
+        """
         self.table.show(self.picture)
-        self.query_one("#timeline").styles.height = timeline_height(room, len(self.table.view.order))
+        hangs, rows = is_hanging(self.picture.snapshot), len(self.table.view.order)
+        stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
+        high = timeline_height(room, rows + stuck)
+        self.query_one("#timeline").styles.height = high
+        stacks, left = self.query_one("#stacks"), min(room - high - rows - TABLE_HEAD, stuck)
+        stacks.display, stacks.styles.height = left >= STACK_LEAST, max(left, 1)
         wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
         timeline = self.picture.snapshot.timeline

@@ -1,0 +1,50 @@
+"""Which ranks have restarted on their own, so that their steps have the numbers of others' steps of other times."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.latest_frames import LatestFrames
+from ddpmon.run.medians import median
+from ddpmon.run.rings import I64, Rings
+
+_PEERS = 64  # ranks that tell how long a step of the job takes
+Flags = NDArray[np.bool_]
+
+
+def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
+    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away."""
+    lives = latest.restarts
+    counts = np.bincount(lives[lives >= 0])
+    most = lives == np.flatnonzero(counts == counts.max())[-1]
+    return _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
+
+
+def apart_from(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
+    """[world] the ranks of another life than any of `ranks`, which are so many seconds away."""
+    lives, peers = latest.restarts, np.flatnonzero(ranks)
+    others = (lives >= 0) & ~ranks & ~np.isin(lives, np.unique(lives[peers]))
+    return _elsewhere(others, peers, latest, rings, away_s)
+
+
+def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
+    """[world] those of `ranks` that are at most so many seconds behind the first of them."""
+    who = np.flatnonzero(ranks)
+    behind = int(latest.step[who].max()) - latest.step
+    found: Flags = ranks & ~(behind * _usual_step_ms(who, rings) / 1e3 > away_s)
+    return found
+
+
+def _elsewhere(found: Flags, peers: I64, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
+    """[world] those of `found` that are more seconds of steps away from the middle of `peers`."""
+    if found.any():
+        steps = np.abs(latest.step - np.median(latest.step[peers]))
+        found &= ~(steps * _usual_step_ms(peers, rings) / 1e3 <= away_s)
+    return found
+
+
+def _usual_step_ms(ranks: I64, rings: Rings) -> float:
+    """Of some of these ranks if they tell, else of all."""
+    some = float(median(rings.of("duration", ranks[:: -(-len(ranks) // _PEERS)])))
+    return float(median(rings.of("duration", ranks))) if np.isnan(some) else some

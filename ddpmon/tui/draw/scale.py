@@ -1,0 +1,80 @@
+"""The vertical axis of a plot: a range whose ticks are round numbers, lie on rows and are as many rows apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpmon.format import tick
+
+LABEL = 5  # cells of a tick's label
+MOST_WASTE = 0.8  # of the range that is asked for: more room than that is not left empty for a second tick
+TICK_WORTH = 0.1  # of the range: the room that a tick more or less than wanted is worth, two four times as much; chosen
+_FACTORS = (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range of the vertical axis and where its ticks are."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+
+def ticked(low: float, high: float, rows: int) -> Scale:
+    """The range from low to high, a little wider where ticks would lie between two rows else."""
+    wanted = 2 if rows < 6 else 3 if rows < 12 else 4
+
+    def cost(scale: Scale) -> float:
+        return (scale.high - scale.low) / (high - low) + TICK_WORTH * (len(scale.ticks) - 1 - wanted) ** 2
+
+    found = [
+        scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= (1 + MOST_WASTE) * (high - low)
+    ]
+    return min(found, key=cost, default=Scale(low, high, _two(low, high, rows)))
+
+
+def _candidates(low: float, high: float, rows: int) -> Iterator[Scale]:
+    """Ranges of so many rows with at least two ticks, 1-2-5 apart, a whole number of rows between two of them."""
+    unit = 10.0 ** math.floor(math.log10(high - low))
+    for spacing in (unit * factor for factor in _FACTORS if unit * factor >= _least_spacing(low, high)):
+        most = math.floor((rows - 1) * spacing / (high - low) + 1e-9)
+        for apart in (most, most - 1):
+            row = spacing / max(apart, 1)
+            bottom = math.floor(low / row + 1e-9) * row
+            top = bottom + (rows - 1) * row
+            ticks = _multiples(spacing, bottom, top)
+            if apart >= 1 and top >= high - 1e-9 * (high - low) and len(ticks) >= 2:
+                yield Scale(bottom, max(top, high), ticks)
+
+
+def _multiples(spacing: float, low: float, high: float) -> tuple[float, ...]:
+    first, last = math.ceil(low / spacing - 1e-9), math.floor(high / spacing + 1e-9)
+    return tuple(place * spacing for place in range(first, last + 1))
+
+
+def _least_spacing(low: float, high: float) -> float:
+    """Ticks that are closer would have labels alike: three digits, in the thousands four."""
+    size = max(abs(low), abs(high))
+    digits = 3 if 1e3 <= size < 1e4 and low >= 0 else 1 if low < 0 and size >= 1e3 else 2
+    least = 10.0 ** (math.floor(math.log10(size)) - digits) if size > 0 else 0.0
+    return max(least, 1e-3) if size >= 5e-3 else least
+
+
+def _two(low: float, high: float, rows: int) -> tuple[float, ...]:
+    """Two round numbers within the range that are far apart; one where two would be on one row or have one label."""
+    spacing = 10.0 ** math.ceil(math.log10(high - low))
+    while len(found := _multiples(spacing, low, high)) < 2:
+        spacing /= 2 if f"{spacing:e}"[0] in "12" else 2.5
+    alike = spacing < _least_spacing(low, high) or (found[-1] - found[0]) * (rows - 1) < (high - low) / 2
+    return found[:1] if alike else (found[0], found[-1])
+
+
+def label(value: float) -> str:
+    """`1,865` in the thousands, where digits matter, and shorter from 10,000 on."""
+    exact = f"{value:,.0f}"
+    if 1e3 <= abs(value) < 1e4 and len(exact) <= LABEL:
+        return exact
+    return tick(value) if len(tick(value)) <= LABEL else tick(float(f"{value:.3g}"))[:LABEL]

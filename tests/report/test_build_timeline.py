@@ -1,0 +1,42 @@
+"""The run over its newest steps: what is not known is a gap, and troubles stand where the run was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddpmon.report.build import build_heat
+from ddpmon.report.build_timeline import build_timeline
+from ddpmon.run.model import Run
+from ddpmon.simulate.plan import Plan
+from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.theme import make_look
+from ddpmon.tui.view_state import ViewState
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from tests.recording.made_recordings import simulated
+
+
+def test_where_the_record_of_the_late_rank_is_missing_nobody_has_recovered() -> None:
+    phases = healthy_phases(4, 80)
+    phases["backward"][1, 20:] += 60.0
+    job, run = MadeJob(phases), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 50)), 0.0)
+        run.add_rank(rank_frame(rank, 2, job.columns(rank, 53 if rank == 1 else 50, 80)), 1.0)
+    run.add_rank(rank_frame(2, 3, job.columns(2, 79, 80)), 1.0)
+    newest = run.step_map.read()
+    timeline = build_timeline(run, newest, build_heat(run, newest)[0], np.ones(4, np.bool_))
+    assert np.flatnonzero(np.isnan(timeline.late_pct)).tolist() == [50, 51, 52]
+    assert timeline.late_pct[20:50].min() > 40
+    assert (timeline.late_rank[53:] == 1).all()
+
+
+def test_a_lost_rank_that_had_restarted_stands_where_the_run_was_then() -> None:
+    with simulated(Plan(ranks=4, scenario="churn")) as run:
+        run.go(152)
+        shown = run.observer.tick()
+    assert shown.ranks is not None
+    (lost,) = (finding for finding in shown.findings if finding.kind == "rank_lost")
+    assert int(shown.ranks.step[lost.ranks[0]]) < 0.8 * int(shown.ranks.step.max())
+    lines = ["".join(part.text for part in line) for line in timeline_lines(ViewState(shown, make_look()), 160, 40)]
+    (found,) = [line for line in lines if f"rank {lost.ranks[0]} lost" in line or "silent" in line]
+    assert found.index("✕") > 22 + 0.85 * 138

@@ -1,0 +1,86 @@
+"""What is drawn of a run in which some ranks have restarted on their own: the others go on, and nothing is mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddpmon.report.build import build_heat, build_job, build_ranks, compared_ranks
+from ddpmon.report.rank_detail import build_detail
+from ddpmon.run.model import Run
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+
+NOBODY = np.empty(0, np.int64)
+
+
+def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40) -> Run:
+    """A run of which some ranks restart on their own at step 200, one a second, and have made `own` steps since."""
+    job, run = MadeJob(healthy_phases(ranks, steps)), Run(run_info(ranks))
+    for rank in range(ranks):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 200)), 0.0)
+    run.settle(0.0)
+    for now, rank in enumerate(alone, 1):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 2), pid=900 + rank), float(now))
+        run.settle(float(now))
+    for rank in range(ranks):
+        first, last, pid = (2, own, 900) if rank in alone else (200, steps, 100)
+        run.add_rank(rank_frame(rank, 9, job.columns(rank, first, last), pid=pid + rank, sent_at=9.0), 5.0)
+    run.settle(5.5)
+    return run
+
+
+def throughput(run: Run) -> float | None:
+    ranks = build_ranks(run, run.ages(5.5), NOBODY)
+    return build_job(run, ranks, compared_ranks(run, run.taking_part()), ()).throughput
+
+
+def test_ranks_that_restart_on_their_own_do_not_hold_the_series_up() -> None:
+    assert restarted(4, (1,)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(4, (1, 2)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(8, (1, 2, 5)).series.points[:, 0].tolist() == list(range(400))
+    assert restarted(4, (1, 2, 3)).series.points[:, 0].tolist() == list(range(40)), "most have: it begins again"
+
+
+def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:
+    run = restarted(8, (1, 2))
+    course, now = run.series.points[-20:, 4], throughput(run)
+    assert now is not None
+    np.testing.assert_allclose(now, np.median(course), rtol=0.01)
+    np.testing.assert_allclose(course, 6 * 8 / run.series.points[-20:, 5] * 1e3, rtol=0.01)
+
+
+def test_of_half_of_the_ranks_the_throughput_is_not_known_nor_is_its_course() -> None:
+    run = restarted(4, (1, 2))
+    assert throughput(run) is None
+    assert np.isnan(run.series.points[-20:, 4]).all()
+
+
+def test_the_steps_of_a_rank_that_restarted_on_its_own_are_not_drawn_over_those_of_the_same_numbers() -> None:
+    run = restarted(4, (1,))
+    assert np.flatnonzero(run.apart()).tolist() == [1]
+    heat, waits = build_heat(run, run.step_map.read("wait", run.apart()), "wait")
+    assert waits is not None
+    for table in (heat.values, waits.values):
+        assert np.isfinite(table).any(axis=1).tolist() == [True, False, True, True]
+    assert np.isnan(build_ranks(run, run.ages(5.5), NOBODY).lateness_ms).tolist() == [False, True, False, False]
+
+
+def test_a_rank_that_restarted_on_its_own_has_no_others_and_is_none_of_theirs() -> None:
+    run = restarted(4, (1,))
+    own, other = build_detail(run, 1), build_detail(run, 0)
+    assert own is not None
+    assert other is not None
+    assert own.courses["work"].others.size == 0
+    work = run.rings.take("work", other.courses["work"].step)
+    np.testing.assert_allclose(other.courses["work"].others[1], np.median(work[[2, 3]], axis=0), rtol=1e-5)
+
+
+def test_ranks_that_findings_name_are_none_of_the_others() -> None:
+    job, run = MadeJob(healthy_phases(6, 40)), Run(run_info(6))
+    for rank in range(6):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+    detail = build_detail(run, 0, {4, 5})
+    assert detail is not None
+    work = run.rings.take("work", np.arange(40))
+    np.testing.assert_allclose(detail.courses["work"].others[1], np.median(work[1:4], axis=0), rtol=1e-5)

@@ -1,0 +1,140 @@
+"""Plots: spikes and gaps, ticks, bands, and what their titles and axes say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
+from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
+
+
+def test_spikes_survive_decimation() -> None:
+    value = np.ones(5000)
+    value[3210] = 9.0
+    value[777] = -4.0
+    low, high = decimate(np.arange(5000.0), value, 40, (0.0, 4999.0))
+    assert high.max() == 9.0
+    assert low.min() == -4.0
+
+
+def test_missing_data_is_a_gap_and_sparse_data_is_not() -> None:
+    step = np.arange(100.0)
+    hole = np.where((step > 40) & (step < 60), np.nan, 1.0)
+    assert np.isnan(decimate(step, hole, 100, (0.0, 99.0))[0][42:59]).all()
+    sparse = np.where(step % 10 == 0, 1.0, np.nan)
+    assert np.isfinite(decimate(step, sparse, 91, (0.0, 90.0))[0]).all()
+
+
+def test_ticks_are_round_numbers_within_the_range() -> None:
+    for low, high in ((0.0, 1.0), (2.17, 4.1), (1380.0, 2010.0), (5.0, 5.0), (-3.0, 8.0), (0.0, 0.0), (1e9, 1.1e9)):
+        scale = scale_of(Curve("x", "", np.array([0.0, 1.0]), np.array([low, high])), 8)
+        assert scale is not None
+        assert scale.low <= low <= high <= scale.high
+        assert len(scale.ticks) >= 1
+        gaps = np.diff(scale.ticks)
+        if len(gaps):
+            assert np.allclose(gaps, gaps[0])
+            assert f"{gaps[0]:.0e}"[0] in "125"
+
+
+@pytest.mark.parametrize("rows", range(4, 15))
+def test_ticks_are_as_many_rows_apart_and_their_labels_differ(rows: int) -> None:
+    ranges = ((-15.0, 51.0), (0.0, 51.0), (1800.0, 1905.0), (3.9e3, 4.2e3), (9.6, 11.7), (12_345.0, 12_391.0))
+    for low, high in ranges:
+        curve = Curve("x", "", np.arange(2.0), np.array([low, high]))
+        lines = text_of(plot_lines(curve, 40, rows + 2, ASCII))[1:-1]
+        labels = [(row, line[:5].strip()) for row, line in enumerate(lines) if line[:5].strip()]
+        assert labels, (low, high)
+        assert len(set(np.diff([row for row, _ in labels]).tolist())) <= 1, (low, high, labels)
+        assert len({text for _, text in labels}) == len(labels)
+        scale = scale_of(curve, rows)
+        assert scale is not None
+        assert scale.high - scale.low <= 2 * max(high - low, high / 10), "half of the room at most stays empty"
+
+
+def test_beside_a_band_a_line_in_ascii_has_one_mark_a_column() -> None:
+    step = np.arange(400.0)
+    noise = np.random.default_rng(0).normal(0.0, 5.0, 400)
+    curve = Curve("lateness", "", step, noise, np.full(400, -12.0), np.full(400, 12.0))
+    rows = text_of(plot_lines(curve, 60, 12, ASCII))[1:-1]
+    for column in range(8, 60):
+        assert sum(row[column] == "*" for row in rows) == 1
+
+
+def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
+    step = np.arange(200.0)
+    value = np.where(step <= 35, 4000.0, np.nan)
+    assert "not known since step 35" in "\n".join(
+        text_of(plot_lines(Curve("samples/s", "", step, value), 80, 9, COLOUR))
+    )
+    for known in (np.full(200, 4000.0), np.where(step <= 190, 4000.0, np.nan)):
+        assert "not known" not in "\n".join(text_of(plot_lines(Curve("x", "", step, known), 80, 9, COLOUR)))
+
+
+def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None:
+    curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
+    rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]
+    assert len(rows) == 1
+    assert rows[0].count("*") == 33
+    nothing = Curve("loss", "", np.arange(50.0), np.full(50, np.nan))
+    assert text_of(plot_lines(nothing, 40, 9, ASCII))[1].strip() == "-"
+
+
+def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() -> None:
+    rising = Curve("late", "", np.arange(50.0), np.linspace(0.0, 100.0, 50), floor=0.0, is_filled=True)
+    rows = plot_lines(rising, 47, 10, COLOUR)[1:-1]
+    grid = COLOUR.glyphs.grid
+    at_ticks = [COLOUR.glyphs.tick in row[1].text for row in rows]
+    with_grid = [any(grid in segment.text for segment in row[2:]) for row in rows]
+    assert with_grid[:-1] == at_ticks[:-1], "at a tick, and nowhere else; the last row is hatched"
+    assert sum(with_grid) >= 2
+    for row in rows:
+        assert {segment.style for segment in row[2:] if set(segment.text) & {grid}} <= {COLOUR.faint}
+    foot = "".join(segment.text for segment in rows[-2][2:])
+    assert not foot[-20:].isspace(), "hatched below the line"
+    for look in (LOOKS["ascii"], LOOKS["plain"]):
+        plain, filled = (plot_lines(replace(rising, is_filled=whether), 47, 10, look) for whether in (False, True))
+        assert plain == filled, "without colour the hatching would look like the line"
+
+
+def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None:
+    times = ((25, "10:00:25"), (12, "10:00:12"), (37, "10:00:37"))
+    curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=times)
+    wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
+    assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
+    assert narrow == ["step", "0", "10:00:25", "49"]
+
+
+def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:
+    made = snapshot(Made(ranks=4))
+    assert made.series is not None
+    assert made.heat is not None
+    silent = replace(made.series, throughput=np.full(len(made.series.step), np.nan))
+    shown = ViewState(replace(made, series=silent, heat=None), COLOUR)
+    beside = "\n".join(text_of(plots_stacked(shown, 1, 60, 30, lateness=True)))
+    assert "step time" in beside
+    assert "samples/s" not in beside
+    unknown = np.full_like(made.heat.values, np.nan)
+    for heat, why in (
+        (None, "no step has been read yet"),
+        (replace(made.heat, values=unknown), "none are on record"),
+        (replace(made.heat, values=unknown[:1]), "it is the only rank"),
+    ):
+        assert why in "\n".join(text_of(lateness_plot(ViewState(replace(made, heat=heat), COLOUR), 0, 90, 10)))
+
+
+def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
+    made = snapshot(Made(ranks=8, straggler=5, extra_ms=80.0))
+    for findings, reaches in ((made.findings, False), ((), True)):
+        shown = ViewState(replace(made, findings=findings), ASCII)
+        rows = text_of(lateness_plot(shown, 0, 90, 14))[1:-1]
+        ticks = [float(line[:5]) for line in rows if line[:5].strip()]
+        assert (max(ticks) >= 50) == reaches, "up to the late rank"

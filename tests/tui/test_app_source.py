@@ -36,7 +36,7 @@ def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
     async def act(watched: Watched) -> None:
         await watched.press("5")
         await watched.until_shown("waiting: no store at node7:1")
-        assert "nothing to report" not in watched.text()
+        assert "no findings" not in watched.text()
         await watched.press("3")
         await watched.until_shown("no store at node7:1")
         source.shown = unheard
@@ -45,7 +45,7 @@ def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
         await watched.until_shown(
             "waiting: no rank has reported yet (run found at tcp://127.0.0.1:29480, 8 ranks expected)"
         )
-        assert "nothing to report" not in watched.text()
+        assert "no findings" not in watched.text()
         await watched.press("1")
         await watched.until_shown("waiting: no rank has reported yet")
 

@@ -10,7 +10,7 @@ from rich.style import Style
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
-from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
+from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable
 from ddpmon.tui.draw.findings import block_lines
@@ -92,9 +92,8 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     if firing(snapshot.findings):
         return paragraph("the filter fits no finding that lasts", look.glyphs.note, look.dim, width, look)
-    calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
     glyph, style = calm_style(snapshot, look)
-    return paragraph(calm, glyph, style, width, look)
+    return paragraph(nothing_found(snapshot), glyph, style, width, look)
 
 
 def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:

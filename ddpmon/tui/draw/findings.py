@@ -10,7 +10,7 @@ from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
+from ddpmon.report.verdicts import firing, headline, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -111,9 +111,8 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     lines: list[Line] = [[Segment("")]]
     if not firing(snapshot.findings):
-        calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
         glyph, style = calm_style(snapshot, look)
-        lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]
+        lines += [*_paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} "), []]
     ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
     for finding in ordered:
         lines += [*_in_full(finding, picture, width), []]

@@ -7,7 +7,7 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import known, pct, plural
+from ddpmon.format import known, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import cause_words, command, facts, sentence
@@ -121,8 +121,7 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
     waiting, run = snapshot.job.lost_to_waiting_pct, snapshot.run
     if is_good and run is not None and known(waiting):
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
-        a_day = "" if is_over(run.state) else f", {hours} {hour_unit(snapshot)} a day"
-        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %{a_day}"
+        told = "" if is_over(run.state) else f" {look.glyphs.dot} waiting costs {hours} {hour_unit(snapshot)} a day"
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)

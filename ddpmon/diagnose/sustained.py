@@ -68,7 +68,9 @@ def judge_windows(step: I64, ratios: F32, watched: NDArray[np.bool_], unseen: ND
 def _share(flags: NDArray[np.bool_]) -> NDArray[np.float64]:
     """[n, T] the part of each window of 20 that is set."""
     size = SUSTAINED.window_steps
-    total = np.zeros((flags.shape[1] + 1, len(flags)), np.int16)  # the ranks of a step beside each other, as in the rings
+    total = np.zeros(
+        (flags.shape[1] + 1, len(flags)), np.int16
+    )  # the ranks of a step beside each other, as in the rings
     np.cumsum(flags.T, axis=0, out=total[1:])
     return (total[size:] - total[:-size]).T / size
 

@@ -17,7 +17,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.format import age
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, in_brackets, on_host
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
@@ -134,6 +134,7 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
     evidence = {
         "not_reporting": len(m.silent),
         "never_heard_of": len(m.unheard),
+        "restarted_alone": len(m.out_of_step),
         "dropped_steps": m.losses.steps,
         "dropped_frames": m.losses.frames,
         "rejected_frames": m.losses.rejected,
@@ -210,18 +211,18 @@ def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
 
 def _lost(m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, since when, and where it was."""
-    host = clean(m.host, 60)
-    one = f"rank {m.rank} ({host}) has"
-    whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {host}) have"
-    step = f"step {max(m.step, 0):,}{' since its restart' if m.has_restarted else ''}"
+    host, alone, silent = clean(m.host, 60), len(alert.ranks) == 1, f"been silent for {age(m.silent_s)}"
+    counted = ", counted from its restart" if m.has_restarted else ""
+    seen = f"last seen in {clean(m.phase, 40)} at step {max(m.step, 0):,}{counted}"
+    where = in_brackets(m.host) if len(alert.nodes) < 2 else f" on {len(alert.nodes):,} hosts"
+    several = f"{format_ranks(alert.ranks)}{where} have {silent}; rank {m.rank} ({host}) was {seen}"
     return Words(
-        f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "
-        f"killed, stopped or disconnected",
+        f"{f'rank {m.rank} ({host}) has {silent}, {seen}' if alone else several}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=(
-            "see whether it still runs",
+            f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
             on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
-            "; then check its log, the kernel's log (dmesg) and the network",
+            f"; then check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
         ),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.finding_rows import NAMES, rows, since
+from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
 from ddpmon.report.headline import facts
+from ddpmon.snapshot import Finding
 from tests.tui.made_runs import Made, snapshot
 
 MADE = snapshot(Made(straggler=5, gpu=True))
@@ -26,7 +27,24 @@ def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen()
     assert "more than" not in dict(rows(KNOWN, TIMED))["Since"]
     long, *_, short, _, _ = facts(OLDER, TIMED, "|")
     assert any("more than" in part for part in long)
-    assert short[-1].startswith("since before 812 (>")
+    assert short[-1].startswith("before step 812 (>")
+
+
+def test_rows_say_in_a_few_words_what_it_is() -> None:
+    said = {
+        "stuck in input": Finding("hang", "critical", "", (2,), phase="input"),
+        "load batches in the background": Finding("advice", "info", "", advice="load batches in the background: more"),
+        "2 ranks silent, 16 ranks restarted alone": Finding(
+            "monitor_degraded", "info", "", (1, 2), evidence={"not_reporting": 2, "restarted_alone": 16}
+        ),
+        "incomplete picture": Finding("monitor_degraded", "info", "", evidence={"dropped_steps": 3}),
+        "late +41 ms in one step of 5, input": replace(KNOWN, evidence={"excess_ms": 41.0, "one_step_in": 5.0}),
+    }
+    assert {words: what(finding) for words, finding in said.items()} == {words: words for words in said}
+    assert who(said["2 ranks silent, 16 ranks restarted alone"]) == "the run"
+    kinds = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
+    words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]
+    assert [*map(kind_words, kinds)] == words
 
 
 def test_a_standstill_has_lasted_as_long_as_it_says() -> None:

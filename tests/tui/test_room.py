@@ -119,7 +119,7 @@ def test_findings_that_begin_at_one_step_have_rows_of_their_own_on_the_timeline(
 
     async def act(watched: Watched) -> None:
         await watched.press("2")
-        await watched.until_shown("rank 0 input +41 ms")
-        await watched.until_shown("rank 1 input +41 ms, 2 more")
+        await watched.until_shown("rank 0 late +41 ms, input")
+        await watched.until_shown("rank 1 late +41 ms, input, 2 more")
 
     watch(Fixed(replace(CALM, findings=many, timeline=replace(CALM.timeline, marks=()))), act, LARGE)

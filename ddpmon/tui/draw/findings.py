@@ -8,7 +8,7 @@ from rich.style import Style
 
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import what, who
+from ddpmon.report.finding_rows import kind_words, what, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, nothing_found
 from ddpmon.shell_command import advice_text
@@ -145,7 +145,7 @@ def facts_of(finding: Finding, look: Look) -> str:
     """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
     facts = [
-        f"{finding.severity} {finding.kind.replace('_', ' ')}",
+        f"{finding.severity} {kind_words(finding.kind)}",
         _since(finding),
         f"costs {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",

@@ -55,8 +55,7 @@ def evidence_words(evidence: Evidence) -> str:
     left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
     said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left), *unseen(left), *_standing(left)]
-    if left.get("gpus") == 1:
-        del left["gpus"]
+    left = {key: value for key, value in left.items() if not (key.endswith("gpus") and value == 1)}
     said += [_plainly(key, value) for key, value in left.items()]
     return "; ".join([*said, *_extent(evidence)])
 

@@ -17,7 +17,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.format import age
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, in_brackets, on_host
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
@@ -213,9 +213,11 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, since when, and where it was."""
     host, alone, silent = clean(m.host, 60), len(alert.ranks) == 1, f"been silent for {age(m.silent_s)}"
     counted = ", counted from its restart" if m.has_restarted else ""
-    seen = f"last seen in {clean(m.phase, 40)} at step {max(m.step, 0):,}{counted}"
-    where = in_brackets(m.host) if len(alert.nodes) < 2 else f" on {len(alert.nodes):,} hosts"
-    several = f"{format_ranks(alert.ranks)}{where} have {silent}; rank {m.rank} ({host}) was {seen}"
+    phase = "the gradient reduction" if m.phase == "exposed" else clean(m.phase, 40)
+    seen = f"last seen in {phase} at step {max(m.step, 0):,}{counted}"
+    on_one = len(alert.nodes) < 2
+    where, its = (f" ({host})", "") if on_one else (f" on {len(alert.nodes):,} hosts", f" ({host})")
+    several = f"{format_ranks(alert.ranks)}{where} have {silent}; rank {m.rank}{its} was {seen}"
     return Words(
         f"{f'rank {m.rank} ({host}) has {silent}, {seen}' if alone else several}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},

@@ -113,3 +113,12 @@ def test_a_long_time_is_told_in_hours_and_a_hang_says_what_its_numbers_count() -
     assert evidence_words({"growth_bytes": 300 << 20, "left_s": 36_564.0}) == "growth 300 MiB; full in 10 h"
     assert evidence_words({"seconds": 60.4, "waiting": 3}) == "3 ranks have waited for 60 s"
     assert evidence_words({"cause_taken_pct": 11_800.0}) == "CPU taken 11,800 %"
+
+
+def test_who_waits_and_who_is_not_seen_is_said_in_words() -> None:
+    hang = {"seconds": 73.0, "waiting": 63, "operation": "nccl:all_reduce"}
+    assert evidence_words(hang) == "63 ranks have waited in all_reduce for 73 s"
+    assert evidence_words({"seconds": 73.0, "waiting": 1, "name": "eval"}) == "1 rank waits; for 73 s; name eval"
+    unseen = {"not_reporting": 8, "never_heard_of": 1, "restarted_alone": 0, "dropped_steps": 3}
+    assert evidence_words(unseen) == "8 ranks silent; 1 rank never heard of; dropped steps 3"
+    assert (evidence_words({"gpus": 1}), evidence_words({"gpus": 2})) == ("", "GPUs 2")

@@ -237,7 +237,7 @@ ROWS = [
     (
         "several lost",
         lost(2, 3, host=NO_HOST, step=-1),
-        "ranks 2, 3 have been silent for 12 s; rank 3 (host unknown) was last seen in forward at step 0: killed, "
+        "ranks 2, 3 (host unknown) have been silent for 12 s; rank 3 was last seen in forward at step 0: killed, "
         "stopped or disconnected",
         f"see whether rank 3 still runs: `ps -p 103`; {STILL_RUNS.replace('its log', 'the logs')}",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import age
 from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
 from ddpmon.report.headline import facts
 from ddpmon.snapshot import Finding
@@ -58,3 +59,21 @@ def test_the_cost_has_hours_so_far_and_a_day() -> None:
     assert words.startswith("24 % of the run's time, ")
     assert words.endswith("GPU-h lost so far, 46 GPU-h a day")
     assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Costs"] == "24 % of the run's time"
+
+
+def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
+    hang = replace(KNOWN, kind="hang", cost_pct=100.0, since_step=1205, evidence={"seconds": 3600.0, "waiting": 7})
+    words = dict(rows(hang, TIMED))["Costs"]
+    assert words == "all of the run's time while it stands still, 7.0 GPU-h lost so far, 168 GPU-h a day"
+
+
+def test_the_use_of_a_gpu_by_a_foreign_process_is_said_once() -> None:
+    evidence = {"cause_pid": 4242, "cause_sm_pct": 38.0, "cause_memory_bytes": 9 << 30, "cause_gpus": 1}
+    found = replace(KNOWN, cause="a shared GPU: pid 4242 uses 38 % of its GPU (likely)", evidence=evidence)
+    assert dict(rows(found, TIMED))["Cause"] == f"{found.cause}; memory 9.0 GiB"
+    assert dict(rows(found, TIMED))["Rank"] == "5"
+
+
+def test_an_age_changes_its_unit_at_two() -> None:
+    said = {99.6: "100 s", 119.4: "119 s", 119.6: "2 min", 7169.0: "119 min", 7171.0: "2 h"}
+    assert {seconds: age(seconds) for seconds in said} == said

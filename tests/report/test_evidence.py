@@ -116,7 +116,7 @@ def test_a_long_time_is_told_in_hours_and_a_hang_says_what_its_numbers_count() -
 
 
 def test_who_waits_and_who_is_not_seen_is_said_in_words() -> None:
-    hang = {"seconds": 73.0, "waiting": 63, "operation": "nccl:all_reduce"}
+    hang: dict[str, float | int | str] = {"seconds": 73.0, "waiting": 63, "operation": "nccl:all_reduce"}
     assert evidence_words(hang) == "63 ranks have waited in all_reduce for 73 s"
     assert evidence_words({"seconds": 73.0, "waiting": 1, "name": "eval"}) == "1 rank waits; for 73 s; name eval"
     unseen = {"not_reporting": 8, "never_heard_of": 1, "restarted_alone": 0, "dropped_steps": 3}

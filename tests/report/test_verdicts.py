@@ -109,6 +109,9 @@ def test_ranks_that_restarted_alone_are_not_called_healthy() -> None:
     shown = replace(even(), ranks=replace(ranks, lateness_ms=late))
     assert calm_sentence(shown) == "6 of 8 ranks within 1 % of their median work; 2 cannot be compared"
     assert glyph(shown) == ASCII.glyphs.note
+    noted = replace(shown, findings=(found("monitor_degraded", "info"),))
+    (line,) = text_of(verdict_lines(ViewState(noted, ASCII), 80))
+    assert line.split("8 ranks")[1].split("   ")[0] == " within 1 %; 2 cannot be compared", "no word is cut"
 
 
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:

@@ -127,6 +127,8 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
         told = "" if is_over(run.state) else f" {look.glyphs.dot} waiting costs {hours} {hour_unit(snapshot)} a day"
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
+    if cells_of(said) > width - 4 - width_of(more):
+        said = said.replace(" of their median work", "")
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)
 

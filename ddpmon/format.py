@@ -92,13 +92,13 @@ def size(count: float | None, unknown: str = UNKNOWN) -> str:
 
 
 def age(seconds: float | None, unknown: str = UNKNOWN) -> str:
-    """How old: 0.4 s, 12 s, 3 min, 2 h, 5 d."""
+    """How old: 0.4 s, 12 s, 119 s, 2 min, 2 h, 5 d. A unit begins at 2, where rounding changes little."""
     if seconds is None or not math.isfinite(seconds):
         return unknown
     seconds = max(seconds, 0.0)
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    for limit, factor, unit in ((99.5, 1, "s"), (5970, 60, "min"), (172_000, 3600, "h")):
+    for limit, factor, unit in ((119.5, 1, "s"), (7170, 60, "min"), (172_000, 3600, "h")):
         if seconds < limit:
             return f"{seconds / factor:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"

@@ -26,15 +26,26 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
     trouble costs now, times the ranks and the time from its onset to the newest step: after that nothing is known of
     it, and a run that is over loses nothing more. Where the onset is a bound it is a least value.
     """
-    waiting, seconds = finding.evidence.get("waiting"), finding.evidence.get("seconds")
-    if stops_job(finding) and isinstance(waiting, int) and isinstance(seconds, float | int):
-        return waiting * seconds / _HOUR_S
+    seconds = finding.evidence.get("seconds")
+    if "waiting" in finding.evidence and stops_job(finding) and isinstance(seconds, float | int):
+        return _losing(finding, 0) * seconds / _HOUR_S
     if finding.cost_pct is None or finding.since_step is None or snapshot.run is None:
         return None
     since_s = seconds_since(snapshot, finding.since_step)
     if since_s is None or snapshot.run.step_age_s is None:
         return None
     return finding.cost_pct / 100 * snapshot.run.world_size * (since_s - snapshot.run.step_age_s) / _HOUR_S
+
+
+def lost_a_day(finding: Finding, world_size: int) -> float:
+    """Hours a day that a lasting trouble costs, over the same ranks as `lost_hours`."""
+    return hours_a_day(finding.cost_pct or 0.0, _losing(finding, world_size))
+
+
+def _losing(finding: Finding, world_size: int) -> int:
+    """The ranks that lose time: while no step finishes those that wait, else all."""
+    waiting = finding.evidence.get("waiting")
+    return waiting if stops_job(finding) and isinstance(waiting, int) else world_size
 
 
 def together_words(hours: Sequence[float], unit: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from ddpmon.format import age, figure, pct, size
+from ddpmon.format import age, figure, pct, plural, size
+from ddpmon.report.wording import one_step_of
 from ddpmon.schema import PHASES
 
 Evidence = Mapping[str, float | int | str]
@@ -34,9 +35,13 @@ SAID = {
     "others_per_1000": "other hosts",
     "gpus": "GPUs",
     "seconds": "for",
-    "waiting": "ranks that wait",
     "taken": "CPU taken",
     "left": "full in",
+}
+UNSEEN = {  # what is counted of an incomplete picture: how the ranks are named
+    "not_reporting": "silent",
+    "never_heard_of": "never heard of",
+    "restarted_alone": "restarted alone",
 }
 ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
 
@@ -49,7 +54,8 @@ def evidence_words(evidence: Evidence) -> str:
     """
     left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
-    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left)]
+    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left), *unseen(left), *_standing(left)]
+    left = {key: value for key, value in left.items() if not (key.endswith("gpus") and value == 1)}
     said += [_plainly(key, value) for key, value in left.items()]
     return "; ".join([*said, *_extent(evidence)])
 
@@ -92,6 +98,26 @@ def _waiting(left: dict[str, float | int | str]) -> Iterator[str]:
         yield f"waits {_ms(abs(less))} {'less' if less >= 0 else 'more'}"
 
 
+def unseen(left: dict[str, float | int | str]) -> Iterator[str]:
+    """How many ranks an incomplete picture lacks, and why."""
+    for name, fate in UNSEEN.items():
+        number = left.pop(name, None)
+        if isinstance(number, int) and number:
+            yield f"{plural(number, 'rank')} {fate}"
+
+
+def _standing(left: dict[str, float | int | str]) -> Iterator[str]:
+    """How many ranks have waited, in what and for how long; of a pause that has a name they may wait for less."""
+    if "waiting" in left and "seconds" in left and "name" not in left:
+        number, seconds = int(left.pop("waiting")), _number(left, "seconds")
+        operation = str(left.pop("operation", "")).rpartition(":")[2]
+        have = "has" if number == 1 else "have"
+        yield f"{plural(number, 'rank')} {have} waited{f' in {operation}' if operation else ''} for {age(seconds)}"
+    elif "waiting" in left:
+        number = int(left.pop("waiting"))
+        yield f"{plural(number, 'rank')} {'waits' if number == 1 else 'wait'}"
+
+
 def _whole(left: Evidence) -> float:
     """The ms that a part is measured against: the largest part, or what the whole has grown by, whichever is more."""
     numbers = {key: float(value) for key, value in left.items() if not isinstance(value, str)}
@@ -115,7 +141,7 @@ def _parts(left: dict[str, float | int | str], whole: float) -> Iterator[str]:
 def _ratios(left: dict[str, float | int | str]) -> Iterator[str]:
     samples, ratio = _number(left, "samples_ratio"), _number(left, "ratio")
     if ratio is not None:
-        yield f"{ratio:.2f} times the others"
+        yield f"{ratio:.2f} times their work"
     if samples is not None and abs(samples - 1) >= 0.02:
         yield f"{samples:.2f} times their samples"
 
@@ -124,8 +150,7 @@ def _extent(evidence: Evidence) -> Iterator[str]:
     """How many steps it rests on."""
     hits, often, window = (evidence.get(key) for key in ("hit_steps", "one_step_in", "window_steps"))
     if isinstance(hits, float | int):
-        rhythm = f", one step in {often:.0f}" if isinstance(often, float | int) and often >= 1.5 else ""
-        yield f"seen in {hits:,.0f} steps{rhythm}"
+        yield ", ".join(filter(None, [f"seen in {hits:,.0f} steps", one_step_of(often)]))
     if isinstance(window, float | int):
         yield f"over {window:,.0f} steps"
 
@@ -137,7 +162,7 @@ def _plainly(key: str, value: float | int | str) -> str:
     """
     if key == "cause_share":
         share = pct(100 * float(value))
-        return "this explains all of it" if share == "100" else f"this explains {share} % of it"
+        return f"this explains {'all' if share == '100' else f'{share} %'} of the lateness"
     key = key.removeprefix("cause_")
     if isinstance(value, str) or key in IDENTIFIERS:
         return f"{_name(key)} {value}"

@@ -134,6 +134,7 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
     evidence = {
         "not_reporting": len(m.silent),
         "never_heard_of": len(m.unheard),
+        "restarted_alone": len(m.out_of_step),
         "dropped_steps": m.losses.steps,
         "dropped_frames": m.losses.frames,
         "rejected_frames": m.losses.rejected,
@@ -210,27 +211,36 @@ def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
 
 def _lost(m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, since when, and where it was."""
-    host = clean(m.host, 60)
-    one = f"rank {m.rank} ({host}) has"
-    whose = one if len(alert.ranks) == 1 else f"{len(alert.ranks)} ranks (first rank {m.rank}, {host}) have"
-    step = f"step {max(m.step, 0):,}{' since its restart' if m.has_restarted else ''}"
+    host, alone, silent = clean(m.host, 60), len(alert.ranks) == 1, f"been silent for {age(m.silent_s)}"
+    on_one = len(alert.nodes) < 2
+    where, its = (f" ({host})", "") if on_one else (f" on {len(alert.nodes):,} hosts", f" ({host})")
+    whose = f"rank {m.rank} ({host}) has" if alone else f"{format_ranks(alert.ranks)}{where} have"
     if m.others_go_on:
-        part = "it takes" if len(alert.ranks) == 1 else "they take"
-        return Words(
-            f"{whose} been silent for {m.silent_s:.0f} s, while the other ranks finish steps: {part} part in these, "
-            f"and only the reports are missing",
-            evidence={"silent_s": m.silent_s},
-            advice="see whether that host still reaches the store (network, firewall), and whether ddpmon has printed "
-            "a line in the log of that rank",
-        )
+        return _unreported(f"{whose} {silent}", m, alert)
+    counted = ", counted from its restart" if m.has_restarted else ""
+    phase = "the gradient reduction" if m.phase == "exposed" else clean(m.phase, 40)
+    seen = f"last seen in {phase} at step {max(m.step, 0):,}{counted}"
     return Words(
-        f"{whose} been silent for {m.silent_s:.0f} s, last seen at {step} in {clean(m.phase, 40)}: "
-        f"killed, stopped or disconnected",
+        f"{whose} {silent}{f', {seen}' if alone else f'; rank {m.rank}{its} was {seen}'}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=(
-            "see whether it still runs",
+            f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
             on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
-            "; then check its log, the kernel's log (dmesg) and the network",
+            f"; then check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
+        ),
+    )
+
+
+def _unreported(who: str, m: LostMeasures, alert: Alert) -> Words:
+    """Who is silent and must take part in the others' steps: only the reports are missing."""
+    takes, whose = ("it takes", "its log") if len(alert.ranks) == 1 else ("they take", "their logs")
+    return Words(
+        f"{who} while the other ranks finish steps: {takes} part in these, and only the reports are missing",
+        evidence={"silent_s": m.silent_s},
+        advice=(
+            "see whether the store can be reached from there",
+            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
+            f"; then look for a line of ddpmon in {whose}",
         ),
     )
 

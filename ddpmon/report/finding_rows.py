@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
-from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
-from ddpmon.report.evidence import evidence_words
+from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
+from ddpmon.report.evidence import evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
+from ddpmon.report.wording import one_step_of
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
 NAMES: Mapping[KindName, str] = {
     "straggler": "late",
-    "intermittent_straggler": "late now and then",
+    "intermittent_straggler": "late in some steps",
     "slow_node": "slow host",
     "uneven_work": "uneven work",
     "job_slower": "slower than before",
@@ -51,6 +53,7 @@ NAMES: Mapping[KindName, str] = {
     "monitor_degraded": "incomplete picture",
     "advice": "advice",
 }
+_UPPER = re.compile(r"\b(gpu|cpu|numa|gc|nic)\b")
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
 _FEW = 3  # ranks or hosts that are listed in one row
 
@@ -60,8 +63,16 @@ def badge(finding: Finding) -> str:
     return "HANG" if finding.kind == "hang" else _BADGES[finding.severity]
 
 
+def kind_words(kind: str) -> str:
+    """The kind in words: `intermittent straggler`, `GPU memory growth`."""
+    named = {"slow_node": "slow host", "monitor_degraded": NAMES["monitor_degraded"], "shm_low": NAMES["shm_low"]}
+    return named.get(kind) or _UPPER.sub(lambda found: found[0].upper(), kind.replace("_", " ")).replace("pcie", "PCIe")
+
+
 def who(finding: Finding) -> str:
     """`rank 42`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
+    if KINDS[finding.kind].subject == "monitor":
+        return "the run"
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
         return rank_span(finding.ranks) if len(finding.ranks) <= _FEW else f"{len(finding.ranks):,} ranks"
     if finding.nodes:
@@ -70,12 +81,29 @@ def who(finding: Finding) -> str:
 
 
 def what(finding: Finding) -> str:
-    """`backward +159 ms`, `shared GPU`: the phase and the excess where they were measured, else the kind's name."""
+    """`late +159 ms, backward`, `stuck in input`, `16 ranks restarted alone`, `shared GPU`: in a few words."""
+    if finding.kind == "hang" and finding.ranks and finding.phase:
+        return f"stuck in {finding.phase}"
+    if finding.kind == "advice":
+        return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
+    return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
+
+
+def late_words(finding: Finding, *, each: str = "", share: str = "", most: str = "") -> str:
+    """By how much somebody is late, how often, and the phase of most of that.
+
+    Args:
+        finding: empty words of one that measured no lateness.
+        each: stands behind the ms of what is late in every step.
+        share: stands behind that.
+        most: stands before the phase.
+    """
     excess = finding.evidence.get("excess_ms")
     if not KINDS[finding.kind].late or isinstance(excess, str) or not known(excess):
-        return NAMES[finding.kind]
-    rare = " now and then" if finding.kind == "intermittent_straggler" else ""
-    return f"{finding.phase or 'work'} {signed(excess)} ms{rare}"
+        return ""
+    often = one_step_of(finding.evidence.get("one_step_in"))
+    phase = f", {most}{finding.phase}" if finding.phase not in (None, "work") else ""
+    return f"late {signed(excess)} ms{f' in {often}' if often else each}{share}{phase}"
 
 
 def cost(finding: Finding) -> str:
@@ -138,8 +166,11 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("Over", _over_words(finding, snapshot)),
         ("Costs", _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
-        ("Ranks", _listed(finding)),
-        ("Hosts", ", ".join(finding.nodes[:16]) + (" ..." if len(finding.nodes) > 16 else "")),
+        ("Rank" if len(finding.ranks) == 1 else "Ranks", _listed(finding)),
+        (
+            "Host" if len(finding.nodes) == 1 else "Hosts",
+            ", ".join(finding.nodes[:16]) + (" ..." if len(finding.nodes) > 16 else ""),
+        ),
         ("Do", advice_text(finding.advice, snapshot.own_host)),
     ]
     return [(name, words) for name, words in found if words]
@@ -151,7 +182,7 @@ def _of_cause(key: str) -> bool:
 
 def _cause_words(finding: Finding) -> str:
     """The cause, and its figures that the sentence on it does not have."""
-    said = ("cause_pid", "cause_user", "cause_command", "cause_strength")
+    said = ("cause_pid", "cause_user", "cause_command", "cause_strength", "cause_sm_pct")
     more = {key: value for key, value in finding.evidence.items() if _of_cause(key) and key not in said}
     return "; ".join(filter(None, [finding.cause or "", evidence_words(more)]))
 
@@ -178,6 +209,8 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
     if not known(finding.cost_pct):
         return ""
     share, run = f"{cost(finding)} of the run's time", snapshot.run
+    if stops_job(finding):
+        share = "all of the run's time while it stands still"
     if finding.cleared_at_step is not None or run is None:
         return share
     hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
@@ -185,4 +218,4 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
     if is_over(run.state):
         return share + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
     lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
-    return f"{share}{lost}, {hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))} {unit} a day"
+    return f"{share}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"

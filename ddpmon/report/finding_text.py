@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ddpmon.format import clean, count, local_time, pct
 from ddpmon.report.evidence import evidence_blocks, evidence_words
+from ddpmon.report.finding_rows import kind_words
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot
@@ -35,7 +36,7 @@ def _of(finding: Finding) -> Iterator[str]:
 
 
 def _facts(finding: Finding) -> Iterator[str]:
-    yield f"{finding.severity} {finding.kind.replace('_', ' ')}"
+    yield f"{finding.severity} {kind_words(finding.kind)}"
     if finding.cleared_at_step is not None:
         yield f"over at step {count(finding.cleared_at_step)}"
     elif finding.since_step is not None:

@@ -29,6 +29,7 @@ from ddpmon.report.wording import (
     format_ranks,
     format_stack,
     on_host,
+    others_do,
     stack_command,
 )
 from ddpmon.shell_command import Advice
@@ -55,10 +56,10 @@ def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
     """Who never came to the collective that the others are in, or is in another; or that two sides disagree."""
     sides, operation = m.mismatch, _collective(m.mismatch.collective)
     if sides.absent:
-        who = f"{does(sides.others, 'wait')} for {_them(sides.ranks)} in {operation}"
-        return _hang(f"{_stuck_in(m.hang, sides.ranks, m.line)}; {who}", m.hang, alert, operation)
+        who = f"{others_do(sides.others, 'wait')} for {_them(sides.ranks)} in {operation}"
+        return _hang(f"{_stuck_in(m.hang, sides.ranks, m.line)}; {who}", m.hang, alert, operation, m.line)
     elsewhere = f"{does(sides.ranks, 'are')} in {_collective(sides.theirs)}{_at(m.line)}"
-    others = f"{does(sides.others, 'are')} in {operation}{_at(m.others_line)}"
+    others = f"{others_do(sides.others, 'are')} in {operation}{_at(m.others_line)}"
     end = (
         f"{format_ranks(sides.ranks)} took another path"
         if sides.certain
@@ -70,7 +71,7 @@ def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
 def _stuck(m: StuckMeasures, alert: Alert) -> Words:
     """Which ranks are stuck, and who waits for them."""
     waiters = [] if m.is_alone else _waiters(m.hang.waiters)
-    return _hang("; ".join([_stuck_in(m.hang, alert.ranks, m.line), *waiters]), m.hang, alert)
+    return _hang("; ".join([_stuck_in(m.hang, alert.ranks, m.line), *waiters]), m.hang, alert, line=m.line)
 
 
 def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
@@ -89,7 +90,7 @@ def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
     return _hang(f"no step has finished for {seconds}: {busy}", m.hang, alert)
 
 
-def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "") -> Words:
+def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "", line: StackFrame | None = None) -> Words:
     """What is the same of every hang: how the first step is spoken of, the evidence, the advice."""
     first = "no rank has finished its first step (still compiling?): " if hang.is_first_step else ""
     texts = {
@@ -103,16 +104,17 @@ def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "") -> Words
         "waiting": 0 if hang.waiters is None else len(hang.waiters.ranks),
     }
     evidence |= {name: text for name, text in texts.items() if text}
-    return Words(f"{first}{sentence}", advice=_hang_advice(hang, alert), evidence=evidence)
+    return Words(f"{first}{sentence}", advice=_hang_advice(hang, alert, line), evidence=evidence)
 
 
-def _hang_advice(hang: Hang, alert: Alert) -> Advice:
+def _hang_advice(hang: Hang, alert: Alert, line: StackFrame | None) -> Advice:
+    """What to look at; `line` is where the ranks are stuck, as the sentence says, None if it does not."""
     host, stack = hang.shown.host, stack_command(hang.shown.host, hang.shown.pid)
     if alert.ranks and hang.shown.device:
         gpu, errors = on_host(host, "nvidia-smi"), on_host(host, "sudo dmesg")
         return "look at this GPU: ", gpu, ", and for Xid errors ", errors, "; then ", stack
     if alert.ranks:
-        return "see where it is: ", stack
+        return "see what that line waits for: " if line is not None else "see where it is: ", stack
     if hang.waiters is not None:
         return f"check the network and the log of {clean(hang.backend, 20)}; the rank detail shows every stack"
     return "if this is an evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else compare the stacks"
@@ -135,7 +137,7 @@ def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
 
 def _waiters(waiters: Waiters | None) -> list[str]:
     """Who waits, and in what; nothing if nobody does."""
-    return [] if waiters is None else [f"{does(waiters.ranks, 'wait')} in {_collective(waiters.collective)}"]
+    return [] if waiters is None else [f"{others_do(waiters.ranks, 'wait')} in {_collective(waiters.collective)}"]
 
 
 def _collective(collective: Collective) -> str:
@@ -184,7 +186,7 @@ def _ongoing_pause(m: OngoingPauseMeasures, alert: Alert) -> Words:
     alone = "the others have finished" if m.others_finished else "no rank waits for another"
     return Words(
         f"{does(m.ranks, 'have')} been {doing} for {age(m.seconds)}{',' if line else ''}{_at(line)}; "
-        f"{does(m.waiting, 'wait') if m.waiting else alone}",
+        f"{others_do(m.waiting, 'wait') if m.waiting else alone}",
         evidence=_pause_evidence(m, phase),
         advice=_pause_advice(m, late=alert.severity != "info"),
     )
@@ -231,7 +233,7 @@ def _uneven_inputs(m: UnevenInputsMeasures, alert: Alert) -> Words:
     done = "finished" if m.has_finished else f"reached the end of {their} data"
     ending = f": {their} data ended earlier" if m.has_finished else ""
     return Words(
-        f"{format_ranks(alert.ranks)} {done} after step {m.last_step:,}; {does(m.waiting, 'have')} waited for "
+        f"{format_ranks(alert.ranks)} {done} after step {m.last_step:,}; {others_do(m.waiting, 'have')} waited for "
         f"{_them(alert.ranks)} at step {m.last_step + 1:,} for {age(m.seconds)}{ending}",
         evidence={"seconds": m.seconds, "waiting": len(m.waiting), "last_step": m.last_step},
         advice=_SAME_BATCHES,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
-from ddpmon.format import count, ms, pct, plural, signed, time_of_day
+from ddpmon.format import count, ms, pct, plural, time_of_day
 from ddpmon.report.base_step import base_share
-from ddpmon.report.cost import hour_unit, hours_a_day, hours_words, lost_hours
-from ddpmon.report.finding_rows import ago_words, lasting
+from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
+from ddpmon.report.finding_rows import ago_words, lasting, late_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
 from ddpmon.snapshot import Finding, Snapshot, is_over
+
+_SOURCE = re.compile(r"(:\d+) in \S+: [^;]*(?=;|$)")
+_COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
 
 
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:
@@ -28,9 +32,14 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
         return
     if isinstance(waits_less, float | int) and waits_less < LATENESS.waits_share * excess:
         return
-    what = _what(finding, float(excess), snapshot)
-    yield from _long(finding, snapshot, what, dot)
-    yield from _short(finding, snapshot, what.split("/step")[0].split(" (")[0])
+    share = base_share(snapshot, float(excess))
+    yield from _long(
+        finding,
+        snapshot,
+        late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)", most="mostly "),
+        dot,
+    )
+    yield from _short(finding, snapshot, late_words(finding))
 
 
 def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator[list[str]]:
@@ -50,16 +59,15 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 
 
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
-    """For 80 columns, and for the narrowest terminals without the onset and the phase."""
-    since, step = _since(finding, snapshot)[0], finding.since_step
+    """For 80 columns without the GPU, then without the host; for the narrowest without the onset and the phase."""
+    step, cost, whole = finding.since_step, _cost(finding), _who(finding, snapshot, " ")
     seconds = None if step is None else seconds_since(snapshot, step)
     lasted = lasting(seconds, is_bound=finding.since_is_bound)
-    when = since.replace("step ", "") + (f" ({lasted})" if lasted else "")
-    cost = _cost(finding)
-    yield _given(_who(finding, snapshot, " "), what, cost, when)
-    who = format_ranks(finding.ranks) if finding.ranks else _who(finding, snapshot, " ")
-    yield _given(who, what, cost)
-    yield _given(who, what[what.rfind("+") :], cost)
+    when = _since(finding, snapshot)[0].removeprefix("since ") + (f" ({lasted})" if lasted else "")
+    who = format_ranks(finding.ranks) if finding.ranks else whole
+    less = what.removeprefix("late ")
+    yield from (_given(each, what, cost, when) for each in dict.fromkeys([whole, whole.split(" GPU ")[0], who]))
+    yield from (_given(who, less, cost, when), _given(who, less, cost), _given(who, less.split(" ms")[0] + " ms", cost))
 
 
 def _given(*parts: str) -> list[str]:
@@ -77,16 +85,6 @@ def _who(finding: Finding, snapshot: Snapshot, between: str) -> str:
         gpu = snapshot.ranks.gpu[finding.ranks[0]]
         parts.append(f"GPU {gpu.index}" if gpu is not None else "")
     return between.join(part for part in parts if part)
-
-
-def _what(finding: Finding, excess: float, snapshot: Snapshot) -> str:
-    """`backward +150 ms/step (+81 %)`: the lateness, and what it is of a step in which nobody is late."""
-    phase = finding.phase if finding.phase not in (None, "work") else "work"
-    rhythm = finding.evidence.get("one_step_in")
-    often = f" in one step in {rhythm:.0f}" if isinstance(rhythm, float | int) and rhythm >= 1.5 else "/step"
-    share = base_share(snapshot, excess)
-    part = f" (+{share:.0f} %)" if share is not None else ""
-    return f"{phase} {signed(excess)} ms{often}{part}"
 
 
 def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
@@ -114,7 +112,7 @@ def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
     if hours is None or run is None or finding.cost_pct is None:
         return "", ""
     least = "at least " if finding.since_is_bound else ""
-    a_day = hours_words(hours_a_day(finding.cost_pct, run.world_size))
+    a_day = hours_words(lost_a_day(finding, run.world_size))
     return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_over(run.state) else f"{a_day} a day"
 
 
@@ -125,14 +123,26 @@ def sentence(finding: Finding, snapshot: Snapshot) -> str:
     return f"{finding.summary.rstrip('.')}.{lost}" if lost else finding.summary
 
 
+def brief_sentence(finding: Finding, snapshot: Snapshot) -> str:
+    """The same without the source of a line: `at train.py:88 in read: x = f(y)` is `at train.py:88`."""
+    return _SOURCE.sub(r"\1", sentence(finding, snapshot))
+
+
 def cause_words(finding: Finding) -> str:
-    """`likely cause: shared GPU: pid 4242 (bob, python x.py)`; empty where no cause is known."""
+    """`likely cause: a shared GPU, pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
     cause, launch = finding.cause or "", finding.evidence.get("launch_ms")
-    if cause.endswith(" (likely)"):
-        return f"likely cause: {cause.removesuffix(' (likely)')}"
     if not cause and isinstance(launch, float | int):
         return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
-    return f"cause: {cause.removesuffix(' (certain)')}" if cause else ""
+    likely = "likely " if cause.endswith(" (likely)") else ""
+    said = cause.removesuffix(" (likely)").removesuffix(" (certain)")
+    return f"{likely}{'because of ' if ': ' in said else 'cause: '}{said}" if said else ""
+
+
+def brief_cause(finding: Finding) -> str:
+    """`likely cause: pid 4242 (bob) uses 38 % of its GPU`: without the name of the trouble and the foreign command."""
+    before, _, said = cause_words(finding).partition("because of ")
+    short = _COMMAND.sub(r"\1)", said.partition(": ")[2])
+    return f"{before}cause: {short}" if short else cause_words(finding)
 
 
 def command(finding: Finding, snapshot: Snapshot) -> str:

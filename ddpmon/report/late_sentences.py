@@ -20,6 +20,7 @@ from ddpmon.report.wording import (
     host_of,
     in_brackets,
     on_host,
+    one_step_of,
     stack_command,
 )
 from ddpmon.schema import PHASES
@@ -27,24 +28,23 @@ from ddpmon.shell_command import Advice, ShellCommand
 
 _ADVICE = {
     "input": "check the data loading of {this}: storage, shard size, DataLoader workers and their transforms",
-    "forward": "check the GPU and the CPUs of {this}: clocks, other processes, sequence lengths",
-    "backward": "check the GPU of {this}: clocks, other processes, sequence lengths",
+    "forward": "check the {gpu} and the CPUs of {this}: clocks, other processes; compare sequence lengths",
+    "backward": "check the {gpu} of {this}: clocks, other processes; compare sequence lengths",
     "optimizer": "check the optimizer of {this}: memory pressure, state on the wrong device",
     "other": "check what only {this} does between the phases: logging, checkpoints, host code",
-    "work": "the whole step is slower on {this}: check clocks, other processes, sequence lengths",
+    "work": "the whole step is slower on {this}: check clocks and other processes; compare sequence lengths",
 }
 _LAUNCHES = (
-    "check the CPUs of {this}, not the GPU: clocks, other processes on its cores, too many threads, garbage "
+    "check the CPUs of {this}, not the {gpu}: clocks, other processes on its cores, too many threads, garbage "
     "collection, Python code between the kernels"
 )
-_ON_CPUS = "check the CPUs of {this}: clocks, other processes, sequence lengths"
+_ON_CPUS = "check the CPUs of {this}: clocks, other processes; compare sequence lengths"
 _UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
 _EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to its speed"
 # Percentage points between the least and the most cost from which both are said. A narrower range is said as its least.
 # Chosen, not measured.
 _WIDE_PCT = 2.0
 _LISTED = 6  # other late ranks that are listed by number; of more only the count is said. Chosen, not measured.
-_RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step in 1"
 _FIGURES = {  # the figure that explains a lateness: as a noun, what to do, and a command that shows more
     "throttled": (
         "a CPU quota: the limit of its cgroup throttles it",
@@ -71,7 +71,11 @@ _FIGURES = {  # the figure that explains a lateness: as a noun, what to do, and 
 
 def advice_on(phase: str, this: str = "this rank") -> str:
     """What to check on somebody who is late in this phase."""
-    return _ADVICE[phase].format(this=this)
+    return _about(_ADVICE[phase], this)
+
+
+def _about(advice: str, this: str) -> str:
+    return advice.format(this=this, gpu="GPU" if this == "this rank" else "GPUs")
 
 
 def _late(late: LateMeasures, alert: Alert) -> Words:
@@ -109,8 +113,8 @@ def _subject(late: LateMeasures) -> tuple[str, str, str, str]:
 def _rhythm(late: LateMeasures) -> str:
     if late.one_step_in is None:
         return "a step"
-    rare = late.one_step_in >= _RHYTHM or len(late.whom.ranks) > 1
-    return f"in one step in {late.one_step_in:.0f}" if rare else "in most steps"
+    often = one_step_of(late.one_step_in)
+    return f"in {often}" if often else "in most steps"
 
 
 def _when(alert: Alert) -> str:
@@ -121,17 +125,16 @@ def _said(late: LateMeasures, alert: Alert) -> str:
     name, _, is_late, _ = _subject(late)
     hidden = f", of which {ms(late.hidden_ms)} is hidden behind the transfer" if late.hidden_ms else ""
     collected = f"; garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) else ""
-    comma = "" if late.one_step_in is None else ","
-    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}{comma} in {_where(late)} {_when(alert)}"
+    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}, {_where(late)} {_when(alert)}"
     return f"{by}{hidden}{_launched_slowly(late)}{collected}"
 
 
 def _where(late: LateMeasures) -> str:
-    """The phase, or that it is several, or that the phases on record do not show it."""
+    """Most of it in one phase, or that it is several, or that the phases on record do not show it."""
     phase = phase_of(late)
     if phase != "work":
-        return phase
-    return "several phases" if phases_tell(late) else "an unknown phase"
+        return f"mostly in {phase}"
+    return "in several phases" if phases_tell(late) else "in an unknown phase"
 
 
 def _launched_slowly(late: LateMeasures) -> str:
@@ -170,9 +173,9 @@ def _advice(late: LateMeasures, alert: Alert) -> Advice:
     if not phases_tell(late):
         advice = _UNKNOWN_PHASE
     elif late.launch_ms is not None:
-        advice = _LAUNCHES.format(this=this)
+        advice = _about(_LAUNCHES, this)
     elif on_cpu and phase in ("forward", "backward"):
-        advice = _ON_CPUS.format(this=this)
+        advice = _about(_ON_CPUS, this)
     else:
         advice = advice_on(phase, this)
     comes_and_goes = late.one_step_in is not None and len(late.whom.ranks) == 1

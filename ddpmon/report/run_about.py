@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
-from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, lost_hours, together_words
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, lost_a_day, lost_hours, together_words
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing, is_standing_still
 from ddpmon.schema import RunInfo
@@ -57,7 +57,7 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "running for" if _goes_on(snapshot) else "ran for", clock(run.elapsed_s, UNKNOWN)
         yield "rank 0", f"pid {info.pid} on {info.host}"
     yield "ranks", f"{run.world_size:,} on {plural(len(run.nodes), 'host')}"
-    yield "backend", run.backend + (f", {info.device}" if info is not None else "")
+    yield "backend", ", ".join(dict.fromkeys([run.backend, *([] if info is None else [info.device])]))
     yield "parallel", run.parallel
     if run.launch:
         most = "" if run.max_restarts is None else f" of {run.max_restarts}"
@@ -87,7 +87,7 @@ def versions(info: RunInfo) -> Pairs:
 
 def model(info: RunInfo) -> Pairs:
     """Its size."""
-    pairs = [("parameters", count(info.parameters)), ("gradients of a reduction", size(info.gradient_bytes))]
+    pairs = [("parameters", count(info.parameters)), ("gradients per all-reduce", size(info.gradient_bytes))]
     return [*pairs, ("gradient dtype", info.settings.gradient_dtype or UNKNOWN)]
 
 
@@ -133,30 +133,30 @@ def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     yield "probe", f"{figure(job.monitor_us)} µs a step" + (f", {job.dropped:,} dropped" if job.dropped else "")
     costs = [node.cost_pct for node in snapshot.nodes[:64] if known(node.cost_pct)]
     if costs:
-        yield "sensors", f"{max(cost or 0.0 for cost in costs):.1f} % of a core a host at most"
+        yield "sensors", f"at most {max(cost or 0.0 for cost in costs):.1f} % of a core per host"
 
 
 def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Used so far, lost to waiting now, and lost to each trouble; of a run that has ended in all."""
     run, job = snapshot.run, snapshot.job
     assert run is not None
-    ended = is_over(run.state)
+    ended, unit = is_over(run.state), hour_unit(snapshot)
     if run.elapsed_s is not None:
-        yield "used", hours_words(run.elapsed_s / 3600 * run.world_size)
+        yield "used", f"{hours_words(run.elapsed_s / 3600 * run.world_size)} {unit}"
     if is_standing_still(snapshot):
         yield "lost to waiting", "unknown while no step finishes"
     elif known(job.lost_to_waiting_pct):
         share = job.lost_to_waiting_pct or 0.0
         a_day = hours_words(hours_a_day(share, run.world_size))
-        when = "at the end" if ended else f"now, {a_day} a day"
+        when = "at the end" if ended else f"now, {a_day} {unit} a day"
         yield "lost to waiting", f"{pct(share)} % of each step {when}"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
-        a_day = hours_words(hours_a_day(finding.cost_pct or 0.0, run.world_size))
-        often = " in all" if ended else f" so far, {a_day} a day" if known(finding.cost_pct) else " so far"
-        yield f"lost: {who(finding)}", f"{hours_words(hours)}{often}: {what(finding)}{cause}"
-    if together := together_words([hours for _, hours in lost], hour_unit(snapshot)):
+        a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
+        often = " in all" if ended else f" so far, {a_day}" if known(finding.cost_pct) else " so far"
+        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{often}: {what(finding)}{cause}"
+    if together := together_words([hours for _, hours in lost], unit):
         yield "lost together", f"{together}; {OVERLAP}"
 
 

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
 from ddpmon.report.wording import does
+from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot
 
+_HEALTHY = "healthy: "
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
 
 
@@ -127,9 +130,14 @@ def is_broken(finding: Finding) -> bool:
     return KINDS[finding.kind].broken > 0 and finding.severity != "info"
 
 
+def _compared(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] whether a rank's last steps are among those that are compared: not of one that restarted alone."""
+    return np.isfinite(ranks.work_ms) & np.isfinite(ranks.lateness_ms)
+
+
 def spread_pct(ranks: Ranks) -> float | None:
-    """How far the work of the ranks lies from its median, in percent; None below two known ranks."""
-    work = ranks.work_ms[np.isfinite(ranks.work_ms)]
+    """How far the work of the compared ranks lies from its median, in percent; None below two of them."""
+    work = ranks.work_ms[_compared(ranks)]
     if len(work) < 2:
         return None
     middle = float(np.median(work))
@@ -154,16 +162,25 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
-    known = int(np.isfinite(ranks.work_ms).sum())
+    known = int(_compared(ranks).sum())
+    others, who = run.world_size - known, f"{known:,} of {run.world_size:,} ranks"
     if spread is None:
-        return f"not enough evidence yet: {known:,} of {run.world_size:,} ranks tell of their last steps"
-    who = f"{known:,} ranks" if known == run.world_size else f"{known:,} of {run.world_size:,} ranks"
+        return f"not enough evidence yet: {who} can be compared"
+    who = who if others else f"{known:,} ranks"
     late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
     if late:
         return f"not confirmed yet: {does(late, 'seem')} to be late; the work of {who} differs by up to {spread:.0f} %"
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
-    return f"healthy: {who} within {max(spread, 1):.0f} % of their median work"
+    even = f"{who} within {max(spread, 1):.0f} % of their median work"
+    return f"{even}; {others:,} cannot be compared" if others else f"{_HEALTHY}{even}"
+
+
+def nothing_found(snapshot: Snapshot) -> str:
+    """The calm sentence where the findings would stand: without a word on health, and over how many steps it holds."""
+    said = calm_sentence(snapshot)
+    even = said.removeprefix(_HEALTHY)
+    return said if even == said else f"no findings: {even} over {RECENT} steps"
 
 
 def _late_soon(snapshot: Snapshot) -> Sequence[int]:
@@ -192,7 +209,7 @@ def is_even(snapshot: Snapshot) -> bool:
     ranks, run = snapshot.ranks, snapshot.run
     if ranks is None or run is None or not is_judged(snapshot):
         return False
-    spread, whole = spread_pct(ranks), bool(np.isfinite(ranks.work_ms).all())
+    spread, whole = spread_pct(ranks), bool(_compared(ranks).all())
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
 
 

@@ -15,6 +15,7 @@ from ddpmon.parts import NO_HOST, StackFrame
 from ddpmon.shell_command import Advice, ShellCommand, Whose
 
 _SHOWN = 6
+RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step of 1"
 _STACK_LINES = 16
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9_.][\w.:@-]*", re.ASCII)
@@ -57,12 +58,14 @@ def named(process: Process | Culprit) -> str:
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Rank 2; ranks 0, 1, 3; 12 ranks (0, 1, 2, ...). Sorted by number, so that the sentence does not flicker."""
+    """Rank 2; ranks 0, 1, 3; ranks 8-23; 12 ranks (0, 3, 7, ...). Sorted, so that the sentence does not flicker."""
     ordered = sorted(ranks)
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
     if len(ordered) <= _SHOWN:
         return f"ranks {', '.join(map(str, ordered))}"
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"ranks {ordered[0]}-{ordered[-1]}"
     return f"{len(ordered):,} ranks ({', '.join(map(str, ordered[:3]))}, ...)"
 
 
@@ -71,6 +74,16 @@ def does(ranks: Sequence[int], verb: str) -> str:
     ending = "es" if verb.endswith(("ch", "sh", "s", "x", "o")) else "s"
     single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}{ending}")
     return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
+
+
+def others_do(ranks: Sequence[int], verb: str) -> str:
+    """The same of the ranks besides those that a sentence names: rank 2 waits, 63 ranks wait."""
+    return does(ranks, verb) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks {verb}"
+
+
+def one_step_of(steps: object) -> str:
+    """`one step of 5`: how often something is late; empty where that is every step, or nearly."""
+    return f"one step of {steps:.0f}" if isinstance(steps, float | int) and steps >= RHYTHM else ""
 
 
 def cores(cpu_pct: float, total: int | None) -> str:
@@ -166,6 +179,9 @@ def culprit_evidence(culprits: Sequence[Culprit]) -> Evidence:
 
 
 def state_words(state: str, phase: str) -> str:
-    """`running in backward`, `running in exposed communication`, `lost`: a rank's state, and its phase if it lives."""
-    inside = "exposed communication" if phase == "exposed" else phase
-    return f"{state} in {inside}" if phase and state in ("running", "stalled") else state
+    """`running in backward`, `waiting in the all-reduce`, `lost`: a rank's state, and its phase if it lives."""
+    if not phase or state not in ("running", "stalled"):
+        return state
+    if phase == "exposed":
+        return f"{'waiting' if state == 'running' else state} in the all-reduce"
+    return f"{state} between phases" if phase == "other" else f"{state} in {phase}"

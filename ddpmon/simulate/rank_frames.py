@@ -14,7 +14,7 @@ from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.schema import HANDED_S, HistoryFrame, NodeFrame, RankFrame, StepColumns
-from ddpmon.simulate.plan import RECENT, SHARES, Plan, host_name
+from ddpmon.simulate.plan import GRADIENT_BYTES, RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
@@ -25,6 +25,7 @@ COLUMNS = (*_SENT, "loss", "samples")
 _MOST_ROWS = 256
 _GIB = 1 << 30
 _LEAK = 2 << 20  # bytes a second
+_LEAKS_FOR_S = 300  # when the run begins: the growth is measured over so long
 _FIRST_PID, _LIFE = 20_000, 100_000
 
 
@@ -119,7 +120,7 @@ class Frames:
                 step_s=max(0.0, seconds - float(line.ends[done - 1])) if done else None,
                 steps=_NO_STEPS,
                 bucket_count=12,
-                gradient_bytes=280 << 20,
+                gradient_bytes=GRADIENT_BYTES,
                 process=_process(self._scenario, rank, node, int(seconds)),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
@@ -223,9 +224,9 @@ def _figures_of(kind: int, hogged: bool) -> ProcessFigures:
 def _process(scenario: Scenario, rank: int, node: int, second: int) -> ProcessFigures:
     figures = _figures_of((rank * 7 + second) % 200, scenario.hogged == node)
     if rank == scenario.leaking:
-        leaked = min(44 * _GIB + second * _LEAK, 72 * _GIB)
+        leaked = min(44 * _GIB + (_LEAKS_FOR_S + second) * _LEAK, 72 * _GIB)
         held, peak = max(leaked + 3 * _GIB, 61 * _GIB), max(leaked, 58 * _GIB)
-        growth = min(second, 300) * _LEAK if leaked < 72 * _GIB else 0
+        growth = _LEAKS_FOR_S * _LEAK if leaked < 72 * _GIB else 0
         return replace(figures, gpu_memory=held, gpu_allocated=leaked, gpu_peak=peak, gpu_growth=growth)
     if rank == scenario.swollen:
         return replace(

@@ -17,12 +17,13 @@ from secrets import token_hex
 from ddpmon.codec import encode
 from ddpmon.schema import RunInfo
 from ddpmon.simulate.opening import address_of, lay_out, open_store
-from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.plan import GRADIENT_BYTES, PARAMETERS, Plan
 from ddpmon.simulate.worker import Account, work
 from ddpmon.store.base import StoreUnavailable
 from ddpmon.store.connect import Target
 from ddpmon.store.discovery import Announcement, announce, withdraw
 from ddpmon.store.server_process import start
+from ddpmon.version import __version__
 
 _LINGER_S = 0.8  # as rank 0 does, so that watchers read the last frames
 _READY_S = 120.0
@@ -117,13 +118,13 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
         node_keys=list(range(plan.nodes)),
         backend="simulated",
         device="simulated",
-        parameters=70_000_000,
-        gradient_bytes=280 << 20,
+        parameters=PARAMETERS,
+        gradient_bytes=GRADIENT_BYTES,
         bucket_detail=False,
         started_at=time.time() - plan.hours * 3600,
         host=socket.gethostname(),
         pid=os.getpid(),
-        versions={"simulated": "yes"},
+        versions={"simulated": f"by ddpmon {__version__}"},
     )
 
 

@@ -11,6 +11,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 Line = list[Segment]
+_UNITS = "%|[µm]?s|min|h|d|[KMGT]i?B|k?W|[MG]Hz|°C|(?:GPU|rank)-h"
+_WORDS = re.compile(rf"(?:`[^`]*`|(?<=\d) (?:{_UNITS})(?!\w)|\S)+")  # what `wrap` keeps together
 _NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
 cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
 
@@ -88,14 +90,18 @@ def joined(parts: Iterable[Line], between: Segment) -> Line:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break a sentence at spaces to lines of at most `width` cells; units stay with numbers, longer words are cut."""
+    """Break a sentence at spaces to lines of at most `width` cells; longer words are cut.
+
+    Units stay with their numbers, and a command between backquotes stands whole in a line if it fits into one.
+    """
     return list(_wrapped(text, width))
 
 
 @lru_cache(maxsize=512)  # the sentences of the findings hardly change from one tick to the next
 def _wrapped(text: str, width: int) -> tuple[str, ...]:
     lines: list[str] = []
-    for word in re.split(r"\s+(?!(?:%|ms|s)(?!\w))", text.strip()):
+    whole = _WORDS.findall(" ".join(text.split()))
+    for word in (part for each in whole for part in ([each] if cell_len(each) <= width else each.split())):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += " " + word
         else:

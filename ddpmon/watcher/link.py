@@ -119,7 +119,7 @@ class StoreLink:
             self.state = Link("gone", message)
         else:
             news = self._news if now < self._news_until else run_end.after_outage(run, now, feed.all_read_since)
-            mute = run_end.no_word(run, fate, is_asked=self._way is not None) if is_mute else ""
+            mute = run_end.no_word(run, fate, silences, is_asked=self._way is not None) if is_mute else ""
             self.state, self.ended = Link("live", mute or news), None
         if over and now >= self._next_look:
             self._next_look = now + _SUCCESSOR_S

@@ -45,19 +45,21 @@ def may_follow(run: Run, fate: Fate | None) -> str:
     return "" if is_known or not (_failed(run) or _mute(run)) else may_restart(run.info)
 
 
-def no_word(run: Run, fate: Fate | None, *, is_asked: bool) -> str:
+def no_word(run: Run, fate: Fate | None, silences: NDArray[np.float64], *, is_asked: bool) -> str:
     """What is known of a run whose store answers and whose ranks do not report; "" where all have said how they end.
 
     Args:
         run: what was read of it.
         fate: what has become of it; None where nobody knows.
+        silences: [world] seconds since each rank was heard; NaN of one that never was.
         is_asked: whether somebody who can look has been asked.
     """
     known = []
     if _mute(run):
-        known.append("the store answers, and no rank reports")
+        lives = ", and rank 0's process runs" if fate is not None and fate.state == "running" else ""
+        known += [f"no rank has reported for {age(float(np.nanmin(silences)))}", f"the store answers{lives}"]
         if fate is not None:
-            known.append("rank 0 still runs" if fate.state == "running" else fate.why)
+            known.append("" if lives else fate.why)
         elif is_asked:
             known.append("ddpmon looks there what has become of the run")
     return "; ".join(filter(None, [*known, may_follow(run, fate)]))

@@ -27,7 +27,7 @@ def test_every_fifth_step_twice_as_long_is_named(ranks: int, phase: str) -> None
     (finding,) = last_open(phases)
     assert (finding.kind, finding.ranks, finding.phase) == ("intermittent_straggler", (1,), phase)
     assert finding.since_step == ONSET
-    assert "in one step in 5" in finding.summary
+    assert "in one step of 5" in finding.summary
     assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
     assert finding.severity == "warning"
 
@@ -117,7 +117,7 @@ def test_two_ranks_that_come_and_go_in_the_same_steps_are_named_together(ranks: 
     assert (finding.kind, finding.ranks, finding.phase) == ("intermittent_straggler", (1, 3), "input")
     assert finding.since_step == ONSET
     assert "ranks 1, 3 are late together" in finding.summary
-    assert "in one step in 5" in finding.summary
+    assert "in one step of 5" in finding.summary
     assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
 
 

@@ -31,7 +31,7 @@ LATE = {
 
 def test_a_straggler_in_words() -> None:
     assert evidence_words(LATE) == (
-        "work 158 ms, others 117 ms, +41.0 ms; waits 40.2 ms less; input +39.4 ms; 1.35 times the others; over 20 steps"
+        "work 158 ms, others 117 ms, +41.0 ms; waits 40.2 ms less; input +39.4 ms; 1.35 times their work; over 20 steps"
     )
 
 
@@ -48,7 +48,7 @@ def test_waiting_longer_and_more_samples_are_said_as_such() -> None:
 
 
 def test_an_intermittent_one_says_how_often() -> None:
-    assert evidence_words({"hit_steps": 31.0, "one_step_in": 6.0}) == "seen in 31 steps, one step in 6"
+    assert evidence_words({"hit_steps": 31.0, "one_step_in": 6.0}) == "seen in 31 steps, one step of 6"
     assert evidence_words({"hit_steps": 31.0, "one_step_in": 1.0}) == "seen in 31 steps"
 
 
@@ -100,15 +100,25 @@ def test_the_findings_screen_indents_a_stack_and_cuts_paths_from_the_left() -> N
 
 def test_the_share_of_a_cause_and_the_place_of_a_rank_are_said_plainly() -> None:
     assert [evidence_words({"cause_share": share}) for share in (1.0, 0.8)] == [
-        "this explains all of it",
-        "this explains 80 % of it",
+        "this explains all of the lateness",
+        "this explains 80 % of the lateness",
     ]
-    assert state_words("running", "exposed") == "running in exposed communication"
+    assert state_words("running", "exposed") == "waiting in the all-reduce"
+    assert state_words("running", "other") == "running between phases"
     assert state_words("running", "backward") == "running in backward"
     assert state_words("lost", "backward") == "lost"
 
 
 def test_a_long_time_is_told_in_hours_and_a_hang_says_what_its_numbers_count() -> None:
     assert evidence_words({"growth_bytes": 300 << 20, "left_s": 36_564.0}) == "growth 300 MiB; full in 10 h"
-    assert evidence_words({"seconds": 60.4, "waiting": 3}) == "for 60 s; ranks that wait 3"
+    assert evidence_words({"seconds": 60.4, "waiting": 3}) == "3 ranks have waited for 60 s"
     assert evidence_words({"cause_taken_pct": 11_800.0}) == "CPU taken 11,800 %"
+
+
+def test_who_waits_and_who_is_not_seen_is_said_in_words() -> None:
+    hang: dict[str, float | int | str] = {"seconds": 73.0, "waiting": 63, "operation": "nccl:all_reduce"}
+    assert evidence_words(hang) == "63 ranks have waited in all_reduce for 73 s"
+    assert evidence_words({"seconds": 73.0, "waiting": 1, "name": "eval"}) == "1 rank waits; for 73 s; name eval"
+    unseen = {"not_reporting": 8, "never_heard_of": 1, "restarted_alone": 0, "dropped_steps": 3}
+    assert evidence_words(unseen) == "8 ranks silent; 1 rank never heard of; dropped steps 3"
+    assert (evidence_words({"gpus": 1}), evidence_words({"gpus": 2})) == ("", "GPUs 2")

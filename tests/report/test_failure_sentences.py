@@ -224,22 +224,22 @@ ROWS = [
     (
         "lost",
         lost(3),
-        "rank 3 (node0) has been silent for 12 s, last seen at step 1,200 in forward: killed, stopped or disconnected",
+        "rank 3 (node0) has been silent for 12 s, last seen in forward at step 1,200: killed, stopped or disconnected",
         f"see whether it still runs: `ssh node0 ps -p 103`; {STILL_RUNS}",
     ),
     (
         "lost again",
         lost(3, step=36, again=True),
-        "rank 3 (node0) has been silent for 12 s, last seen at step 36 since its restart in forward: killed, stopped "
-        "or disconnected",
+        "rank 3 (node0) has been silent for 12 s, last seen in forward at step 36, counted from its restart: killed, "
+        "stopped or disconnected",
         f"see whether it still runs: `ssh node0 ps -p 103`; {STILL_RUNS}",
     ),
     (
         "several lost",
         lost(2, 3, host=NO_HOST, step=-1),
-        "2 ranks (first rank 3, host unknown) have been silent for 12 s, last seen at step 0 in forward: killed, "
+        "ranks 2, 3 (host unknown) have been silent for 12 s; rank 3 was last seen in forward at step 0: killed, "
         "stopped or disconnected",
-        f"see whether it still runs: `ps -p 103`; {STILL_RUNS}",
+        f"see whether rank 3 still runs: `ps -p 103`; {STILL_RUNS.replace('its log', 'the logs')}",
     ),
 ]
 ERROR = "RuntimeError: Connection closed by peer"
@@ -253,6 +253,7 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
     "all kinds of losses": {
         "not_reporting": 0,
         "never_heard_of": 0,
+        "restarted_alone": 0,
         "dropped_steps": 1000,
         "dropped_frames": 1,
         "rejected_frames": 2,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.finding_rows import NAMES, rows, since
+from ddpmon.format import age
+from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
 from ddpmon.report.headline import facts
+from ddpmon.snapshot import Finding
 from tests.tui.made_runs import Made, snapshot
 
 MADE = snapshot(Made(straggler=5, gpu=True))
@@ -26,7 +28,24 @@ def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen()
     assert "more than" not in dict(rows(KNOWN, TIMED))["Since"]
     long, *_, short, _, _ = facts(OLDER, TIMED, "|")
     assert any("more than" in part for part in long)
-    assert short[-1].startswith("since before 812 (>")
+    assert short[-1].startswith("before step 812 (>")
+
+
+def test_rows_say_in_a_few_words_what_it_is() -> None:
+    said = {
+        "stuck in input": Finding("hang", "critical", "", (2,), phase="input"),
+        "load batches in the background": Finding("advice", "info", "", advice="load batches in the background: more"),
+        "2 ranks silent, 16 ranks restarted alone": Finding(
+            "monitor_degraded", "info", "", (1, 2), evidence={"not_reporting": 2, "restarted_alone": 16}
+        ),
+        "incomplete picture": Finding("monitor_degraded", "info", "", evidence={"dropped_steps": 3}),
+        "late +41 ms in one step of 5, input": replace(KNOWN, evidence={"excess_ms": 41.0, "one_step_in": 5.0}),
+    }
+    assert {words: what(finding) for words, finding in said.items()} == {words: words for words in said}
+    assert who(said["2 ranks silent, 16 ranks restarted alone"]) == "the run"
+    kinds = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
+    words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]
+    assert [*map(kind_words, kinds)] == words
 
 
 def test_a_standstill_has_lasted_as_long_as_it_says() -> None:
@@ -40,3 +59,21 @@ def test_the_cost_has_hours_so_far_and_a_day() -> None:
     assert words.startswith("24 % of the run's time, ")
     assert words.endswith("GPU-h lost so far, 46 GPU-h a day")
     assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Costs"] == "24 % of the run's time"
+
+
+def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
+    hang = replace(KNOWN, kind="hang", cost_pct=100.0, since_step=1205, evidence={"seconds": 3600.0, "waiting": 7})
+    words = dict(rows(hang, TIMED))["Costs"]
+    assert words == "all of the run's time while it stands still, 7.0 GPU-h lost so far, 168 GPU-h a day"
+
+
+def test_the_use_of_a_gpu_by_a_foreign_process_is_said_once() -> None:
+    evidence = {"cause_pid": 4242, "cause_sm_pct": 38.0, "cause_memory_bytes": 9 << 30, "cause_gpus": 1}
+    found = replace(KNOWN, cause="a shared GPU: pid 4242 uses 38 % of its GPU (likely)", evidence=evidence)
+    assert dict(rows(found, TIMED))["Cause"] == f"{found.cause}; memory 9.0 GiB"
+    assert dict(rows(found, TIMED))["Rank"] == "5"
+
+
+def test_an_age_changes_its_unit_at_two() -> None:
+    said = {99.6: "100 s", 119.4: "119 s", 119.6: "2 min", 7169.0: "119 min", 7171.0: "2 h"}
+    assert {seconds: age(seconds) for seconds in said} == said

@@ -34,6 +34,7 @@ HERE = RankPosition("node1", 2001, "input", (MAIN, ITEM, WAIT))
 BARE = RankPosition("node1", 2001, "forward")
 DEVICE = RankPosition("node1", 2001, "barrier", (), "stuck", "forward")
 PY_SPY = "`ssh node1 py-spy dump --pid 2001`"
+LOOK = f"see what that line waits for: {PY_SPY}"
 SEE = f"see where it is: {PY_SPY}"
 SEE_GPU = f"look at this GPU: `ssh node1 nvidia-smi`, and for Xid errors `ssh node1 sudo dmesg`; then {PY_SPY}"
 NETWORK = "check the network and the log of gloo; the rank detail shows every stack"
@@ -80,7 +81,7 @@ ROWS = [
         "never came",
         said(GONE, 2),
         f"rank 2 has been stuck in input for 15 s, at {AT}; ranks 0, 1 wait for it in gloo:all_reduce [1000]",
-        SEE,
+        LOOK,
     ),
     (
         "several never came, to what is unknown",
@@ -106,7 +107,7 @@ ROWS = [
         "stuck",
         said(StuckMeasures(hang(HERE, 0, 2, 3, by=REDUCTION), ITEM), 1),
         f"rank 1 has been stuck in input for 15 s, at {AT}; ranks 0, 2, 3 wait in the gradient reduction",
-        SEE,
+        LOOK,
     ),
     (
         "first step",

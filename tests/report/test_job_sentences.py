@@ -173,7 +173,7 @@ ROWS = [
         "a long step in backward",
         pause(LONG, 2, phase="backward"),
         "rank 2 held the others up for 2.1 s at step 1,280 (backward)",
-        "check the GPU of this rank: clocks, other processes, sequence lengths",
+        "check the GPU of this rank: clocks, other processes; compare sequence lengths",
     ),
     (
         "garbage collector",

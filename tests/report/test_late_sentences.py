@@ -62,57 +62,63 @@ SAMPLES = "give every rank the same batch size, or one in proportion to its spee
 SENTENCES = {
     "a rank": (
         alert(late()),
-        "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time.",
+        "rank 2 (node1) is late by 40 ms a step, mostly in input (since step 1,204). Costs 28 % of the run's time.",
         DATA,
     ),
     "since before the record, on an unknown host": (
         alert(late(whom=Whom((2,), NO_HOST)), since_is_bound=True),
-        "rank 2 is late by 40 ms a step in input (since before step 1,204). Costs 28 % of the run's time.",
+        "rank 2 is late by 40 ms a step, mostly in input (since before step 1,204). Costs 28 % of the run's time.",
         DATA,
     ),
     "several phases, its process known": (
         alert(late(phases=SEVERAL, phases_ms=40.0, process=ON_CPU), phase="work"),
-        "rank 2 (node1) is late by 40 ms a step in several phases (since step 1,204). Costs 28 % of the run's time.",
-        "the whole step is slower on this rank: check clocks, other processes, sequence lengths. Run "
+        "rank 2 (node1) is late by 40 ms a step, in several phases (since step 1,204). Costs 28 % of the run's time.",
+        "the whole step is slower on this rank: check clocks and other processes; compare sequence lengths. Run "
         "`ssh node1 py-spy dump --pid 412`",
     ),
     "a phase that is not on record": (
         alert(late(phases=(0.0,) * 5, phases_ms=0.0), phase="work"),
-        "rank 2 (node1) is late by 40 ms a step in an unknown phase (since step 1,204). Costs 28 % of the run's time.",
+        "rank 2 (node1) is late by 40 ms a step, in an unknown phase (since step 1,204). Costs 28 % of the run's time.",
         NO_PHASE,
     ),
     "backward on a GPU": (
         alert(late("backward", process=ON_GPU), phase="backward"),
-        "rank 2 (node1) is late by 40 ms a step in backward (since step 1,204). Costs 28 % of the run's time.",
-        "check the GPU of this rank: clocks, other processes, sequence lengths. Run `ssh node1 nvidia-smi -i 3`",
+        "rank 2 (node1) is late by 40 ms a step, mostly in backward (since step 1,204). Costs 28 % of the run's time.",
+        "check the GPU of this rank: clocks, other processes; compare sequence lengths. Run `ssh node1 nvidia-smi -i "
+        "3`",
     ),
     "forward on CPUs": (
         alert(late("forward", process=ON_CPU), phase="forward"),
-        "rank 2 (node1) is late by 40 ms a step in forward (since step 1,204). Costs 28 % of the run's time.",
-        "check the CPUs of this rank: clocks, other processes, sequence lengths. Run `ssh node1 py-spy dump --pid 412`",
+        "rank 2 (node1) is late by 40 ms a step, mostly in forward (since step 1,204). Costs 28 % of the run's time.",
+        "check the CPUs of this rank: clocks, other processes; compare sequence lengths. Run `ssh node1 py-spy dump "
+        "--pid 412`",
     ),
     "its CPU launches slowly": (
         alert(late("backward", process=ON_GPU, launch_ms=39.0, cost_most_pct=34.6), phase="backward"),
-        "rank 2 (node1) is late by 40 ms a step in backward (since step 1,204); its kernels are launched slowly: its "
+        "rank 2 (node1) is late by 40 ms a step, mostly in backward (since step 1,204); its kernels are launched "
+        "slowly: its "
         "GPU waits 39 ms a step for its CPU. Costs at least 28 %, at most 35 % of the run's time.",
         "check the CPUs of this rank, not the GPU: clocks, other processes on its cores, too many threads, garbage "
         "collection, Python code between the kernels. Run `ssh node1 py-spy dump --pid 412`",
     ),
     "partly hidden, garbage collection, a narrow range": (
         alert(late("other", gc_ms=30.0, hidden_ms=12.0, cost_most_pct=29.0), phase="other"),
-        "rank 2 (node1) is late by 40 ms a step in other (since step 1,204), of which 12 ms is hidden behind the "
+        "rank 2 (node1) is late by 40 ms a step, mostly in other (since step 1,204), of which 12 ms is hidden behind "
+        "the "
         "transfer; garbage collection takes 30 ms of it. Costs 28 % of the run's time.",
         "check what only this rank does between the phases: logging, checkpoints, host code",
     ),
     "others are late too": (
         alert(late(alone_pct=3.4, beside=(1, 3))),
-        "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time. Fixing it "
+        "rank 2 (node1) is late by 40 ms a step, mostly in input (since step 1,204). Costs 28 % of the run's time. "
+        "Fixing it "
         "alone saves 3.4 % of the run's time, because ranks 1, 3 are late too.",
         DATA,
     ),
     "many others are late too, and nothing is gained alone": (
         alert(late(alone_pct=0.0, beside=tuple(range(7)))),
-        "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time. Fixing it "
+        "rank 2 (node1) is late by 40 ms a step, mostly in input (since step 1,204). Costs 28 % of the run's time. "
+        "Fixing it "
         "alone saves nothing yet, because 7 other ranks are late too.",
         DATA,
     ),
@@ -124,48 +130,54 @@ SENTENCES = {
     ),
     "a host": (
         alert(late("backward", whom=HOST, process=ON_GPU, latest=(6, 75.0)), kind="slow_node", phase="backward"),
-        "all 4 ranks of node1 are late by 40 ms a step in backward (since step 1,204). Costs 28 % of the run's time. "
+        "all 4 ranks of node1 are late by 40 ms a step, mostly in backward (since step 1,204). Costs 28 % of the "
+        "run's time. "
         "Rank 6 is the latest of them, by 75 ms.",
-        "check the GPU of this host: clocks, other processes, sequence lengths. Run `ssh node1 nvidia-smi`",
+        "check the GPUs of this host: clocks, other processes; compare sequence lengths. Run `ssh node1 nvidia-smi`",
     ),
     "a host whose CPUs launch slowly": (
         alert(late("backward", whom=HOST, process=ON_GPU, launch_ms=39.0), kind="slow_node", phase="backward"),
-        "all 4 ranks of node1 are late by 40 ms a step in backward (since step 1,204); their kernels are launched "
+        "all 4 ranks of node1 are late by 40 ms a step, mostly in backward (since step 1,204); their kernels are "
+        "launched "
         "slowly: their GPUs wait 39 ms a step for their CPUs. Costs 28 % of the run's time.",
-        "check the CPUs of this host, not the GPU: clocks, other processes on its cores, too many threads, garbage "
+        "check the CPUs of this host, not the GPUs: clocks, other processes on its cores, too many threads, garbage "
         "collection, Python code between the kernels. Run `ssh node1 top`",
     ),
     "now and then": (
         alert(late(**RARE), kind="intermittent_straggler"),
-        "rank 2 (node1) is late by 40 ms in one step in 5, in input (since step 1,204). Costs 28 % of the run's time.",
+        "rank 2 (node1) is late by 40 ms in one step of 5, mostly in input (since step 1,204). Costs 28 % of the "
+        "run's time.",
         f"it comes and goes: {DATA}",
     ),
     "in most steps": (
         alert(late(**(RARE | {"one_step_in": 1.2})), kind="intermittent_straggler"),
-        "rank 2 (node1) is late by 40 ms in most steps, in input (since step 1,204). Costs 28 % of the run's time.",
+        "rank 2 (node1) is late by 40 ms in most steps, mostly in input (since step 1,204). Costs 28 % of the run's "
+        "time.",
         f"it comes and goes: {DATA}",
     ),
     "ranks of several hosts, now and then": (
         alert(late(whom=Whom((2, 5), ""), **RARE), kind="intermittent_straggler"),
-        "ranks 2, 5 are late together by 40 ms in one step in 5, in input (since step 1,204). Costs 28 % of the "
+        "ranks 2, 5 are late together by 40 ms in one step of 5, mostly in input (since step 1,204). Costs 28 % of the "
         "run's time.",
         DATA.replace("this rank", "these ranks"),
     ),
     "ranks for which nobody waits": (
         alert(late(whom=Whom((2, 5), ""), waits_less_ms=5.0, **RARE), kind="intermittent_straggler", ranks=()),
-        "ranks 2, 5 together work 40 ms longer in one step in 5 (since step 1,204), but the other ranks do not wait "
+        "ranks 2, 5 together work 40 ms longer in one step of 5 (since step 1,204), but the other ranks do not wait "
         "for them: the cost is unattributed",
         "",
     ),
     "nearly all of a host, now and then": (
         alert(late(whom=Whom((4, 5, 6, 7, 8, 9, 10), "node1", 8), **RARE), kind="slow_node"),
-        "nearly all 8 ranks of node1 are late by 40 ms in one step in 5, in input (since step 1,204). Costs 28 % of "
+        "nearly all 8 ranks of node1 are late by 40 ms in one step of 5, mostly in input (since step 1,204). Costs "
+        "28 % of "
         "the run's time.",
         DATA.replace("this rank", "this host"),
     ),
     "more samples": (
         alert(late(samples_ratio=1.4, process=ON_CPU), kind="uneven_work"),
-        "rank 2 (node1) is late by 40 ms a step in input (since step 1,204). Costs 28 % of the run's time. It gets "
+        "rank 2 (node1) is late by 40 ms a step, mostly in input (since step 1,204). Costs 28 % of the run's time. "
+        "It gets "
         "1.40 times the samples of the others.",
         SAMPLES,
     ),
@@ -213,7 +225,7 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
     finding = tell(replace(alert(late()), cause=cause))
     likely, strength = ("", "certain") if certain else ("likely ", "likely")
     assert finding.summary == (
-        f"rank 2 (node1) is late by 40 ms a step in input (since step 1,204), {likely}because of {because} "
+        f"rank 2 (node1) is late by 40 ms a step, mostly in input (since step 1,204), {likely}because of {because} "
         "(32 ms a step). Costs 28 % of the run's time."
     )
     assert (advice_text(finding.advice), finding.cause) == (advice, f"{because} (32 ms a step) ({strength})")

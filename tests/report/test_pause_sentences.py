@@ -71,7 +71,7 @@ ROWS = [
         pause(
             "warning", activity="named_phase", shown=replace(HERE, phase="eval\x1b"), write_bytes_s=9e6, seconds=100.0
         ),
-        f"rank 0 has been in eval for 2 min, at {AT}; ranks 1, 2, 3 wait",
+        f"rank 0 has been in eval for 100 s, at {AT}; ranks 1, 2, 3 wait",
         STORAGE,
     ),
     (

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ddpmon.format import size
 from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
 from ddpmon.report.build import build_run
 from ddpmon.report.run_about import about
 from ddpmon.report.status_json import status_object
 from ddpmon.run.model import Run
+from ddpmon.simulate.plan import Plan
+from ddpmon.simulate.simulated_host import run_info as simulated_info
 from ddpmon.snapshot import JobView, Link, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from tests.tui.made_runs import Made, snapshot
 
 
 def shown(**told: Any) -> Snapshot:
@@ -101,3 +106,23 @@ def test_the_driver_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert driver(file) == "570.86.15"
     file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n")
     assert driver(file) == "535.104.05"
+
+
+def test_hours_have_their_unit_in_every_line() -> None:
+    made = snapshot(Made(straggler=5, gpu=True))
+    assert made.run is not None
+    told = replace(made, run=replace(made.run, step_age_s=0.2))
+    (hours,) = [section.pairs for section in about(told) if section.name == "GPU-h used and lost"]
+    assert {name.split(":")[0] for name, _ in hours} == {"used", "lost to waiting", "lost"}
+    assert all("GPU-h" in words for _, words in hours)
+    assert re.fullmatch(r"[\d.<]+ GPU-h so far, [\d.]+ GPU-h a day: late \+41 ms, input.*", dict(hours)["lost: rank 5"])
+
+
+def test_what_is_simulated_is_said_once_and_adds_up() -> None:
+    info = simulated_info(Plan(ranks=4), "id")
+    assert size(info.gradient_bytes) == "267 MiB", "70 million parameters in float32"
+    made = shown()
+    assert made.run is not None
+    run = replace(made.run, info=info, backend=info.backend)
+    pairs = {name: value for section in about(replace(made, run=run)) for name, value in section.pairs}
+    assert (pairs["backend"], pairs["gradients per all-reduce"]) == ("simulated", "267 MiB")

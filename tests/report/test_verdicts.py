@@ -108,11 +108,25 @@ def test_a_run_that_stands_still_gets_no_tick() -> None:
     assert glyph(replace(even(), run=replace(run, state="stalled"))) == ASCII.glyphs.note
 
 
+def test_ranks_that_restarted_alone_are_not_called_healthy() -> None:
+    """They work as long as the others, in steps that the others have not come to."""
+    ranks = even().ranks
+    assert ranks is not None
+    late = ranks.lateness_ms.copy()
+    late[6:] = np.nan
+    shown = replace(even(), ranks=replace(ranks, lateness_ms=late))
+    assert calm_sentence(shown) == "6 of 8 ranks within 1 % of their median work; 2 cannot be compared"
+    assert glyph(shown) == ASCII.glyphs.note
+    noted = replace(shown, findings=(found("monitor_degraded", "info"),))
+    (line,) = text_of(verdict_lines(ViewState(noted, ASCII), 80))
+    assert line.split("8 ranks")[1].split("   ")[0] == " within 1 %; 2 cannot be compared", "no word is cut"
+
+
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
-    for shown in (even(), even(0.2)):
+    said = "no findings: 8 ranks within 1 % of their median work over 20 steps"
+    for shown, words in ((even(), said), (even(0.2), calm_sentence(even(0.2)))):
         line = text_of(all_findings(ViewState(shown, ASCII), 100))[1]
-        assert line.split()[0] == glyph(shown)
-        assert "nothing to report" in line
+        assert line.split() == [glyph(shown), *words.split()]
 
 
 @pytest.mark.parametrize("kind", [*NOTES, "loss_jump"])
@@ -144,5 +158,5 @@ def test_a_run_of_which_one_rank_alone_tells_its_steps_is_not_called_too_young()
     work = made.ranks.work_ms.copy()
     work[1] = np.nan
     assert calm_sentence(replace(made, findings=(), ranks=replace(made.ranks, work_ms=work))) == (
-        "not enough evidence yet: 1 of 2 ranks tell of their last steps"
+        "not enough evidence yet: 1 of 2 ranks can be compared"
     )

@@ -105,7 +105,9 @@ def test_strangers_on_a_gpu_and_on_the_cpus_are_told(monkeypatch: pytest.MonkeyP
 
 def test_the_memory_of_torch_that_grows_or_is_uneven_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = seen(Plan(32, 4, "memory", step_ms=200.0), 60, monkeypatch)
-    assert found(snapshot, "gpu_memory_growth").ranks == (10,)
+    grows = found(snapshot, "gpu_memory_growth")
+    assert grows.ranks == (10,)
+    assert "have grown by 600 MiB in 5 min" in grows.summary, "what it grows by a second, 300 times"
     assert found(snapshot, "gpu_memory_uneven").ranks == (21,)
     assert {finding.kind for finding in snapshot.findings} == {"gpu_memory_growth", "gpu_memory_uneven"}
 

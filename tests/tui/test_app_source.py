@@ -22,7 +22,7 @@ def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
         await watched.until_shown("no run on this host yet")
         assert "enter detail" not in watched.text()
         source.shown = STRAGGLER
-        await watched.until_shown("input +41 ms")
+        await watched.until_shown("late +41 ms")
         assert "waiting for a run" not in watched.text()
 
     watch(source, act)
@@ -36,7 +36,7 @@ def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
     async def act(watched: Watched) -> None:
         await watched.press("5")
         await watched.until_shown("waiting: no store at node7:1")
-        assert "nothing to report" not in watched.text()
+        assert "no findings" not in watched.text()
         await watched.press("3")
         await watched.until_shown("no store at node7:1")
         source.shown = unheard
@@ -45,7 +45,7 @@ def test_while_nothing_is_known_no_screen_reads_as_healthy() -> None:
         await watched.until_shown(
             "waiting: no rank has reported yet (run found at tcp://127.0.0.1:29480, 8 ranks expected)"
         )
-        assert "nothing to report" not in watched.text()
+        assert "no findings" not in watched.text()
         await watched.press("1")
         await watched.until_shown("waiting: no rank has reported yet")
 
@@ -60,7 +60,7 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
         source.shown = replace(STRAGGLER, link=Link("gone", "the store has ended; this is its last state"))
         await watched.until_shown("the store has ended; this is its last state")
         assert "GONE" in watched.text()
-        assert "input +41 ms" in watched.text()
+        assert "late +41 ms" in watched.text()
         styles = [segment.style for segment in watched.app.screen.query_one("#heat", Canvas).render_line(1)]
         assert styles
         assert all(style is not None and style.dim for style in styles)

@@ -111,7 +111,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         assert text.startswith("rank 5 (node1) is late by 41 ms")
         assert "critical straggler; since step 812" in text
         assert "run gpt-stdlib, step 1,204, 8 ranks" in text
-        await watched.until_shown("copied: rank 5, input +41 ms, as text")
+        await watched.until_shown("copied: rank 5, late +41 ms, input, as text")
         await watched.until_shown("5, then w, writes")
         said.clear()
         await watched.press("Y")
@@ -121,7 +121,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
             "id": "r1", "name": "gpt-stdlib", "step": 1204, "world_size": 8, "source": "tcp://127.0.0.1:29480",
         }  # fmt: skip
         assert found["time"].endswith("Z")
-        await watched.until_shown("copied: rank 5, input +41 ms, as JSON")
+        await watched.until_shown("copied: rank 5, late +41 ms, input, as JSON")
 
     watch(Fixed(STRAGGLER), act)
 

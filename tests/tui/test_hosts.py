@@ -261,7 +261,7 @@ def test_the_cells_can_be_the_lateness_of_the_ranks() -> None:
     title, _, first, second = rows_of(made, metric="util")[:4]
     assert "lateness of the ranks" in title, "without GPUs there is nothing else to show"
     assert first.split()[:2] == [">!", "node1"]
-    assert "rank 11: input +41 ms" in first
+    assert "rank 11: late +41 ms, input" in first
     assert len([word for word in first.split() if word.startswith(("+", "-")) or word == "0"]) >= 8
     assert "!" not in second
 

@@ -47,9 +47,9 @@ def test_the_verdict_names_who_what_since_and_cost_and_counts_the_rest() -> None
     wide, usual, narrow = (text_of(verdict_lines(made, width)) for width in (160, 120, 80))
     for lines in (wide, usual, narrow):
         assert lines[0].startswith("  CRIT   rank 5")
-        assert "input +41 ms" in lines[0]
+        assert "late +41 ms" in lines[0]
         assert "costs 24 %" in lines[0]
-        assert "since" in lines[0]
+        assert "step 812" in lines[0]
         assert "812" in lines[0]
         assert any("2 more [5]" in line for line in lines)
     assert "(+31 %)" in wide[0]
@@ -87,7 +87,7 @@ def test_the_likely_cause_stands_with_the_command() -> None:
         764, False, 22.0, {"excess_ms": 150.0}, ("ask its owner to move it. Run ", on_host("node1", "nvidia-smi -i 1")),
     )  # fmt: skip
     made = ViewState(replace(snapshot(Made()), findings=(found,)), ASCII)
-    assert "likely cause: shared GPU: pid 4242 (bob)" in text_of(verdict_lines(made, 160))[1]
+    assert "likely because of shared GPU: pid 4242 (bob)" in text_of(verdict_lines(made, 160))[1]
     assert "-> ask its owner to move it" in text_of(verdict_lines(made, 160))[1]
     narrow = text_of(verdict_lines(made, 80))
     assert "pid 4242" in narrow[1]
@@ -133,7 +133,7 @@ def test_a_calm_run_says_what_waiting_costs_in_one_line() -> None:
     made = snapshot(Made(ranks=8, gpu=True))
     (line,) = text_of(verdict_lines(ViewState(made, COLOUR), 120))
     share = made.job.lost_to_waiting_pct or 0.0
-    assert re.search(rf"waiting {share:.0f} %, {share / 100 * 8 * 24:.0f} GPU-h a day", line)
+    assert re.search(rf"work · waiting costs {share / 100 * 8 * 24:.0f} GPU-h a day", line)
 
 
 def test_the_calm_sentence_is_measured() -> None:
@@ -146,7 +146,9 @@ def test_the_calm_sentence_is_measured() -> None:
         "healthy: 8 ranks within 3 % of their median work"
     )
     work[3] = np.nan
-    assert "healthy: 7 of 8 ranks within 1 %" in text_of(verdict_lines(ViewState(calm, ASCII), 80))[0]
+    assert text_of(verdict_lines(ViewState(calm, ASCII), 80))[0].split(maxsplit=1)[1].strip() == (
+        "7 of 8 ranks within 1 % of their median work; 1 cannot be compared"
+    )
     work[4] = 160.0
     assert "no single rank" in text_of(verdict_lines(ViewState(calm, ASCII), 80))[0]
     young = picture(Made(ranks=8, step=7))
@@ -220,7 +222,10 @@ def test_another_run_in_the_old_ones_place_is_told() -> None:
 
 
 def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
-    assert notice(picture(Made(), stuck_s=12.3)) == "no answer from the store for 12 s; what is shown is that old"
+    assert (
+        notice(picture(Made(), stuck_s=12.3))
+        == "no answer from the store for 12 s; the screen shows what was known then"
+    )
     nothing = ViewState(NOTHING_YET, ASCII, stuck_s=12.3)
     assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 

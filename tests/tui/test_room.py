@@ -40,7 +40,7 @@ def without_common_steps(shown: Snapshot, *ranks: int) -> Snapshot:
         (LATE, ("3",), "rank 1 and its machine", 0.4),
         (LATE, ("3", "enter"), "rank 0 and its machine", 0.4),
         (LATE, ("5",), "rank 1: input, ms", 0.45),
-        (CALM, ("5",), "lateness of the latest rank", 0.4),
+        (CALM, ("5",), "latest rank of each single step", 0.4),
         (LATE, ("4",), "samples/s", 0.6),
         (LATE, ("m", "j", "m", "c"), "lateness of rank 0", 0.55),
     ],
@@ -119,7 +119,7 @@ def test_findings_that_begin_at_one_step_have_rows_of_their_own_on_the_timeline(
 
     async def act(watched: Watched) -> None:
         await watched.press("2")
-        await watched.until_shown("rank 0 input +41 ms")
-        await watched.until_shown("rank 1 input +41 ms, 2 more")
+        await watched.until_shown("rank 0 late +41 ms, input")
+        await watched.until_shown("rank 1 late +41 ms, input, 2 more")
 
     watch(Fixed(replace(CALM, findings=many, timeline=replace(CALM.timeline, marks=()))), act, LARGE)

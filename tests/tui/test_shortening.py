@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
+from ddpmon.tui.lines import wrap
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import text_of
@@ -28,7 +30,7 @@ def test_advice_without_room_keeps_its_command_and_whole_clauses() -> None:
     worst = replace(made.findings[0], advice=ADVICE, cause="")
     for width, said in (
         (160, ADVICE),
-        (120, "check the data loading of this rank: storage, shard size. Run `ssh n1 py-spy dump`"),
+        (120, "check the data loading of this rank. Run `ssh n1 py-spy dump`"),
     ):
         lines = text_of(verdict_lines(ViewState(replace(made, findings=(worst,)), COLOUR), width))
         assert lines[-1].strip() == f"→ {said}"
@@ -54,5 +56,47 @@ def test_remarks_on_a_host_lose_their_brackets_first_and_then_the_last_ones() ->
         width: text_of(host_table_lines(made, TableView(np.array([0, 1])), width, 4))[2] for width in (400, 110, 90)
     }
     assert "(" in rows[400]
-    assert re.search(r"rank 1: input \+41 ms; .*\b\d more *$", rows[110])
+    assert re.search(r"rank 1: late \+41 ms, input; .*\b\d more *$", rows[110])
     assert not any("…" in row for row in rows.values())
+
+
+def test_the_onset_of_what_is_late_in_some_steps_fits_80_columns() -> None:
+    shown = snapshot(Made(straggler=5, gpu=True))
+    (finding, *_) = shown.findings
+    rare = replace(finding, kind="intermittent_straggler", evidence={**finding.evidence, "one_step_in": 5.0})
+    (line, *_) = text_of(verdict_lines(ViewState(replace(shown, findings=(rare,)), COLOUR), 80))
+    assert " ".join(line.split("step")[0].split()[1:]) == "rank 5 late +41 ms in one"
+    assert "step 812" in line
+
+
+def test_a_narrow_screen_says_what_the_foreign_process_does() -> None:
+    cause = "a shared GPU: pid 4242 (bob, python a_long_name_of_a_notebook.py) uses 38 % of its GPU (likely)"
+    shown = snapshot(Made(straggler=5))
+    finding = replace(shown.findings[0], cause=cause, advice="ask its owner to move to another GPU")
+    lines = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 80))
+    assert "likely cause: pid 4242 (bob) uses 38 % of its GPU" in lines[1]
+    wide = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 160))
+    assert "likely because of a shared GPU: pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
+
+
+def test_a_hang_keeps_who_waits_in_80_columns() -> None:
+    made = snapshot(Made(ranks=64))
+    stuck = "rank 21 has been stuck in input for 67 s, at train.py:88 in __getitem__: sample = read(index)"
+    hang = Finding("hang", "critical", f"{stuck}; 63 ranks wait in the gradient reduction", (21,), phase="input")
+    lines = text_of(verdict_lines(ViewState(replace(made, findings=(hang,)), COLOUR), 80))
+    said = " ".join(" ".join(lines).split())
+    assert said == (
+        "HANG rank 21 has been stuck in input for 67 s, at train.py:88; 63 ranks wait in the gradient reduction"
+    )
+    long = replace(hang, summary=" ".join(["a-long-word"] * 30))
+    assert re.search(
+        r" a-long-word …$", text_of(verdict_lines(ViewState(replace(made, findings=(long,)), COLOUR), 80))[1].rstrip()
+    )
+
+
+def test_units_stay_with_their_numbers_and_commands_in_one_line() -> None:
+    assert wrap("so its GPU is full in 9 h", 24) == ["so its GPU is full in", "9 h"]
+    assert wrap("it has 267 MiB of them", 11) == ["it has", "267 MiB of", "them"]
+    assert wrap("see: `ssh node0002 nvidia-smi -i 5`, then", 32) == ["see:", "`ssh node0002 nvidia-smi -i 5`,", "then"]
+    assert wrap("see: `ssh node0002 nvidia-smi -i 5`", 20) == ["see: `ssh node0002", "nvidia-smi -i 5`"]
+    assert wrap("in 12 steps", 9) == ["in 12", "steps"]

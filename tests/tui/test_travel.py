@@ -93,7 +93,7 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("REPLAY running")
-        await watched.until_shown("backward +")
+        await watched.until_shown("late +")
         end = moment(watched)
         await watched.press("left_square_bracket")
         await watched.until(lambda: moment(watched) < end)

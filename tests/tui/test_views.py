@@ -29,7 +29,8 @@ MADE_RUN = snapshot(MADE)
 assert MADE_RUN.run is not None
 SHOWN = replace(MADE_RUN, run=replace(MADE_RUN.run, step_age_s=0.3))
 LATE = Finding(
-    "straggler", "critical", "rank 3 (node0) is late by 80 ms a step in backward. Costs 30 % of the run's time.",
+    "straggler", "critical",
+    "rank 3 (node0) is late by 80 ms a step, mostly in backward. Costs 30 % of the run's time.",
     (3,), ("node0",), "backward", "a shared GPU: pid 4242 (bob)", 1_000, cost_pct=30.0, advice="ask bob",
     evidence={"work_ms": 200.0, "others_work_ms": 120.0, "excess_ms": 80.0, "cause_pid": 4242,
               "cause_strength": "likely"}, id=7,
@@ -102,7 +103,7 @@ def test_a_finding_leads_to_its_rank_and_its_host_and_esc_one_level_back() -> No
         await watched.until_shown("RUNNING")
         await watched.press("5")
         await watched.until_shown("CRIT")
-        assert "rank 11: input +41 ms" in watched.text(), "the evidence of the one under the cursor"
+        assert "rank 11: late +41 ms, input" in watched.text(), "the evidence of the one under the cursor"
         await watched.press("enter")
         await watched.until_shown("last 20 steps")
         assert screens(watched)[1:] == [FindingsScreen, RankScreen]
@@ -130,11 +131,11 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("5")
-        await watched.until_shown("rank 11: input +41 ms")
+        await watched.until_shown("rank 11: late +41 ms, input")
         source.shown = replace(SHOWN, findings=(LATE, *SHOWN.findings))
-        await watched.until_shown("backward +80 ms")
+        await watched.until_shown("late +80 ms, backward")
         await watched.press("down", "up")
-        await watched.until_shown("rank 3: backward +80 ms")
+        await watched.until_shown("rank 3: late +80 ms, backward")
         source.shown = replace(SHOWN, findings=(SHOWN.findings[0], replace(LATE, cost_pct=31.0), *SHOWN.findings[1:]))
         await watched.until_shown("31 % of the run's time")
         text = watched.text()
@@ -250,7 +251,16 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         await watched.until_shown("latest rank")
         assert isinstance(watched.app.screen, TimelineScreen)
         text = watched.text()
-        shown = ("rank 11", "▲ rank 11 input +41 ms", "• eval", "170 ms", "24.0 ms", "25.0 MiB", "step 705", "1,204")
+        shown = (
+            "rank 11",
+            "▲ rank 11 late +41 ms, input",
+            "• eval",
+            "170 ms",
+            "24.0 ms",
+            "25.0 MiB",
+            "step 705",
+            "1,204",
+        )
         assert [part for part in shown if part not in text] == []
         assert "▒" in text, "the exposed part of the last bucket"
         assert "steps 684-703" in text, "which the buckets are medians over"

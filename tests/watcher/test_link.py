@@ -162,7 +162,7 @@ def test_a_launcher_that_starts_silent_ranks_again_is_told_before_they_count_as_
 @pytest.mark.parametrize(
     ("fate", "known"),
     [
-        (Fate("running"), "; rank 0 still runs"),
+        (Fate("running"), ", and rank 0's process runs"),
         (Fate("unknown", "node7 cannot be asked"), f"; node7 cannot be asked; {MAY_FOLLOW}"),
         (None, f"; {MAY_FOLLOW}"),
     ],
@@ -178,7 +178,7 @@ def test_of_a_run_whose_ranks_fall_silent_what_is_known_is_said(
         run.observer.run.info = structs.replace(info, max_restarts=2)
         run.clock.now += SILENT_S + 0.5
         seen = run.observer.tick()
-    assert (seen.link.state, seen.link.message) == ("live", f"the store answers, and no rank reports{known}")
+    assert (seen.link.state, seen.link.message) == ("live", f"no rank has reported for 4.5 s; the store answers{known}")
     (said,) = [finding for finding in seen.findings if finding.kind == "monitor_degraded"]
     assert said.summary.startswith("no rank has reported for 4.5 s, though the store answers: the ranks have ended")
 

@@ -9,8 +9,8 @@ from rich.style import Style
 
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import badge, cost, rows, since, what, who
-from ddpmon.report.verdicts import calm_sentence, firing, is_broken, is_judged
+from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
+from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable, reading_line
 from ddpmon.tui.draw.findings import block_lines
@@ -49,7 +49,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     look, shown = picture.look, findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
-    remark = _narrowed(picture, len(shown)) or (f"{lasting:,}" if room >= len(shown) else "")
+    remark = _narrowed(picture, len(shown)) or (plural(lasting, "finding") if room >= len(shown) else "")
     part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
     lines = [title("now", ", ".join(filter(None, [part, remark])), width, look)]
     if not lasting:
@@ -59,7 +59,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     names = max((len(who(finding)) for finding in shown[view.top : view.top + room]), default=0)
     for place, finding in enumerate(shown[view.top : view.top + room], view.top):
         if place == max(lasting, view.top) and finding.cleared_at_step is not None:
-            lines.append(title("over", f"{len(shown) - lasting:,}", width, look))
+            lines.append(title("over", plural(len(shown) - lasting, "finding"), width, look))
         here = view.focused and place == view.cursor
         lines.append(_row(finding, times[place - view.top].rjust(last), names, width, look, under_cursor=here))
     spare = height - len(lines) - 1
@@ -92,9 +92,8 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     if firing(snapshot.findings):
         return paragraph("the filter fits no finding that lasts", look.glyphs.note, look.dim, width, look)
-    calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
     glyph, style = calm_style(snapshot, look)
-    return paragraph(calm, glyph, style, width, look)
+    return paragraph(nothing_found(snapshot), glyph, style, width, look)
 
 
 def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
@@ -128,7 +127,7 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         return [*notices, *(calm_plots(picture, width, height - len(notices)) if fills_room(picture) else [])]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
-    lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), finding.kind, width, look)]
+    lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), kind_words(finding.kind), width, look)]
     lines += [*paragraph(finding.summary, glyph, style + Style(bold=True), width, look), []]
     for name, words in rows(finding, snapshot):
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)

@@ -8,9 +8,9 @@ from rich.style import Style
 
 from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import what, who
+from ddpmon.report.finding_rows import kind_words, what, who
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import calm_sentence, firing, headline, is_judged
+from ddpmon.report.verdicts import firing, headline, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -111,9 +111,8 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     lines: list[Line] = [[Segment("")]]
     if not firing(snapshot.findings):
-        calm = f"nothing to report: {calm_sentence(snapshot)}" if is_judged(snapshot) else calm_sentence(snapshot)
         glyph, style = calm_style(snapshot, look)
-        lines += [*_paragraph(look.clean(calm), width, style, f" {glyph} "), []]
+        lines += [*_paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} "), []]
     ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
     for finding in ordered:
         lines += [*_in_full(finding, picture, width), []]
@@ -146,7 +145,7 @@ def facts_of(finding: Finding, look: Look) -> str:
     """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
     facts = [
-        f"{finding.severity} {finding.kind.replace('_', ' ')}",
+        f"{finding.severity} {kind_words(finding.kind)}",
         _since(finding),
         f"costs {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",

@@ -7,10 +7,10 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import known, pct, plural
+from ddpmon.format import known, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
-from ddpmon.report.headline import cause_words, command, facts, sentence
+from ddpmon.report.headline import brief_cause, brief_sentence, cause_words, command, facts, sentence
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -63,8 +63,11 @@ def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[L
                 return [_facts(parts, gap, look)]
     if said:
         return [fit(_facts(said[-1], 2, look), room)]
-    rows = wrap(look.clean(sentence(finding, snapshot)), room)
-    rows = rows if len(rows) <= 2 else [rows[0], clip(" ".join(rows[1:]), room, look.glyphs.more)]
+    ways = (wrap(look.clean(said(finding, snapshot)), room) for said in (sentence, brief_sentence))
+    rows = next((rows for rows in ways if len(rows) <= 2), [])
+    if not rows:
+        first, *rest = wrap(look.clean(brief_sentence(finding, snapshot)), room)
+        rows = [first, f"{wrap(' '.join(rest), room - 2)[0]} {look.glyphs.more}"]
     style = look.broken if is_broken(finding) else look.text
     return [[Segment(row, style)] for row in rows]
 
@@ -93,6 +96,7 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
         said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
         return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
+    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding))
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
     return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]
@@ -103,11 +107,11 @@ def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
 
 
 def _advice(advice: str, room: int, look: Look) -> Line:
-    """As much of it as fits: the command whole, and of the words before it whole clauses."""
+    """As much of it as fits: the command whole, and of the words before it whole clauses, or none of a list."""
     at = COMMAND.search(advice)
     words, run = (advice[: at.start()], advice[at.start() :]) if at else (advice, "")
     run = run if cells_of(run) + ADVICE_LEAST <= room else ""
-    clauses = [words[: found.start()] for found in re.finditer(r"[:;,] ", words)][::-1]
+    clauses = [words[: found.start()] for found in re.finditer(r"[:;] ", words)][::-1]
     fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
     said = advice if cells_of(advice) <= room else next(fitting, clip(advice, room, look.glyphs.more))
     return [Segment(said, look.strong)]
@@ -121,9 +125,10 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
     waiting, run = snapshot.job.lost_to_waiting_pct, snapshot.run
     if is_good and run is not None and known(waiting):
         hours = hours_words(hours_a_day(waiting or 0.0, run.world_size))
-        a_day = "" if is_over(run.state) else f", {hours} {hour_unit(snapshot)} a day"
-        told = f" {look.glyphs.dot} waiting {pct(waiting or 0.0)} %{a_day}"
+        told = "" if is_over(run.state) else f" {look.glyphs.dot} waiting costs {hours} {hour_unit(snapshot)} a day"
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
+    if cells_of(said) > width - 4 - width_of(more):
+        said = said.replace(" of their median work", "")
     line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
     return spread(line, more, width)
 

@@ -216,12 +216,13 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     where, its = (f" ({host})", "") if on_one else (f" on {len(alert.nodes):,} hosts", f" ({host})")
     whose = f"rank {m.rank} ({host}) has" if alone else f"{format_ranks(alert.ranks)}{where} have"
     if m.others_go_on:
-        return _unreported(f"{whose} {silent}", m, alert)
+        return _unreported(f"{whose} {silent}", m.silent_s, alone=alone)
     counted = ", counted from its restart" if m.has_restarted else ""
     phase = "the gradient reduction" if m.phase == "exposed" else clean(m.phase, 40)
     seen = f"last seen in {phase} at step {max(m.step, 0):,}{counted}"
+    was = f", {seen}" if alone else f"; rank {m.rank}{its} was {seen}"
     return Words(
-        f"{whose} {silent}{f', {seen}' if alone else f'; rank {m.rank}{its} was {seen}'}: killed, stopped or disconnected",
+        f"{whose} {silent}{was}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=(
             f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
@@ -231,17 +232,15 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     )
 
 
-def _unreported(who: str, m: LostMeasures, alert: Alert) -> Words:
+def _unreported(who: str, silent_s: float, *, alone: bool) -> Words:
     """Who is silent and must take part in the others' steps: only the reports are missing."""
-    takes, whose = ("it takes", "its log") if len(alert.ranks) == 1 else ("they take", "their logs")
+    takes, whose = ("it takes", "its host reaches the store, and look for a line of ddpmon in its log")
+    if not alone:
+        takes, whose = ("they take", "their hosts reach the store, and look for a line of ddpmon in their logs")
     return Words(
         f"{who} while the other ranks finish steps: {takes} part in these, and only the reports are missing",
-        evidence={"silent_s": m.silent_s},
-        advice=(
-            "see whether the store can be reached from there",
-            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
-            f"; then look for a line of ddpmon in {whose}",
-        ),
+        evidence={"silent_s": silent_s},
+        advice=f"check that {whose}",
     )
 
 

@@ -239,7 +239,7 @@ def rows_of(made: Snapshot, width: int = 160, height: int = 40, metric: str = "u
 
 def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
     title, heading, *rows = [line.rstrip() for line in rows_of(MANY)][:18]
-    assert "worst first; cells: GPU utilisation, % [v]" in title
+    assert "findings first; cells: GPU utilisation, % [v]" in title
     assert heading.split()[:8] == ["host", "ranks", "late", "cpu%", "mem%", "load", "net/s", "0"]
     assert len(rows) == 16
     assert rows[0].split()[:3] == [">", "node0", "0-7"]

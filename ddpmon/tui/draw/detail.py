@@ -8,7 +8,6 @@ import numpy as np
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
@@ -25,7 +24,6 @@ from ddpmon.report.trace import (
 )
 from ddpmon.report.verdicts import naming
 from ddpmon.report.wording import state_words
-from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, stacked
 from ddpmon.tui.draw.header import finding_style
@@ -245,20 +243,18 @@ def _figures(
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look = picture.look
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
-    blamed = next((phase for phase in late if phase in PHASES), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
         return course_plot(detail, first, width, room, look, since) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:
-        return peer_lines(picture.snapshot, rank, width, room, look, blamed)
+        return peer_lines(picture.snapshot, rank, width, room, look, found)
     if width < WIDE:
-        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
+        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
     left_side = min(TABLE_WIDTH, width // 2)
     right_side, rest = plots(detail, first, width - left_side - 1, room, look, since)
-    table = peer_lines(picture.snapshot, rank, left_side, room, look, blamed)
+    table = peer_lines(picture.snapshot, rank, left_side, room, look, found)
     table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
     table = fit_all(table, left_side, room)
     return [[*one, Segment(" "), *other] for one, other in zip(table, right_side, strict=True)]

@@ -26,7 +26,7 @@ from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-ORDERS = {"worst": "worst first"}
+ORDERS = {"worst": "findings first"}
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST = 16
 TITLE_LEAST = 12  # cells of the title besides its words

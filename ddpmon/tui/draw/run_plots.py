@@ -96,19 +96,20 @@ def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _in_rows(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
-    """Two plots a row where they are wide enough, as many rows as there is room for."""
-    across = 2 if width >= 2 * HALF_LEAST else 1
+    """Two plots a row where they are wide enough, or all of three, as many rows as there is room for."""
+    across = next((many for many in (3, 2) if width >= many * HALF_LEAST and many in (2, len(curves))), 1)
     down = min(-(-len(curves) // across), height // LEAST)
     lines: list[Line] = []
     for row in range(down):
         part = curves[row * across : (row + 1) * across]
-        lines += _beside(part, width, (height - len(lines)) // (down - row), look)
+        lines += _beside(part, width, (height - len(lines)) // (down - row), look, across)
     return lines
 
 
-def _beside(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
-    """Plots of one height that share the width."""
-    cell = (width - len(curves) + 1) // len(curves)
+def _beside(curves: Sequence[Curve], width: int, height: int, look: Look, across: int = 0) -> list[Line]:
+    """Plots of one height, each as wide as `across` of them can be; without it they share the width."""
+    many = across or len(curves)
+    cell = (width - many + 1) // many
     blocks = [plot_lines(curve, cell, height, look) for curve in curves]
     return [[part for block in blocks for part in (*block[line], Segment(" "))] for line in range(height)]
 

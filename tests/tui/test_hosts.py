@@ -202,7 +202,16 @@ def test_findings_about_the_host_or_its_ranks_are_told_in_full() -> None:
     lines = said(replace(CALM, findings=(host, about, elsewhere, over)))
     assert lines[1:3] == [" ! /dev/shm of node0 is full.", " ! rank 3 shares GPU 3 with pid 8123."]
     assert not any("node9" in line or "was late" in line for line in lines)
-    assert section(lines, "GPUs")[4].startswith(" !")
+    assert section(lines, "GPUs")[1].split()[:2] == ["!", "3"], "the named GPU comes first"
+
+
+def test_a_cause_that_the_sentence_of_a_lateness_has_is_not_said_again() -> None:
+    because = "rank 1 is late because pid 77 uses its GPU."
+    late = Finding("straggler", "warning", because, (1,), evidence={"excess_ms": 41.0, "cause_pid": 77})
+    cause = Finding("gpu_shared", "warning", "pid 77 uses the GPU of rank 1.", (1,), evidence={"pid": 77})
+    assert [line for line in said(replace(CALM, findings=(late, cause))) if "pid 77" in line] == [f" ! {because}"]
+    other = replace(cause, summary="pid 78 uses the GPU of rank 1.", evidence={"pid": 78})
+    assert any("pid 78" in line for line in said(replace(CALM, findings=(late, other))))
 
 
 @pytest.mark.parametrize("width", [40, 56, 80, 99, 120, 160, 220])

@@ -38,7 +38,7 @@ def without_common_steps(shown: Snapshot, *ranks: int) -> Snapshot:
     ("shown", "keys", "said", "most"),
     [
         (LATE, ("3",), "rank 1 and its machine", 0.4),
-        (LATE, ("3", "enter"), "rank 0 and its machine", 0.4),
+        (LATE, ("3", "enter"), "rank 1 and its machine", 0.4),
         (LATE, ("5",), "rank 1: input, ms", 0.45),
         (CALM, ("5",), "lateness of the latest rank", 0.4),
         (LATE, ("4",), "samples/s", 0.6),
@@ -60,9 +60,9 @@ def test_the_rank_under_the_cursor_of_a_host_is_plotted() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("against the others")
         await watched.press("3", "enter")
-        await watched.until_shown("rank 0 and its machine")
-        await watched.press("j")
         await watched.until_shown("rank 1 and its machine")
+        await watched.press("j")
+        await watched.until_shown("rank 0 and its machine")
 
     watch(Fixed(LATE), act, LARGE)
 

@@ -203,7 +203,9 @@ def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], 
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
         return [fit([Segment(" this host has not been heard from", look.dim)], width)], {}
+    marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
+    states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks))  # the named ones first
     lines = [_identity(node, width, look), *sentences(snapshot, node, width, look), *_figures(node, width, look)]
     listed, links = _ranks(snapshot, node, states, len(lines), width, look)
     lines += listed
@@ -249,12 +251,20 @@ def _identity(node: NodeView, width: int, look: Look) -> Line:
 def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> list[Line]:
     """The findings about the host or its ranks, each in full; a calm word where there is none."""
     found = about_host(snapshot.findings, node)
+    found = [finding for finding in found if not any(_explains(finding, other) for other in found)]
     lines = [line for finding in found[:SENTENCES] for line in _sentence(finding, width, look)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
     return lines or paragraph("no findings for this host", look.glyphs.note, look.dim, width, look)
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Whether a finding is said in the sentence of another one, as its cause."""
+    process = cause.evidence.get("pid")
+    same = process is not None and finding.evidence.get("cause_pid") == process
+    return same and not set(finding.ranks).isdisjoint(cause.ranks)
 
 
 def _sentence(finding: Finding, width: int, look: Look) -> list[Line]:

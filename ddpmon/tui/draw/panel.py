@@ -34,6 +34,16 @@ def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
     return fit(line, width)
 
 
+def without_heading(lines: list[Line], look: Look) -> list[Line]:
+    """Lines that were cut, without a title and column headings at their end that no row follows."""
+    titles = [place for place in (-1, -2) if len(lines) >= -place and _is_title(lines[place], look)]
+    return lines[: titles[0]] if titles else lines
+
+
+def _is_title(line: Line, look: Look) -> bool:
+    return bool(line) and line[0].text.startswith(look.glyphs.rule)
+
+
 def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
     """A sentence of foreign words behind a glyph, broken into as many lines as it takes."""
     rows = wrap(look.clean(text), max(width - 4, 1))

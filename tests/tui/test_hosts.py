@@ -62,7 +62,7 @@ def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
     assert heading.split() == ["gpu", "rank", "late", "util", "%", "power", "W", "memory", "GiB", "SM", "MHz", "C"]
     words = [[word for word in row.split() if not set(word) <= set("#.!x")] for row in rows]
     words = [[*row[:2], *row[3:]] for row in words]
-    assert words[0] == ["0", "0", "91", "520/700", "66.1/140", "1755", "58"]
+    assert words[0] == ["0", "0", "91", "520/700", "66.1/140", "1,755", "58"]
     assert words[1][2:4] == ["100", "180/700"]
     assert words[7][:5] == ["7", "7", "-", "-", "66.1/140"], "unknown is a dash, not zero"
     assert [row[:2] for row in rows] == ["  ", "  ", "  ", " !", "  ", " !", " x", "  "]
@@ -179,7 +179,7 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
     assert "held by pid 777 (bob, python serve.py)" in places[-1]
-    assert said(CALM)[1] == " * no findings for this host"
+    assert said(CALM)[1] == " v no findings for this host"
     assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 
@@ -259,7 +259,7 @@ def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1755"] * 2)]
+    ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1,755"] * 2)]
 )
 def test_the_metric_of_the_cells_can_be_chosen(metric: str, cells: list[str]) -> None:
     assert rows_of(MANY, metric=metric)[2].split()[9:11] == cells

@@ -26,7 +26,7 @@ from ddpmon.report.verdicts import naming
 from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, stacked
-from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.header import finding_style, nothing_found
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -66,7 +66,7 @@ def identity_lines(
     ]
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
-    between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    between = Segment(f" {look.glyphs.dot} ", look.faint)
     gpus = _gpu(ranks.gpu[rank], look)
     known = [*([*place, gpu] for gpu in gpus), [*place[:2], gpus[-1]], [place[0], gpus[-1]], [place[0]]]
     lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
@@ -174,7 +174,7 @@ def _stack(stack: Stack, name: str, width: int, room: int, look: Look) -> list[L
     own = newest_own(frames)
     lines = [title(name, remark, width, look)]
     for frame, place in zip(frames, places, strict=True):
-        sign = look.glyphs.mark if frame is own else look.glyphs.note if frame.own else " "
+        sign = look.glyphs.cursor if frame is own else look.glyphs.dot if frame.own else " "
         mark = Segment(f" {sign} ", look.accent if frame is own else look.dim)
         source = clip(look.clean(frame.source.strip()), max(width - wide - 6, 0), look.glyphs.more)
         tone = look.strong if frame is own else look.text if frame.own else look.dim
@@ -212,7 +212,7 @@ def detail_lines(
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    said = _found(found, width, look, height, well=well)
+    said = _found(snapshot, found, width, look, height, well=well)
     lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
         lines.append([Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)])
@@ -272,12 +272,12 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
     return [*lines, *other_threads(detail.stall, width, spare, look)]
 
 
-def _found(found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
+def _found(snapshot: Snapshot, found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
     """The sentences about this rank; in low terminals the beginning of the first one."""
     brief, least = height < TALL, height < LOW
     if not found:
-        glyph = look.glyphs.finished if well else look.glyphs.note
-        return [[Segment(f" {glyph} no findings for this rank", look.dim)]]
+        glyph, words = nothing_found(snapshot, "rank", look, well=well)
+        return [[Segment(f" {glyph} {words}", look.dim)]]
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:
         glyph, style = finding_style(finding, look)

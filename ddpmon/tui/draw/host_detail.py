@@ -15,9 +15,9 @@ from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight,
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
-from ddpmon.snapshot import Finding, NodeView, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, nothing_found
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -206,7 +206,12 @@ def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], 
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks))  # the named ones first
-    lines = [_identity(node, width, look), *sentences(snapshot, node, width, look), *_figures(node, width, look)]
+    over = snapshot.run is not None and is_over(snapshot.run.state)
+    lines = [
+        _identity(node, width, look, over=over),
+        *sentences(snapshot, node, width, look),
+        *_figures(node, width, look),
+    ]
     listed, links = _ranks(snapshot, node, states, len(lines), width, look)
     lines += listed
     if states:
@@ -233,13 +238,13 @@ def _ranks(
     return [*lines, *rank_rows(snapshot, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
-def _identity(node: NodeView, width: int, look: Look) -> Line:
+def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     """The title line: who it is, and how old its word is."""
-    dot = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    dot = Segment(f" {look.glyphs.dot} ", look.faint)
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = node.age_s is None or node.age_s >= LATE_WORD_S
+    old = not over and (node.age_s is None or node.age_s >= LATE_WORD_S)
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
@@ -257,7 +262,8 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
-    return lines or paragraph("no findings for this host", look.glyphs.note, look.dim, width, look)
+    glyph, calm = nothing_found(snapshot, "host", look, well=node.age_s is not None)
+    return lines or paragraph(calm, glyph, look.dim, width, look)
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:

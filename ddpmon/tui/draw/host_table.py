@@ -16,7 +16,7 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
 from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.snapshot import NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
 from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
@@ -130,6 +130,7 @@ class _Page:
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
         self.middle = middle_of(metric, snapshot)
+        self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -143,7 +144,9 @@ class _Page:
         """One host."""
         node, look = self.nodes[number], self.look
         old = node.age_s is None or node.age_s >= LATE_WORD_S
-        line = fit([*self._host(node, old, under_cursor), *self._rest(node, old)], self.width)
+        rest = self._rest(node, old and not self.over)
+        rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
+        line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 
     def _host(self, node: NodeView, old: bool, under_cursor: bool) -> Line:

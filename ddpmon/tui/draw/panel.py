@@ -13,6 +13,7 @@ from ddpmon.tui.theme import Look, ink
 
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
 HEAVY, HALF, LIGHT = "━", "╸", "─"
+TITLES = ("─ ", "- ")  # what a title line begins with
 Keys = Sequence[tuple[str, str]]
 
 
@@ -34,14 +35,14 @@ def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
     return fit(line, width)
 
 
-def without_heading(lines: list[Line], look: Look) -> list[Line]:
-    """Lines that were cut, without a title and column headings at their end that no row follows."""
-    titles = [place for place in (-1, -2) if len(lines) >= -place and _is_title(lines[place], look)]
+def without_heading(lines: list[Line], headings: int = 1) -> list[Line]:
+    """Lines that were cut, without a title, and so many column headings at most, at their end that no row follows."""
+    titles = [place for place in range(-1, -2 - headings, -1) if len(lines) >= -place and _is_title(lines[place])]
     return lines[: titles[0]] if titles else lines
 
 
-def _is_title(line: Line, look: Look) -> bool:
-    return bool(line) and line[0].text.startswith(look.glyphs.rule)
+def _is_title(line: Line) -> bool:
+    return bool(line) and line[0].text in TITLES
 
 
 def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
@@ -84,7 +85,7 @@ def meter(share: float | None, width: int, look: Look, shade: int = USUAL) -> Li
     tone = ink(look.phases[shade])
     if look.ascii_only:
         full = (halves + 1) // 2
-        return [Segment("#" * full, tone), Segment(look.glyphs.dot * (width - full), look.faint)]
+        return [Segment("#" * full, tone), Segment(look.glyphs.grid * (width - full), look.faint)]
     level = HEAVY * (halves // 2) + HALF * (halves % 2)
     return [Segment(level, tone), Segment(LIGHT * (width - len(level)), look.faint)]
 

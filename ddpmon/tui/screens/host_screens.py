@@ -129,7 +129,7 @@ class HostsScreen(HostReading):
         lines += [] if number is None else self.courses(number, width, height - len(lines))
         if len(lines) > height > 1:
             below = plural(len(lines) - height + 1, "more line")
-            lines = [*without_heading(lines[: height - 1], self.picture.look)]
+            lines = without_heading(lines[: height - 1])
             lines = [*lines, *[[]] * (height - 1 - len(lines)), [Segment(f"    {below}: enter", self.picture.look.dim)]]
         return fit_all(lines, width, height)
 

@@ -29,4 +29,5 @@ class RunScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back and scrolling."""
-        return (("esc", "back"), ("j k", "scroll"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        scroll = (("j k", "scroll"),) if self.query_one(ScrollText).scrolls else ()
+        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

@@ -397,3 +397,17 @@ def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
         for width in (80, 160):
             title = text_of(host_table_lines(ViewState(made, ASCII), view, width, 24))[0]
             assert ("no step finishes" in title) == told
+
+
+def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
+    assert CALM.run is not None
+    old = replace(CALM, nodes=tuple(replace(node, age_s=24.0) for node in CALM.nodes))
+    assert any("no word for 24 s" in row for row in rows_of(old))
+    rows = rows_of(replace(old, run=replace(CALM.run, state="finished")))
+    assert not any("no word" in row for row in rows)
+    assert rows == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))
+
+
+def test_a_run_too_young_for_a_verdict_does_not_say_that_there_is_nothing() -> None:
+    assert CALM.run is not None
+    assert said(replace(CALM, run=replace(CALM.run, step=10)))[1] == " * not enough evidence yet"

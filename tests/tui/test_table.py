@@ -163,7 +163,9 @@ def test_a_difference_has_its_sign_and_nothing_is_plus_minus_0() -> None:
 def test_lateness_is_the_column_of_every_table() -> None:
     for width in (40, 80, 160):
         lines = text_of(
-            table_lines(ViewState(snapshot(Made(ranks=8, straggler=5)), LOOKS["colour"]), TableView(np.arange(8)), width, 12)
+            table_lines(
+                ViewState(snapshot(Made(ranks=8, straggler=5)), LOOKS["colour"]), TableView(np.arange(8)), width, 12
+            )
         )
         assert "late" in lines[1], width
         late = [line.split() for line in lines[HEAD : HEAD + 8]]

@@ -325,10 +325,10 @@ def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
 def test_information_comes_after_what_is_worse() -> None:
     made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
     note = Finding("gc_pauses", "info", "rank 5 collects garbage", (5,), ("node1",))
-    row = next(row for row in rows_of(replace(made, findings=(note,)), 320) if "node1" in row)
+    row = next(row for row in rows_of(replace(made, findings=(note,)), 480) if "node1" in row)
     assert row.index("memory 97 % used") < row.index("garbage collection")
     loud = next(
-        row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 320) if "node1" in row
+        row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 480) if "node1" in row
     )
     assert loud.index("garbage collection") < loud.index("memory 97 % used")
 
@@ -411,3 +411,15 @@ def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
 def test_a_run_too_young_for_a_verdict_does_not_say_that_there_is_nothing() -> None:
     assert CALM.run is not None
     assert said(replace(CALM, run=replace(CALM.run, step=10)))[1] == " * not enough evidence yet"
+
+
+def test_a_wide_terminal_has_a_heat_map_beside_the_hosts_and_processes_beside_each_other() -> None:
+    made = snapshot(Made(ranks=64, per_node=8, straggler=21, gpu=True))
+    for width, beside in ((120, False), (240, True)):
+        rows = rows_of(made, width, 10)
+        assert [len(row) for row in rows] == [width] * 10
+        assert ("host x step" in rows[0]) is beside
+        assert rows[2].split()[1] == "node2"
+        host = said(made, width, 2)
+        together = [line for line in host if "- on the GPUs -" in line and "- on the CPUs -" in line]
+        assert bool(together) is beside

@@ -21,10 +21,11 @@ from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, nothing_found
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
+from ddpmon.tui.lines import Line, cut, fit, fit_all, joined, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
+HALF_LEAST = 90  # cells of each of two blocks beside each other
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10
 STRANGER, UNCLEAR = "foreign", "hidden"
@@ -214,12 +215,26 @@ def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], 
     ]
     listed, links = _ranks(snapshot, node, states, len(lines), width, look)
     lines += listed
-    if states:
-        lines += gpu_process_lines(states, ours, width, look)
-    lines += cpu_user_lines(node.figures.processes, ours, width, look)
-    lines += [*place_lines(node.figures, width, look), *unread_lines(node, width, look)]
+    lines += _below(node, states, ours, width, look)
     more = Segment(look.glyphs.more, look.dim)
     return [cut(line, width, more) for line in lines], links
+
+
+def _below(node: NodeView, states: Sequence[GpuState], ours: ProcessRoles, width: int, look: Look) -> list[Line]:
+    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room."""
+    wide = bool(states) and width >= 2 * HALF_LEAST
+    half = width // 2 if wide else width
+    left_side = gpu_process_lines(states, ours, half, look) if states else []
+    rest = width - half - 1 if wide else width
+    right_side = cpu_user_lines(node.figures.processes, ours, rest, look)
+    right_side += [*place_lines(node.figures, rest, look), *unread_lines(node, rest, look)]
+    if not wide:
+        return [*left_side, *right_side]
+    more, high = Segment(look.glyphs.more, look.dim), max(len(left_side), len(right_side))
+    cut_left, cut_right = ([cut(line, cells, more) for line in block] for block, cells in
+                           ((left_side, half), (right_side, rest)))  # fmt: skip
+    pairs = zip(fit_all(cut_left, half, high), fit_all(cut_right, rest, high), strict=True)
+    return [[*one, Segment(" "), *other] for one, other in pairs]
 
 
 def _ranks(

@@ -61,7 +61,7 @@ def test_the_rank_under_the_cursor_of_a_host_is_plotted() -> None:
         await watched.until_shown("against the others")
         await watched.press("3", "enter")
         await watched.until_shown("rank 1 and its machine")
-        await watched.press("j")
+        await watched.press("k")
         await watched.until_shown("rank 0 and its machine")
 
     watch(Fixed(LATE), act, LARGE)

@@ -194,11 +194,13 @@ def _words(name: str) -> str:
 
 
 def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
-    """All of one host, as many lines as it takes."""
-    return host_page(picture, number, width)[0]
+    """All of one host, as many lines as it takes; of its GPUs those come first that a warning names a rank on."""
+    return host_page(picture, number, width, named_first=True)[0]
 
 
-def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], dict[int, int]]:
+def host_page(
+    picture: ViewState, number: int, width: int, *, named_first: bool = False
+) -> tuple[list[Line], dict[int, int]]:
     """All of one host, and the ranks that lines lead to, by the lines' places."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
@@ -206,7 +208,7 @@ def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], 
         return [fit([Segment(" this host has not been heard from", look.dim)], width)], {}
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
-    states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks))  # the named ones first
+    states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
     over = snapshot.run is not None and is_over(snapshot.run.state)
     lines = [
         _identity(node, width, look, over=over),

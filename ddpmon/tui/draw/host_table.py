@@ -31,7 +31,7 @@ from ddpmon.tui.view_state import ViewState, fills_room
 
 ORDERS = {"worst": "findings first"}
 BEYOND = 4  # cells that say how many more GPUs there are
-REMARK_LEAST, REMARK_GOOD = 16, 45
+REMARK_LEAST, REMARK_GOOD = 16, 60
 SIDE_LEAST, HEAT_LEAST = 90, 4  # cells beside the table, and its lines, from which on a heat-map stands there
 TITLE_LEAST = 12  # cells of the title besides its words
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
@@ -80,12 +80,17 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
         height: lines.
         metric: the key of what the cells show.
     """
-    snapshot, look = picture.snapshot, picture.look
-    shown = metric_of(snapshot, metric)
+    shown = metric_of(picture.snapshot, metric)
     if side := _side(picture, shown, width, height):
-        table = host_table_lines(picture, view, width - side - 1, height, metric)
+        table = _table_lines(picture, view, width - side - 1, height, shown)
         beside = heat_lines(picture, side, min(height, FRAME + HEAT_ROWS_MOST), view.wanted)
         return [[*one, Segment(" "), *other] for one, other in zip(table, fit_all(beside, side, height), strict=True)]
+    return _table_lines(picture, view, width, height, shown)
+
+
+def _table_lines(picture: ViewState, view: TableView, width: int, height: int, shown: CellMetric) -> list[Line]:
+    """The table alone."""
+    snapshot, look = picture.snapshot, picture.look
     room = max(height - HEAD, 0)
     page = _Page(snapshot, look, width, shown)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]

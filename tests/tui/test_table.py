@@ -90,7 +90,7 @@ def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> No
 
 
 def test_a_phase_of_half_a_cell_has_a_cell_whatever_comes_before_it() -> None:
-    bars = {text_of([bar((first, 40, 0, 0, 2.6), 20.0, 100.0, 20, LOOK)])[0] for first in (20, 21, 22)}
+    bars = {text_of([bar((first, 40, 0, 0, 2.6), 20.0, 100.0, 20, LOOK)])[0] for first in (20, 21, 22.6)}
     assert {drawn.count(":") for drawn in bars} == {1}
     assert {len(drawn) for drawn in bars} == {20}
 

@@ -141,13 +141,11 @@ class ScrollText(Canvas, can_focus=True):
         super().__init__(self._lines, id=id)
         self._text, self._hint = text, hint
         self.top = 0
-        self.scrolls = False  # whether there are more lines than there is room for
 
     def _lines(self, width: int, height: int) -> list[Line]:
         lines = self._text(width)
         self.top = max(0, min(self.top, len(lines) - height))
         shown = fit_all(lines[self.top :], width, height)
-        self.scrolls = len(lines) > height
         if self.top + height < len(lines):
             shown = without_heading(shown[:-1], headings=0)
             below = f" {len(lines) - self.top - len(shown)} more lines below{self._hint}"

@@ -9,9 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import decimals as digits
 from ddpmon.report.base_step import noise_ms
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
 
 MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
 GONE = ("lost", "failed", "unknown")
@@ -38,6 +40,11 @@ def _column(name: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], 
     return lambda ranks, who: np.asarray(ranks.column(name)[list(who)] * factor, np.float64)
 
 
+def _torch_memory(ranks: Ranks, who: Sequence[int]) -> Floats:
+    held = ranks.figures.get("gpu_allocated")
+    return np.full(len(who), np.nan) if held is None else held[list(who)] / 2**30
+
+
 def _gpu(field: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Floats]:
     def values(ranks: Ranks, who: Sequence[int]) -> Floats:
         found = [None if (gpu := ranks.gpu[rank]) is None else getattr(gpu, field) for rank in who]
@@ -46,6 +53,7 @@ def _gpu(field: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Fl
     return values
 
 
+TORCH_MEMORY = "torch memory"  # what the tensors occupy on the GPU
 QUANTITIES = (
     *(Quantity(name, "ms", _column(f"{name}_ms"), "more") for name in PHASES),
     Quantity("work", "ms", _column("work_ms"), "more"),
@@ -57,6 +65,7 @@ QUANTITIES = (
     Quantity("GPU clock", "MHz", _gpu("sm_clock_mhz"), "less"),
     Quantity("GPU temp", "°C", _gpu("temperature_c")),
     Quantity("GPU memory", "GiB", _gpu("memory_used", 1 / 2**30)),
+    Quantity(TORCH_MEMORY, "GiB", _torch_memory),
     Quantity("CPU", "%", _column("cpu_pct")),
     Quantity("run-queue wait", "%", _column("runqueue_pct"), "more"),
     Quantity("resident", "GiB", _column("rss_bytes", 1 / 2**30)),
@@ -84,13 +93,18 @@ class Row:
         """How much more a rank has than the others."""
         return self.own[place] - self.others
 
+    @property
+    def noise(self) -> float:
+        """The difference below which there is none."""
+        return self.noise_ms if self.quantity.unit == "ms" else 0.0
+
     def is_worse(self, place: int = 0) -> bool:
         """Whether it differs by a tenth or more in the direction that is bad, and by more than noise."""
         more = self.difference(place)
         if self.quantity.worse == "none" or not math.isfinite(more):
             return False
         worse = more if self.quantity.worse == "more" else -more
-        return worse >= max(NOTABLE * abs(self.others), self.noise_ms if self.quantity.unit == "ms" else 0.0)
+        return worse >= max(NOTABLE * abs(self.others), self.noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,34 @@ class Comparison:
 
     rows: list[Row]
     others: int
+
+
+def shared_decimals(*values: float) -> int:
+    """The decimals that leave three digits of the largest of some figures, at most two."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return min(digits(largest), 2)
+
+
+def difference_words(own: float, other: float, decimals: int, noise: float = 0.0) -> str:
+    """`+158`, `-375`, `±0`: the difference of two figures as they are shown; ±0 below `noise`, empty where unknown."""
+    if not (math.isfinite(own) and math.isfinite(other)):
+        return ""
+    text = f"{round(own, decimals) - round(other, decimals):+,.{decimals}f}"
+    return text if abs(own - other) >= noise and any(digit in text for digit in "123456789") else "±0"
+
+
+def now_and_then_words(finding: Finding | None, width: int) -> str:
+    """`+361 1/5` of a rank that a finding says is late by 361 ms in one step of five; empty of any other finding.
+
+    Its medians over the steps do not show this lateness. Where `width` is too short, the rhythm is left out.
+    """
+    if finding is None or not KINDS[finding.kind].late:
+        return ""
+    excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
+    if not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
+        return ""
+    more = f"{excess:+,.0f}"
+    return whole if len(whole := f"{more} 1/{rhythm:.0f}") <= width else more
 
 
 def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:

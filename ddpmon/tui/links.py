@@ -40,6 +40,11 @@ class Links:
     def _overview(self) -> Overview:
         return cast("Overview", self._app.screen_stack[0])
 
+    @property
+    def current(self) -> int | None:
+        """The chosen rank; until there is one, the rank under the overview's cursor."""
+        return self._overview.table.rank if self.chosen is None else self.chosen
+
     def open_rank(self, rank: int) -> None:
         """Open a rank in detail; it is the chosen one in all views."""
         self._overview.table.hold(rank)
@@ -78,8 +83,10 @@ class Links:
         rank, ranks = self.rank_here, self.marked
         if len(ranks) == 1 and rank is not None and rank not in ranks:
             ranks = (*ranks, rank)
-        if len(ranks) < 2 or isinstance(self._app.screen, CompareScreen):
+        if isinstance(self._app.screen, CompareScreen):
             self._app.bell()
+        elif len(ranks) < 2:
+            self._app.habits.say("mark two ranks with m first, then compare them with c")
         else:
             self._app.push_screen(CompareScreen(ranks))
 

@@ -48,7 +48,7 @@ class Glyphs:
 
 ASCII = Glyphs(
     mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
-    dot=".", unknown="-", more=".", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
+    dot="|", unknown="-", more="~", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
     levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-", grid=".",
 )  # fmt: skip
 MONO = Glyphs(phases="▓▒░▞▚", hot="█", levels="·:░▒▓█")
@@ -130,8 +130,8 @@ class Look:
 
     @property
     def cut(self) -> str:
-        """What stands for the beginning of a path that was cut off: in ASCII a lone dot would be a folder."""
-        return self.glyphs.more * (3 if self.ascii_only else 1)
+        """What stands for the beginning of a path that was cut off: in ASCII `~` would be a home."""
+        return "..." if self.ascii_only else self.glyphs.more
 
     @property
     def smooth(self) -> bool:
@@ -139,8 +139,8 @@ class Look:
         return self.colour and len(set(self.glyphs.levels)) == 1
 
     def clean(self, text: str) -> str:
-        """Foreign text, made printable for this terminal."""
-        return clean(text, self.ascii_only)
+        """Foreign text, made printable for this terminal; `±0` is `0` in ASCII."""
+        return clean(text.replace("±0", "0") if self.ascii_only else text, self.ascii_only)
 
 
 def make_look(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from ddpmon.report.rank_places import places
 from ddpmon.snapshot import JobView, Link, Ranks, Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.columns import SORTS
@@ -26,6 +27,7 @@ from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered, ordered_hosts
 from ddpmon.tui.draw.panel import footer_line
 from ddpmon.tui.draw.peer_table import marked_lines
+from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.draw.table import TableView, table_lines
@@ -272,3 +274,31 @@ def test_a_missing_picture_of_everything_is_drawn_too() -> None:
     bare = replace(base, ranks=None, heat=None, series=None, coverage=None, detail=None, findings=(), nodes=())
     for draw in BLOCKS.values():
         assert len(draw(ViewState(bare, LOOKS["colour"]), 80, 24)) == 24
+
+
+@pytest.mark.parametrize(
+    ("waited_for", "said"),
+    [
+        ((5,), "rank 5"),
+        ((4, 5, 6, 7), "node1"),
+        ((2, 7, 6, 5, 4), "rank 2 and node1"),
+        ((4, 5, 6, 7, 1), "node1 and rank 1"),
+        ((6, 1, 2, 5, 0), "ranks 6, 1, 2 and 2 more"),
+    ],
+)
+def test_whom_the_others_wait_for_is_told_by_host_and_without_a_silent_cut(
+    waited_for: tuple[int, ...], said: str
+) -> None:
+    made = snapshot(Made(ranks=8))
+    job = replace(made.job, lost_to_waiting_pct=22.0, waiting_for=waited_for)
+    line = text_of([figures_line(ViewState(replace(made, job=job), LOOKS["ascii"]), 200)])[0]
+    assert f"waiting 22 % on {said}   " in line
+
+
+def test_a_marked_rank_marks_its_group_while_the_run_stands_still() -> None:
+    made = snapshot(Made(ranks=8, stuck=2))
+    assert made.ranks is not None
+    first = [place.ranks[0] for place in places(made.ranks)]
+    picture = ViewState(made, LOOKS["ascii"], marked=(5,))
+    rows = text_of(place_lines(picture, first, None, 120, 6))[2:4]
+    assert [row[3] for row in rows] == [" ", "+"], "rank 5 is in the second group"

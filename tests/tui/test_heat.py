@@ -150,9 +150,9 @@ def test_where_ranks_do_not_fit_each_row_is_a_host_and_shows_its_worst() -> None
     made = ViewState(snapshot(Made(ranks=64, per_node=8, straggler=43, onset=100)), ASCII)
     lines = text_of(heat_lines(made, 120, 12))
     assert "lateness, host x step, the worst rank of each" in lines[0]
-    assert [line[:GUTTER].split() for line in lines[1:9]] == [["5!"] if n == 5 else [str(n)] for n in range(8)]
+    assert [line[:GUTTER].split() for line in lines[1:9]] == [["n5!"] if n == 5 else [f"n{n}"] for n in range(8)]
     many = text_of(heat_lines(ViewState(snapshot(Made(ranks=1024, per_node=8)), ASCII), 120, 12))
-    assert "lateness, host x step, the worst of 16 hosts a cell" in many[0]
+    assert "lateness, host x step, the worst of 13 hosts a cell" in many[0]
     zoomed = text_of(heat_lines(made, 120, 12, wanted="40-47"))
     assert "lateness, rank x step, 8 of 64 ranks" in zoomed[0]
     assert [line[:5].strip() for line in zoomed[1:9]] == [str(rank) for rank in range(40, 48)]
@@ -161,7 +161,7 @@ def test_where_ranks_do_not_fit_each_row_is_a_host_and_shows_its_worst() -> None
 def test_hosts_whose_ranks_lie_apart_are_kept_together() -> None:
     hosts = [f"n{rank % 4}" for rank in range(64)]
     bands = share_out(np.arange(64), hosts, 10, halves=False)
-    assert (bands.unit, bands.labels) == ("host", ("0", "1", "2", "3"))
+    assert (bands.unit, bands.labels) == ("host", ("n0", "n1", "n2", "n3"))
     assert bands.ranks(2).tolist() == list(range(2, 64, 4))
 
 
@@ -206,3 +206,11 @@ def test_every_metric_is_drawn_with_its_name_and_legend(metric: Metric) -> None:
 def test_one_rank_has_nobody_to_be_late_against() -> None:
     lines = text_of(heat_lines(ViewState(snapshot(Made(ranks=1)), ASCII), 80, 6))
     assert len(lines) == 6
+
+
+def test_hosts_fill_the_lines_that_there_are() -> None:
+    """Bands of two hosts or of eight, but never of five, left half of the lines empty."""
+    hosts = [f"node{number:04}" for number in range(128) for _ in range(8)]
+    bands = share_out(np.arange(1024), hosts, 13, halves=True)
+    assert (bands.size, len(bands.starts), bands.halves) == (5, 26, True)
+    assert bands.labels[:3] == ("n0", "n5", "n10")

@@ -62,7 +62,7 @@ def test_a_gpus_row_has_its_rank_and_power_beside_utilisation() -> None:
     assert heading.split() == ["gpu", "rank", "late", "util", "%", "power", "W", "memory", "GiB", "SM", "MHz", "C"]
     words = [[word for word in row.split() if not set(word) <= set("#.!x")] for row in rows]
     words = [[*row[:2], *row[3:]] for row in words]
-    assert words[0] == ["0", "0", "91", "520/700", "66.1/140", "1755", "58"]
+    assert words[0] == ["0", "0", "91", "520/700", "66.1/140", "1,755", "58"]
     assert words[1][2:4] == ["100", "180/700"]
     assert words[7][:5] == ["7", "7", "-", "-", "66.1/140"], "unknown is a dash, not zero"
     assert [row[:2] for row in rows] == ["  ", "  ", "  ", " !", "  ", " !", " x", "  "]
@@ -179,7 +179,7 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     places = section(lines, "disks and network")
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
     assert "held by pid 777 (bob, python serve.py)" in places[-1]
-    assert said(CALM)[1] == " * no findings for this host"
+    assert said(CALM)[1] == " v no findings for this host"
     assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 
@@ -202,7 +202,7 @@ def test_findings_about_the_host_or_its_ranks_are_told_in_full() -> None:
     lines = said(replace(CALM, findings=(host, about, elsewhere, over)))
     assert lines[1:3] == [" ! /dev/shm of node0 is full.", " ! rank 3 shares GPU 3 with pid 8123."]
     assert not any("node9" in line or "was late" in line for line in lines)
-    assert section(lines, "GPUs")[4].startswith(" !")
+    assert section(lines, "GPUs")[1].split()[:2] == ["!", "3"], "the named GPU comes first"
 
 
 @pytest.mark.parametrize("width", [40, 56, 80, 99, 120, 160, 220])
@@ -239,7 +239,7 @@ def rows_of(made: Snapshot, width: int = 160, height: int = 40, metric: str = "u
 
 def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
     title, heading, *rows = [line.rstrip() for line in rows_of(MANY)][:18]
-    assert "worst first; cells: GPU utilisation, % [v]" in title
+    assert "findings first; cells: GPU utilisation, % [v]" in title
     assert heading.split()[:8] == ["host", "ranks", "late", "cpu%", "mem%", "load", "net/s", "0"]
     assert len(rows) == 16
     assert rows[0].split()[:3] == [">", "node0", "0-7"]
@@ -250,7 +250,7 @@ def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1755"] * 2)]
+    ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1,755"] * 2)]
 )
 def test_the_metric_of_the_cells_can_be_chosen(metric: str, cells: list[str]) -> None:
     assert rows_of(MANY, metric=metric)[2].split()[9:11] == cells
@@ -316,10 +316,10 @@ def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
 def test_information_comes_after_what_is_worse() -> None:
     made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
     note = Finding("gc_pauses", "info", "rank 5 collects garbage", (5,), ("node1",))
-    row = next(row for row in rows_of(replace(made, findings=(note,)), 320) if "node1" in row)
+    row = next(row for row in rows_of(replace(made, findings=(note,)), 640) if "node1" in row)
     assert row.index("memory 97 % used") < row.index("garbage collection")
     loud = next(
-        row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 320) if "node1" in row
+        row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 640) if "node1" in row
     )
     assert loud.index("garbage collection") < loud.index("memory 97 % used")
 

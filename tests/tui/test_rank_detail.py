@@ -67,7 +67,7 @@ def test_the_table_has_this_rank_the_others_and_the_difference() -> None:
         assert float(own) - float(others) == pytest.approx(float(more), abs=1.1)
         assert mark == ([sign] if sign else [])
     assert float(row_of(lines, "input ms")[2]) == pytest.approx(50, abs=1)
-    assert row_of(lines, "GPU clock MHz")[2] == "+0"
+    assert row_of(lines, "GPU clock MHz")[2] == "0"
 
 
 def test_in_80_columns_there_are_the_table_and_one_plot() -> None:
@@ -222,9 +222,16 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     assert lines[0].split()[-5:] == ["rank", "2", "rank", "5", "others"]
     assert lines[1].startswith(" diff to rank 2 ")
     work = next(line for line in lines if line.startswith(" work ms ")).split()
-    two, five, more = float(work[2]), float(work[3]), float(work[4])
+    two, five, more = float(work[2]), float(work[3]), float(work[5])
+    assert work[4] == "!", "the sign stands behind the value"
     assert five - two == pytest.approx(more, abs=1.1)
     assert more == pytest.approx(50, abs=3)
+
+
+def test_three_ranks_have_their_differences_in_80_columns() -> None:
+    lines = text_of(marked_lines(snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)), [2, 3, 5], 80, 24, ASCII))
+    assert lines[1].startswith(" diff to rank 2 ")
+    assert float(next(line for line in lines if line.startswith(" work ms ")).split()[-2]) == pytest.approx(50, abs=3)
 
 
 def test_the_others_are_those_that_are_compared_with() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.heat import GUTTER
+from ddpmon.tui.screens.compare_screen import CompareScreen
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_overview import empty_share
 from tests.tui.test_views import FULL, timed
@@ -38,7 +39,7 @@ def without_common_steps(shown: Snapshot, *ranks: int) -> Snapshot:
     ("shown", "keys", "said", "most"),
     [
         (LATE, ("3",), "rank 1 and its machine", 0.4),
-        (LATE, ("3", "enter"), "rank 0 and its machine", 0.4),
+        (LATE, ("3", "enter"), "rank 1 and its machine", 0.4),
         (LATE, ("5",), "rank 1: input, ms", 0.45),
         (CALM, ("5",), "latest rank of each single step", 0.4),
         (LATE, ("4",), "samples/s", 0.6),
@@ -60,9 +61,9 @@ def test_the_rank_under_the_cursor_of_a_host_is_plotted() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("against the others")
         await watched.press("3", "enter")
-        await watched.until_shown("rank 0 and its machine")
-        await watched.press("j")
         await watched.until_shown("rank 1 and its machine")
+        await watched.press("k")
+        await watched.until_shown("rank 0 and its machine")
 
     watch(Fixed(LATE), act, LARGE)
 
@@ -123,3 +124,35 @@ def test_findings_that_begin_at_one_step_have_rows_of_their_own_on_the_timeline(
         await watched.until_shown("rank 1 late +41 ms, input, 2 more")
 
     watch(Fixed(replace(CALM, findings=many, timeline=replace(CALM.timeline, marks=()))), act, LARGE)
+
+
+def test_compared_ranks_have_their_plots_below_the_table_in_its_order() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("against the others")
+        await watched.press("m", "j", "m", "j", "m", "c")
+        await watched.until_shown("lateness of rank")
+        assert isinstance(watched.app.screen, CompareScreen)
+        titles = [int(rank) for rank in re.findall(r"─ lateness of rank (\d+)", watched.text())]
+        assert titles == [*watched.app.screen.ranks]
+        first, second = (line for line in watched.text().split("\n") if "─ lateness of rank" in line)
+        assert first.index("─ lateness", 1) == len(second.rstrip()) + 1, "the third is as wide as the first"
+
+    watch(Fixed(LATE), act, (120, 40))
+
+
+def test_a_narrow_terminal_has_the_hours_second_and_no_heading_last() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("4")
+        await watched.until_shown("more lines below")
+        lines = watched.text().split("\n")
+        below = next(place for place, line in enumerate(lines) if "more lines below" in line)
+        assert not any(line.startswith("─ ") for line in lines[2:below])
+        assert "j k scroll" in lines[-1]
+        await watched.pilot.resize_terminal(80, 16)
+        await watched.until_shown("used and lost")
+        await watched.pilot.resize_terminal(240, 70)
+        await watched.until(lambda: "more lines below" not in watched.text())
+        await watched.until(lambda: "j k scroll" not in watched.text())
+
+    watch(Fixed(LATE), act, (80, 12))

@@ -74,6 +74,6 @@ def test_hosts_are_sorted_by_their_headings_too() -> None:
         await watched.press("H", "H")
         await watched.until_shown("by host, reversed")
         await watched.press("0")
-        await watched.until_shown("worst first")
+        await watched.until_shown("findings first")
 
     watch(source, act)

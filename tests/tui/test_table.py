@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, difference, sheet
 from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.peer_table import peer_lines
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -78,13 +80,53 @@ def test_all_bars_have_one_scale() -> None:
     assert half == "+" * 10 + "=" * 10 + "." * 20
 
 
-def test_a_narrow_table_says_what_the_shades_mean_before_where_the_scale_ends() -> None:
+def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> None:
     said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
-    assert [word in said[30] for word in ("fwd", "oth", "wait", "680")] == [True, True, True, False]
+    assert [word in said[30] for word in ("fwd", "bwd", "oth", "wait", "680")] == [True, True, False, True, True]
     assert "fwd" in said[40]
     assert said[40].endswith("  680 ms")
     assert said[12].strip() == "680 ms"
+
+
+def test_a_phase_of_half_a_cell_has_a_cell_whatever_comes_before_it() -> None:
+    bars = {text_of([bar((first, 40, 0, 0, 2.6), 20.0, 100.0, 20, LOOK)])[0] for first in (20, 21, 22.6)}
+    assert {drawn.count(":") for drawn in bars} == {1}
+    assert {len(drawn) for drawn in bars} == {20}
+
+
+def test_a_rank_that_is_late_now_and_then_shows_how_late_and_how_often() -> None:
+    """Its medians over the steps do not show it: ±0 stood beside a verdict of 361 ms."""
+    made = snapshot(Made(ranks=8))
+    evidence = {"excess_ms": 361.2, "one_step_in": 5.0}
+    late = Finding("intermittent_straggler", "warning", "late", (3,), ("node0",), "input", evidence=evidence)
+    shown = ViewState(replace(made, findings=(late,)), LOOKS["colour"])
+    for width in (80, 120):
+        rows = text_of(table_lines(shown, TableView(np.arange(8)), width, 12))
+        assert "+361 1/5" in rows[HEAD + 3], width
+        assert "1/5" not in rows[HEAD + 2]
+    for lines in (against_lines(shown, 3, 100, 12), peer_lines(shown.snapshot, 3, 54, 20, shown.look, (late,))):
+        row = next(line for line in text_of(lines) if " input" in line)
+        assert "+361 1/5" in row
+    quiet = replace(late, kind="straggler", evidence={"excess_ms": 0.1})
+    lines = peer_lines(shown.snapshot, 2, 54, 20, shown.look, (replace(quiet, ranks=(2,)),))
+    assert not any("▲" in line for line in text_of(lines)), "noise is not marked"
+
+
+def test_a_difference_is_that_of_the_figures_beside_it() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.ranks is not None
+    made.ranks.forward_ms[:] = 254.4
+    made.ranks.forward_ms[3] = 257.6
+    made.ranks.backward_ms[:] = 254.4
+    made.ranks.backward_ms[3] = 253.6
+    lines = text_of(peer_lines(made, 3, 54, 20, LOOKS["colour"]))
+    rows = {line.split()[0]: line.split()[2:5] for line in lines[1:]}
+    assert rows["forward"] == ["258", "254", "+4"]
+    assert rows["backward"] == ["254", "254", "±0"]
+    drawn = text_of(against_lines(ViewState(made, LOOKS["colour"]), 3, 100, 12))
+    assert drawn[1].split()[-1] == "diff"
+    assert next(line for line in drawn if "forward" in line).split()[-3:] == ["258", "254", "+4"]
 
 
 def test_only_the_excess_is_in_the_accent() -> None:
@@ -121,12 +163,14 @@ def test_a_difference_has_its_sign_and_nothing_is_plus_minus_0() -> None:
 def test_lateness_is_the_column_of_every_table() -> None:
     for width in (40, 80, 160):
         lines = text_of(
-            table_lines(ViewState(snapshot(Made(ranks=8, straggler=5)), LOOK), TableView(np.arange(8)), width, 12)
+            table_lines(
+                ViewState(snapshot(Made(ranks=8, straggler=5)), LOOKS["colour"]), TableView(np.arange(8)), width, 12
+            )
         )
         assert "late" in lines[1], width
         late = [line.split() for line in lines[HEAD : HEAD + 8]]
         assert any("+41" in row for row in late)
-        assert sum(any(cell in ("+0", "+1", "-1", "+2", "-2") for cell in row) for row in late) == 7
+        assert sum(any(cell in ("±0", "+1", "-1", "+2", "-2") for cell in row) for row in late) == 7
 
 
 def test_only_rows_in_sight_are_formatted() -> None:

@@ -33,7 +33,7 @@ def test_a_hanging_rank_shows_its_stack_before_its_phases() -> None:
         text = "\n".join(lines)
         own = [line for line in lines if "train.py" in line or "data.py:" in line or "shards.py" in line]
         assert len(own) == 4
-        assert own[-1].startswith(" ! /home/ada/gpt/shards.py:19 in read")
+        assert own[-1].startswith(" > /home/ada/gpt/shards.py:19 in read")
         assert "while not path.exists(): time.sle" in own[-1]
         assert text.index("no step for 14 s") < text.index("train.py:88") < text.index("shards.py:19")
         assert text.index("shards.py:19") < text.index("last entered gloo:all_reduce #41, last completed #40")

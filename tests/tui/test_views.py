@@ -226,6 +226,7 @@ def test_marked_ranks_are_compared() -> None:
         await watched.until_shown("RUNNING")
         await watched.press("c")
         assert isinstance(watched.app.screen, Overview), "nothing is marked"
+        await watched.until_shown("mark two ranks with m first")
         await watched.press("m", "j", "m", "c")
         assert isinstance(watched.app.screen, CompareScreen)
         assert watched.app.screen.ranks[0] == 11

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, known, signed
+from ddpmon.format import known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
+from ddpmon.report.peers import difference_words, now_and_then_words, shared_decimals
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
@@ -54,7 +55,7 @@ def _bar_width(width: int) -> int:
 
 
 def _headings(width: int, look: Look) -> Line:
-    text = f"  {'ms':<{NAME}}{'':<{_bar_width(width)}}{'this':>{NUMBER}}{'others':>{NUMBER}}{'differs':>{NUMBER}}"
+    text = f"  {'ms':<{NAME}}{'':<{_bar_width(width)}}{'this':>{NUMBER}}{'others':>{NUMBER}}{'diff':>{NUMBER}}"
     return fit([Segment(text, look.dim)], width)
 
 
@@ -71,10 +72,10 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
         drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
-        yield fit(
-            [*name, *_led(drawn, look), *_numbers(own[index], others[index], noise, look, loud=excess is not None)],
-            width,
-        )
+        rhythm = now_and_then_words(finding, NUMBER - 1) if phase == blamed else ""
+        loud = excess is not None or bool(rhythm)
+        numbers = _numbers(own[index], others[index], noise, look, loud=loud, instead=rhythm)
+        yield fit([*name, *_led(drawn, look), *numbers], width)
 
 
 def _led(drawn: Line, look: Look) -> Line:
@@ -85,11 +86,14 @@ def _led(drawn: Line, look: Look) -> Line:
     return [*full, Segment(f" {look.glyphs.grid * (len(last.text) - 1)}", look.faint)]
 
 
-def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool = False) -> Line:
-    apart = look.clean(signed(own - others, look.unknown, noise))
+def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool = False, instead: str = "") -> Line:
+    """This rank's number, the others', and the difference, or what stands `instead` of it."""
+    decimals = shared_decimals(own, others)
+    first, second = (f"{value:,.{decimals}f}" if known(value) else look.unknown for value in (own, others))
+    apart = instead or look.clean(difference_words(own, others, decimals, noise)) or look.unknown
     return [
-        Segment(f"{figure(own, look.unknown):>{NUMBER}}", look.text),
-        Segment(f"{figure(others, look.unknown):>{NUMBER}}", look.dim),
+        Segment(f"{first:>{NUMBER}}", look.text),
+        Segment(f"{second:>{NUMBER}}", look.dim),
         Segment(f"{apart:>{NUMBER}}", look.accent if loud else look.text),
     ]
 

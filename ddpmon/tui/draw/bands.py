@@ -25,7 +25,7 @@ class Bands:
     Attributes:
         order: [k] the ranks shown, band after band.
         starts: [b] where in `order` each band begins.
-        labels: what each band is called: its first rank, or the end of its first host's name.
+        labels: what each band is called: its first rank, or its first host's name in short.
         unit: "rank" or "host".
         size: how many of these a band holds.
         halves: two bands share a line.
@@ -69,12 +69,19 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     place = {name: number for number, name in enumerate(named)}
     host = np.array([place[name] for name in names])
     order = np.argsort(host, kind="stable")
-    folding = fold(len(named), room, halves=halves)
+    folding = fold(len(named), room, halves=halves, hosts=True)
     first = np.arange(folding.bands) * folding.size
     low, high = min(named), max(named)
     common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    labels = tuple((named[number][common:] or named[number])[-LABEL:] for number in first.tolist())
+    labels = tuple(_host_label(named[number], common) for number in first.tolist())
     return Bands(chosen[order], np.searchsorted(host[order], first), labels, "host", folding.size, folding.halves)
+
+
+def _host_label(name: str, common: int) -> str:
+    """`n5` of `node0005`: what tells it from the others behind its first letter, so that it is not taken for a rank."""
+    own = name[common:] or name
+    short = own.lstrip("0") or "0"
+    return f"{name[0]}{short}"[-LABEL:] if short.isdigit() and len(short) < LABEL else own[-LABEL:]
 
 
 @dataclass(slots=True)
@@ -104,12 +111,12 @@ def _share_once(chosen: Ints, hosts: tuple[str, ...], room: int, *, halves: bool
     return _shared[0].bands
 
 
-def bands_of(picture: ViewState, height: int, wanted: str = "") -> Bands:
-    """Which ranks share a row of a heat-map of this height."""
+def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[int] = ()) -> Bands:
+    """Which ranks share a row of a heat-map of this height; `only` are the ranks to show, in this order."""
     snapshot = picture.snapshot
     count = 0 if snapshot.heat is None else len(snapshot.heat.values)
     hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
-    chosen = np.arange(count)
+    chosen = np.array(only, np.int64) if only else np.arange(count)
     if wanted and hosts:
         found = np.flatnonzero(fitting_ranks(snapshot, wanted))
         chosen = found if found.size else chosen

@@ -15,6 +15,7 @@ from ddpmon.schema import PHASES
 from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import Look, ink
 
+SEEN = 0.5  # of a cell: what takes so much has a cell, so that equal ranks look equal
 NAMES = (PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"))
 
 
@@ -45,8 +46,9 @@ def bar(
     ends = accumulate(max(ms, 0.0) if math.isfinite(ms) else 0.0 for ms, _, _ in parts)
     line: Line = []
     done = 0
-    for end, (_, glyph, style) in zip(ends, parts, strict=True):
-        cells = min(round(end / scale * width), width) - done
+    for end, (ms, glyph, style) in zip(ends, parts, strict=True):
+        least = int(math.isfinite(ms) and ms / scale * width >= SEEN)
+        cells = min(max(round(end / scale * width), done + least), width) - done
         if cells > 0:
             line.append(Segment(glyph * cells, style))
             done += cells
@@ -65,8 +67,8 @@ def _work(phases: Sequence[float], look: Look, excess: Excess | None) -> list[tu
 
 
 def legend(look: Look, width: int, scale_text: str) -> Line:
-    """What the shades mean, as a column heading over the bars, and where the scale ends if there is room for both."""
-    for names in NAMES:
+    """What the shades mean, as a column heading over the bars, and where the scale ends; words give way to that."""
+    for names in (*NAMES, *(NAMES[-1][:many] for many in range(len(PHASES) - 1, 0, -1))):
         line: Line = []
         for index, name in enumerate(names):
             line += [swatch(index, look), Segment(f"{name} ", look.dim)]
@@ -74,8 +76,6 @@ def legend(look: Look, width: int, scale_text: str) -> Line:
         taken = sum(segment.cell_length for segment in line)
         if taken + len(scale_text) + 2 <= width:
             return [*line, Segment(scale_text.rjust(width - taken), look.dim)]
-    if taken <= width:
-        return [*line, Segment(" " * (width - taken))]
     return [Segment(scale_text.rjust(width)[:width], look.dim)]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.report.peers import shared_decimals
 from ddpmon.snapshot import Floats, Ints, Ranks
 
 Values = Callable[[Ranks, Ints], Floats]
@@ -86,6 +87,7 @@ SORT_WORDS = {"worst": "worst", "host": "node"} | {
 DECIMALS = {"step": 0, "rank": 0, "gpu": 0, "clock": 0, "power": 0, "cpu": 0}
 MARGIN = 4  # cursor, marker, state, gap
 BAR_MIN, BAR_GOOD = 16, 30
+RHYTHM = 9  # cells of the lateness where a rank is late now and then: +361 1/5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,16 @@ def heading(key: str) -> str:
     return HOST_HEADING if key == "node" else BY_KEY[key].heading
 
 
-def sheet(width: int, ranks: Ranks, host_width: int, sort: str = "") -> Sheet:
-    """Choose columns by worth until the bar would become too short; the one that sorts is always there."""
+def sheet(width: int, ranks: Ranks, host_width: int, sort: str = "", *, rhythm: bool = False) -> Sheet:
+    """Choose columns by worth until the bar would become too short; the one that sorts is always there.
+
+    With `rhythm` the lateness has room for how often a rank is late.
+    """
     chosen = [*ALWAYS]
     if sort in BY_KEY and sort not in chosen:
         chosen.append(sort)
-    room = width - MARGIN - sum(BY_KEY[key].width + 1 for key in chosen) - 3
+    columns = tuple(replace(c, width=RHYTHM) if rhythm and c.key == "late" else c for c in COLUMNS)
+    room = width - MARGIN - sum(column.width + 1 for column in columns if column.key in chosen) - 3
     host = min(max(host_width, 4), 16)
     host = host if host_width and (room - host - 1 >= BAR_GOOD or sort == "node") else 0
     room -= host + 1 if host else 0
@@ -116,8 +122,8 @@ def sheet(width: int, ranks: Ranks, host_width: int, sort: str = "") -> Sheet:
         if column.key not in chosen and room - column.width - 1 >= max(BAR_GOOD, int(width * 0.44)):
             chosen.append(column.key)
             room -= column.width + 1
-    before = tuple(column for column in COLUMNS if column.key in chosen and column.key not in AFTER_BAR)
-    after = tuple(column for column in COLUMNS if column.key in chosen and column.key in AFTER_BAR)
+    before = tuple(column for column in columns if column.key in chosen and column.key not in AFTER_BAR)
+    after = tuple(column for column in columns if column.key in chosen and column.key in AFTER_BAR)
     return Sheet(before, after, host, max(room, min(BAR_MIN, room)))
 
 
@@ -129,8 +135,7 @@ def _eligible(ranks: Ranks) -> list[Column]:
 def decimals_for(values: Floats) -> int:
     """Decimals that show three significant digits of the column's largest value, so that points line up."""
     seen = np.abs(values[np.isfinite(values)])
-    largest = float(seen.max()) if seen.size else 0.0
-    return 0 if largest >= 99.5 or largest == 0 else 1 if largest >= 9.95 else 2
+    return shared_decimals(float(seen.max()) if seen.size else 0.0)
 
 
 def difference(value: float, decimals: int, width: int, unknown: str) -> str:

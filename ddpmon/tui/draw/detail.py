@@ -28,7 +28,7 @@ from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stacked
-from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.header import finding_style, nothing_found
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -68,7 +68,7 @@ def identity_lines(
     ]
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
-    between = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    between = Segment(f" {look.glyphs.dot} ", look.faint)
     gpus = _gpu(ranks.gpu[rank], look)
     known = [*([*place, gpu] for gpu in gpus), [*place[:2], gpus[-1]], [place[0], gpus[-1]], [place[0]]]
     lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
@@ -176,7 +176,7 @@ def _stack(stack: Stack, name: str, width: int, room: int, look: Look) -> list[L
     own = newest_own(frames)
     lines = [title(name, remark, width, look)]
     for frame, place in zip(frames, places, strict=True):
-        sign = look.glyphs.mark if frame is own else look.glyphs.note if frame.own else " "
+        sign = look.glyphs.cursor if frame is own else look.glyphs.dot if frame.own else " "
         mark = Segment(f" {sign} ", look.accent if frame is own else look.dim)
         source = clip(look.clean(frame.source.strip()), max(width - wide - 6, 0), look.glyphs.more)
         tone = look.strong if frame is own else look.text if frame.own else look.dim
@@ -214,7 +214,7 @@ def detail_lines(
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    said = _found(found, width, look, height, well=well)
+    said = _found(snapshot, found, width, look, height, well=well)
     lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
         return fit_all([*lines, *_meanwhile(picture, ranks, rank, width, height - len(lines))], width, height)
@@ -253,20 +253,20 @@ def _figures(
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look = picture.look
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
-    blamed = next((phase for phase in late if phase in PHASES), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
         return course_plot(detail, first, width, room, look, since) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:
-        return peer_lines(picture.snapshot, rank, width, room, look, blamed)
+        return peer_lines(picture.snapshot, rank, width, room, look, found)
     if width < WIDE:
-        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, blamed)
+        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found)
         return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
     left_side = min(TABLE_WIDTH, width // 2)
+    late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
+    blamed = next((phase for phase in late if phase in PHASES), None)
     right_side, rest = plots(detail, first, width - left_side - 1, room, look, since, blamed)
-    table = peer_lines(picture.snapshot, rank, left_side, room, look, blamed)
+    table = peer_lines(picture.snapshot, rank, left_side, room, look, found)
     table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
     table = fit_all(table, left_side, room)
     return [[*one, Segment(" "), *other] for one, other in zip(table, right_side, strict=True)]
@@ -284,12 +284,12 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
     return [*lines, *other_threads(detail.stall, width, spare, look)]
 
 
-def _found(found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
+def _found(snapshot: Snapshot, found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
     """The sentences about this rank; in low terminals the beginning of the first one."""
     brief, least = height < TALL, height < LOW
     if not found:
-        glyph = look.glyphs.finished if well else look.glyphs.note
-        return [[Segment(f" {glyph} no findings for this rank", look.dim)]]
+        glyph, words = nothing_found(snapshot, "rank", look, well=well)
+        return [[Segment(f" {glyph} {words}", look.dim)]]
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:
         glyph, style = finding_style(finding, look)

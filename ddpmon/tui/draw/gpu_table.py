@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
-from ddpmon.format import figure, signed
+from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
@@ -62,14 +62,14 @@ def _pair(part: float | None, whole: float | None, unknown: str) -> str:
 
 
 def _whole(value: float | None, unknown: str) -> str:
-    return unknown if value is None else f"{value:.0f}"
+    return unknown if value is None else f"{value:,.0f}"
 
 
 def _memory(gpu: GpuFigures, unknown: str) -> str:
     if gpu.memory_used is None:
         return unknown
     whole = f"/{gpu.memory_total / 2**30:.0f}" if gpu.memory_total is not None else ""
-    return figure(gpu.memory_used / 2**30) + whole
+    return f"{gpu.memory_used / 2**30:.1f}{whole}"
 
 
 GAUGES = (
@@ -78,7 +78,7 @@ GAUGES = (
     Gauge("power W", 8, (4, 16), 8, STRONG, lambda gpu: share_of(gpu.power_w, gpu.power_limit_w),
           lambda gpu, unknown: _pair(gpu.power_w, gpu.power_limit_w, unknown)),
     Gauge("memory GiB", 9, (3, 16), 7, USUAL, lambda gpu: share_of(gpu.memory_used, gpu.memory_total), _memory),
-    Gauge("SM MHz", 5, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+    Gauge("SM MHz", 6, (3, 12), 6, FAINT, lambda gpu: share_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
           lambda gpu, unknown: _whole(gpu.sm_clock_mhz, unknown)),
     Gauge("C", 4, (0, 8), 5, FAINT, lambda gpu: share_of(gpu.temperature_c, HOTTEST_C),
           lambda gpu, unknown: _whole(gpu.temperature_c, unknown)),

@@ -7,8 +7,8 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
-from ddpmon.report.verdicts import is_broken, is_even
-from ddpmon.snapshot import Coverage, Finding, RunView, Snapshot
+from ddpmon.report.verdicts import is_broken, is_even, is_judged
+from ddpmon.snapshot import Coverage, Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
@@ -84,10 +84,13 @@ def _coverage(picture: ViewState, look: Look) -> list[Line]:
     if coverage is None:
         return []
     whole = coverage.reporting >= coverage.expected
-    fresh = _fresh(coverage)
+    run = picture.snapshot.run
+    over = run is not None and is_over(run.state)
+    calm = over or _fresh(coverage)
+    said = f"{'ended' if over else 'heard'} {age(coverage.oldest_age_s, look.unknown)} ago"
     return [
-        [Segment(f"{coverage.reporting:,}/{coverage.expected:,} ranks", look.dim if whole else look.accent)],
-        [Segment(f"heard {age(coverage.oldest_age_s, look.unknown)} ago", look.dim if fresh else look.accent)],
+        [Segment(f"{coverage.reporting:,}/{coverage.expected:,} ranks", look.dim if whole or over else look.accent)],
+        [Segment(said, look.dim if calm else look.accent)],
     ]
 
 
@@ -118,6 +121,13 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
     return (look.glyphs.finished if is_even(snapshot) else look.glyphs.note), look.text
 
 
+def nothing_found(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
+    """The sign and the words where there is no finding about a rank or a host: a tick where it is known to be well."""
+    if not is_judged(snapshot):
+        return look.glyphs.note, "not enough evidence yet"
+    return look.glyphs.finished if well else look.glyphs.note, f"no findings for this {whose}"
+
+
 def finding_style(finding: Finding, look: Look) -> tuple[str, Style]:
     """The glyph and the style in which a finding is written."""
     if is_broken(finding):
@@ -128,7 +138,7 @@ def finding_style(finding: Finding, look: Look) -> tuple[str, Style]:
 
 
 def _dot(look: Look) -> Segment:
-    return Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    return Segment(f" {look.glyphs.dot} ", look.faint)
 
 
 def waiting_lines(picture: ViewState, width: int, height: int) -> list[Line]:

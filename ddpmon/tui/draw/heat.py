@@ -41,7 +41,12 @@ class Cursor:
 
 
 def heat_lines(
-    picture: ViewState, width: int, height: int, wanted: str = "", cursor: Cursor | None = None
+    picture: ViewState,
+    width: int,
+    height: int,
+    wanted: str = "",
+    cursor: Cursor | None = None,
+    only: Sequence[int] = (),
 ) -> list[Line]:
     """Title with the legend, the map, and the axis of steps with the onsets of the findings.
 
@@ -51,11 +56,12 @@ def heat_lines(
         height: lines.
         wanted: the table's filter; where it matches nobody, all ranks are shown.
         cursor: the cell under the cursor, None without one.
+        only: the ranks to show, in this order; empty for all.
     """
     look, heat = picture.look, shown_heat(picture)
     if heat is None or heat.values.size == 0 or height < FRAME + 1:
         return fit_all([title("lateness by rank and step", "", width, look), *_nothing(look)], width, height)
-    bands = bands_of(picture, height, wanted)
+    bands = bands_of(picture, height, wanted, only)
     grid = quantise(heat, max(width - GUTTER - 1, 1), bands)
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
@@ -71,7 +77,7 @@ def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: in
     if heat is None or not here or not most:
         return []
     tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
-    return heat_lines(picture, width, FRAME + len(here) * tall, " ".join(map(str, here)))
+    return heat_lines(picture, width, FRAME + len(here) * tall, only=here)
 
 
 def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:

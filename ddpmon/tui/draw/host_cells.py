@@ -48,7 +48,7 @@ METRICS = (
     CellMetric("power", "GPU power, % of its limit", 3, lambda gpu: _share(gpu.power_w, gpu.power_limit_w)),
     CellMetric("memory", "GPU memory, % used", 3, lambda gpu: _share(gpu.memory_used, gpu.memory_total)),
     CellMetric("temp", "GPU temperature, °C", 3, lambda gpu: gpu.temperature_c),
-    CellMetric("clock", "SM clock, MHz", 4, lambda gpu: gpu.sm_clock_mhz),
+    CellMetric("clock", "SM clock, MHz", 5, lambda gpu: gpu.sm_clock_mhz),
     CellMetric(
         "late", "lateness of the ranks, ms", 5, of_rank=lambda ranks, who: ranks.lateness_ms[list(who)].tolist()
     ),
@@ -105,7 +105,7 @@ def cell(
     sign, style = glyph
     if not math.isfinite(value):
         return [Segment(sign, style), Segment(f"{look.unknown:>{metric.width}} ", look.dim)]
-    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:.0f}"
+    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:,.0f}"
     text = text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
     tone = _heat(level, look)
     return [Segment(sign, style), Segment(f"{text:>{metric.width}}", tone), Segment(" ", look.text)]

@@ -15,16 +15,17 @@ from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight,
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
-from ddpmon.snapshot import Finding, NodeView, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, nothing_found
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.lines import Line, cut, fit, joined, left, width_of
+from ddpmon.tui.lines import Line, cut, fit, fit_all, joined, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
+HALF_LEAST = 90  # cells of each of two blocks beside each other
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10
 STRANGER, UNCLEAR = "foreign", "hidden"
@@ -193,26 +194,49 @@ def _words(name: str) -> str:
 
 
 def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
-    """All of one host, as many lines as it takes."""
-    return host_page(picture, number, width)[0]
+    """All of one host, as many lines as it takes; of its GPUs those come first that a warning names a rank on."""
+    return host_page(picture, number, width, named_first=True)[0]
 
 
-def host_page(picture: ViewState, number: int, width: int) -> tuple[list[Line], dict[int, int]]:
+def host_page(
+    picture: ViewState, number: int, width: int, *, named_first: bool = False
+) -> tuple[list[Line], dict[int, int]]:
     """All of one host, and the ranks that lines lead to, by the lines' places."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
         return [fit([Segment(" this host has not been heard from", look.dim)], width)], {}
+    marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
-    lines = [_identity(node, width, look), *sentences(snapshot, node, width, look), *_figures(node, width, look)]
+    states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
+    over = snapshot.run is not None and is_over(snapshot.run.state)
+    lines = [
+        _identity(node, width, look, over=over),
+        *sentences(snapshot, node, width, look),
+        *_figures(node, width, look),
+    ]
     listed, links = _ranks(snapshot, node, states, len(lines), width, look)
     lines += listed
-    if states:
-        lines += gpu_process_lines(states, ours, width, look)
-    lines += cpu_user_lines(node.figures.processes, ours, width, look)
-    lines += [*place_lines(node.figures, width, look), *unread_lines(node, width, look)]
+    lines += _below(node, states, ours, width, look)
     more = Segment(look.glyphs.more, look.dim)
     return [cut(line, width, more) for line in lines], links
+
+
+def _below(node: NodeView, states: Sequence[GpuState], ours: ProcessRoles, width: int, look: Look) -> list[Line]:
+    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room."""
+    wide = bool(states) and width >= 2 * HALF_LEAST
+    half = width // 2 if wide else width
+    left_side = gpu_process_lines(states, ours, half, look) if states else []
+    rest = width - half - 1 if wide else width
+    right_side = cpu_user_lines(node.figures.processes, ours, rest, look)
+    right_side += [*place_lines(node.figures, rest, look), *unread_lines(node, rest, look)]
+    if not wide:
+        return [*left_side, *right_side]
+    more, high = Segment(look.glyphs.more, look.dim), max(len(left_side), len(right_side))
+    cut_left, cut_right = ([cut(line, cells, more) for line in block] for block, cells in
+                           ((left_side, half), (right_side, rest)))  # fmt: skip
+    pairs = zip(fit_all(cut_left, half, high), fit_all(cut_right, rest, high), strict=True)
+    return [[*one, Segment(" "), *other] for one, other in pairs]
 
 
 def _ranks(
@@ -231,13 +255,13 @@ def _ranks(
     return [*lines, *rank_rows(snapshot, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
-def _identity(node: NodeView, width: int, look: Look) -> Line:
+def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     """The title line: who it is, and how old its word is."""
-    dot = Segment(f" {look.glyphs.dot} " if not look.ascii_only else " | ", look.faint)
+    dot = Segment(f" {look.glyphs.dot} ", look.faint)
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = node.age_s is None or node.age_s >= LATE_WORD_S
+    old = not over and (node.age_s is None or node.age_s >= LATE_WORD_S)
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
@@ -249,12 +273,21 @@ def _identity(node: NodeView, width: int, look: Look) -> Line:
 def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> list[Line]:
     """The findings about the host or its ranks, each in full; a calm word where there is none."""
     found = about_host(snapshot.findings, node)
+    found = [finding for finding in found if not any(_explains(finding, other) for other in found)]
     lines = [line for finding in found[:SENTENCES] for line in _sentence(finding, width, look)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
-    return lines or paragraph("no findings for this host", look.glyphs.note, look.dim, width, look)
+    glyph, calm = nothing_found(snapshot, "host", look, well=node.age_s is not None)
+    return lines or paragraph(calm, glyph, look.dim, width, look)
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    """Whether a finding is said in the sentence of another one, as its cause."""
+    process = cause.evidence.get("pid")
+    same = process is not None and finding.evidence.get("cause_pid") == process
+    return same and not set(finding.ranks).isdisjoint(cause.ranks)
 
 
 def _sentence(finding: Finding, width: int, look: Look) -> list[Line]:

@@ -16,19 +16,23 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
 from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.snapshot import NodeView, Snapshot, is_over
+from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
 from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
-from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_state import ViewState, fills_room
 
-ORDERS = {"worst": "worst first"}
+ORDERS = {"worst": "findings first"}
 BEYOND = 4  # cells that say how many more GPUs there are
-REMARK_LEAST = 16
+REMARK_LEAST, REMARK_GOOD = 16, 60
+SIDE_LEAST, HEAT_LEAST = 90, 4  # cells beside the table, and its lines, from which on a heat-map stands there
 TITLE_LEAST = 12  # cells of the title besides its words
 RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
 NET_FROM = 100  # columns from which load and network have columns of their own
@@ -76,9 +80,19 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
         height: lines.
         metric: the key of what the cells show.
     """
+    shown = metric_of(picture.snapshot, metric)
+    if side := _side(picture, shown, width, height):
+        table = _table_lines(picture, view, width - side - 1, height, shown)
+        beside = heat_lines(picture, side, min(height, FRAME + HEAT_ROWS_MOST), view.wanted)
+        return [[*one, Segment(" "), *other] for one, other in zip(table, fit_all(beside, side, height), strict=True)]
+    return _table_lines(picture, view, width, height, shown)
+
+
+def _table_lines(picture: ViewState, view: TableView, width: int, height: int, shown: CellMetric) -> list[Line]:
+    """The table alone."""
     snapshot, look = picture.snapshot, picture.look
     room = max(height - HEAD, 0)
-    page = _Page(snapshot, look, width, metric_of(snapshot, metric))
+    page = _Page(snapshot, look, width, shown)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
@@ -86,6 +100,14 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
         why = "no host has a rank that matches; esc in the overview clears the filter"
         lines.append([Segment(f"   {why if view.wanted else look.clean(_nobody(snapshot))}", look.dim)])
     return fit_all(lines, width, height)
+
+
+def _side(picture: ViewState, metric: CellMetric, width: int, height: int) -> int:
+    """Cells of the heat-map beside a table that leaves much of the width; 0 without room for it."""
+    sheet = host_sheet(picture.snapshot.nodes, metric, width)
+    needed = max(sheet.lead + sheet.cells * sheet.cell + REMARK_GOOD, width // 2)
+    fits = width - needed > SIDE_LEAST and height > HEAT_LEAST and fills_room(picture)
+    return width - needed - 1 if fits else 0
 
 
 def _nobody(snapshot: Snapshot) -> str:
@@ -130,6 +152,7 @@ class _Page:
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
         self.middle = middle_of(metric, snapshot)
+        self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -143,7 +166,9 @@ class _Page:
         """One host."""
         node, look = self.nodes[number], self.look
         old = node.age_s is None or node.age_s >= LATE_WORD_S
-        line = fit([*self._host(node, old, under_cursor), *self._rest(node, old)], self.width)
+        rest = self._rest(node, old and not self.over)
+        rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
+        line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 
     def _host(self, node: NodeView, old: bool, under_cursor: bool) -> Line:

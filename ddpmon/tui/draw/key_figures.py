@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from rich.segment import Segment
@@ -28,6 +29,7 @@ ROOMS = (
     (0, False, 2),
 )
 PROGRESS, RANKS = 140, 100  # cells from which the job's own progress, and the ranks waited for, are told in full
+NAMED = 3  # ranks, and hosts, that are named
 CALM_SPAN = 0.1  # of the largest value: a course that varies by less is drawn as nearly flat
 
 
@@ -72,14 +74,14 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
         drawn = spark(getattr(series, name), cells, look) if series is not None and cells else ""
         return [Segment(f"{drawn} ", look.line)] if drawn.strip() else []
 
-    loss = f"{job.loss:.4g}" if known(job.loss) else look.unknown
+    loss = f"{job.loss:#.4g}".rstrip(".") if known(job.loss) else look.unknown
     step_ms = f"{figure(job.step_ms, look.unknown):>5}"
     parts += [
         [*course("step_ms"), Segment(step_ms, look.text), Segment(" ms/step", look.dim)],
         [Segment("loss ", look.dim), *course("loss"), Segment(f"{loss:<5}", look.text)],
         [*course("throughput"), Segment(f"{figure(job.throughput, look.unknown):>5} ", look.text),
          Segment(look.clean(job.throughput_unit), look.dim)],
-        [Segment("waiting ", look.dim), *_lost(job, look, brief=width < RANKS)],
+        [Segment("waiting ", look.dim), *_lost(snapshot, job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts
 
@@ -110,13 +112,28 @@ def _last_step(snapshot: Snapshot, look: Look) -> Line:
     return [Segment(f"last step {age(seconds, look.unknown)} ago", look.accent)]
 
 
-def _lost(job: JobView, look: Look, *, brief: bool) -> Line:
+def _lost(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> Line:
     if not known(job.lost_to_waiting_pct):
         return [Segment(look.unknown, look.dim)]
     share = job.lost_to_waiting_pct or 0.0
     notable = share >= 5 and bool(job.waiting_for)
     line = [Segment(f"{share:.0f} %", look.accent if notable else look.text)]
     if notable and not brief:
-        ranks = ", ".join(str(rank) for rank in sorted(job.waiting_for[:3]))
-        line.append(Segment(f" on rank{'s' if len(job.waiting_for) > 1 else ''} {ranks}", look.accent))
+        line.append(Segment(f" on {look.clean(_waited_for(snapshot, job.waiting_for))}", look.accent))
     return line
+
+
+def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:
+    """`rank 42 and node0002`: the ranks, the worst first, and a host for all of its ranks."""
+    host_of = () if snapshot.ranks is None else snapshot.ranks.host
+    here: dict[str, list[int]] = {}
+    for rank in who if host_of else ():
+        here.setdefault(host_of[rank], []).append(rank)
+    hosts = [host for host, ranks in here.items() if 1 < len(ranks) == host_of.count(host)]
+    whole = {rank for host in hosts for rank in here[host]}
+    single = [rank for rank in who if rank not in whole]
+    more = f" and {len(single) - NAMED} more" if len(single) > NAMED else ""
+    ranks = f"rank{'s' if len(single) > 1 else ''} {', '.join(map(str, single[:NAMED]))}{more}" if single else ""
+    named = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more hosts" if len(hosts) > NAMED else "")
+    parts = [ranks, named] if who[0] in single else [named, ranks]
+    return " and ".join(filter(None, parts))

@@ -14,6 +14,7 @@ from ddpmon.tui.theme import Look, ink
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
 HEAVY, HALF, LIGHT = "━", "╸", "─"
 APART = 2  # cells between two labels of an axis at least
+TITLES = ("─ ", "- ")  # what a title line begins with
 Keys = Sequence[tuple[str, str]]
 
 
@@ -33,6 +34,16 @@ def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
     if remark:
         line += [Segment(" ", look.dim), *remark, Segment(" ", look.dim), Segment(rule, look.faint)]
     return fit(line, width)
+
+
+def without_heading(lines: list[Line], headings: int = 1) -> list[Line]:
+    """Lines that were cut, without a title, and so many column headings at most, at their end that no row follows."""
+    titles = [place for place in range(-1, -2 - headings, -1) if len(lines) >= -place and _is_title(lines[place])]
+    return lines[: titles[0]] if titles else lines
+
+
+def _is_title(line: Line) -> bool:
+    return bool(line) and line[0].text in TITLES
 
 
 def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
@@ -91,7 +102,7 @@ def meter(share: float | None, width: int, look: Look, shade: int = USUAL) -> Li
     tone = ink(look.phases[shade])
     if look.ascii_only:
         full = (halves + 1) // 2
-        return [Segment("#" * full, tone), Segment(look.glyphs.dot * (width - full), look.faint)]
+        return [Segment("#" * full, tone), Segment(look.glyphs.grid * (width - full), look.faint)]
     level = HEAVY * (halves // 2) + HALF * (halves % 2)
     return [Segment(level, tone), Segment(LIGHT * (width - len(level)), look.faint)]
 

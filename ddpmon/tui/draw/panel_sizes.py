@@ -29,17 +29,17 @@ class Fold:
     lines: int
 
 
-def fold(ranks: int, room: int, *, halves: bool) -> Fold:
+def fold(ranks: int, room: int, *, halves: bool, hosts: bool = False) -> Fold:
     """The smallest bands with which all ranks fit `room` lines.
 
-    Shared bands hold 2, 4 or a multiple of 8 ranks, so that they end where hosts do.
+    Shared bands of `ranks` hold 2, 4 or a multiple of 8, so that they end where hosts do; bands of hosts any number.
     """
     room = max(room, 1)
     if ranks <= room:
         return Fold(1, ranks, False, ranks)
     cells = room * 2 if halves else room
     least = -(-ranks // cells)
-    size = next((small for small in (1, 2, 4) if small >= least), -(-least // 8) * 8)
+    size = least if hosts else next((small for small in (1, 2, 4) if small >= least), -(-least // 8) * 8)
     bands = -(-ranks // size)
     return Fold(size, bands, halves, -(-bands // 2) if halves else bands)
 

@@ -8,40 +8,31 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
-from ddpmon.report.peers import Row, compare
-from ddpmon.snapshot import Snapshot
+from ddpmon.report.peers import TORCH_MEMORY, Row, compare, difference_words, now_and_then_words, shared_decimals
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
-NAME, NUMBER, NUMBER_LEAST = 20, 9, 7
+NAME, NUMBER, NUMBER_LEAST = 18, 9, 7
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
-CELL_LEAST, CELL_MOST, MORE = 8, 24, 9  # of a marked rank: cells, and of them for the difference from the first
+CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
+VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
 # What is left out first where room is short.
 WORTH = (
-    "GPU memory", "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU", "other",
-    "optimizer", "GPU clock", "GPU power",
+    "GPU memory", TORCH_MEMORY, "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU",
+    "other", "optimizer", "GPU clock", "GPU power",
 )  # fmt: skip
 
 
-def difference(row: Row, place: int = 0) -> str:
-    """`+158`, `-375`, `±0`; empty where one of both is unknown. As many digits as the figures beside it."""
-    more = row.difference(place)
-    if not math.isfinite(more):
-        return ""
-    return _difference(more, _decimals(row))
-
-
-def _difference(more: float, decimals: int) -> str:
-    text = f"{more:+,.{decimals}f}"
-    return text if any(digit in text for digit in "123456789") else "±0"
-
-
 def _decimals(row: Row) -> int:
-    """The digits behind the point that leave three digits of the largest figure."""
-    size = max((abs(value) for value in (*row.own, row.others) if math.isfinite(value)), default=0.0)
-    return 0 if size >= 99.5 or size == 0 else 1 if size >= 9.95 else 2
+    return shared_decimals(*row.own, row.others)
+
+
+def _difference(own: float, other: float, row: Row, look: Look) -> str:
+    return look.clean(difference_words(own, other, _decimals(row), row.noise))
 
 
 def _number(value: float, row: Row, look: Look) -> str:
@@ -49,22 +40,27 @@ def _number(value: float, row: Row, look: Look) -> str:
 
 
 def peer_lines(
-    snapshot: Snapshot, rank: int, width: int, room: int, look: Look, blamed: str | None = None
+    snapshot: Snapshot, rank: int, width: int, room: int, look: Look, findings: Sequence[Finding] = ()
 ) -> list[Line]:
-    """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines."""
+    """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
+
+    What one of the `findings` blames is marked.
+    """
     if room < 2:
         return []
-    rows = _fitting(compare(snapshot, [rank]).rows, room - 1)
+    rows = _fitting(compare(snapshot, [rank]).rows, room - 1, [rank], findings)
     name = NAME if width >= NAME + 3 * NUMBER_LEAST + 2 else NAME_LEAST + 2
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
     lines = [_heading("last 20 steps" if name == NAME else "20 steps", heading, name, width, look)]
     for row in rows:
-        style, sign = _tone(row, 0, look, blamed)
+        finding = _blaming(row, rank, findings)
+        style, sign = _tone(row, 0, look, finding)
+        apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
         cells = [
             Segment(f"{_number(row.own[0], row, look):>{number}}", style if sign else look.text),
             Segment(f"{_number(row.others, row, look):>{number}}", look.dim),
-            Segment(f"{look.clean(difference(row)) or look.unknown:>{number}}", style if sign else look.dim),
+            Segment(f"{apart or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
         lines.append(fit([*_name(row, name, look), *cells], width))
@@ -80,15 +76,26 @@ def _name(row: Row, cells: int, look: Look) -> Line:
     return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), cells - 1, look.glyphs.more)}", look.dim)]
 
 
-def _tone(row: Row, place: int, look: Look, blamed: str | None) -> tuple[Style, str]:
-    """The accent, and a sign, for the phase that a finding blames and for what is worse than on the others."""
-    bad = row.is_worse(place) or (blamed is not None and row.quantity.name == blamed)
-    return (look.accent, look.glyphs.mark) if bad else (look.text, "")
+def _blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
+    """The first of these findings that blames this figure of this rank."""
+    for finding in findings:
+        memory = finding.kind.startswith("gpu_memory_") and row.quantity.name == TORCH_MEMORY
+        if rank in finding.ranks and (memory or (KINDS[finding.kind].late and finding.phase == row.quantity.name)):
+            return finding
+    return None
 
 
-def _fitting(rows: list[Row], room: int) -> list[Row]:
+def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[Style, str]:
+    """The accent, and a sign, for what a finding blames, unless it is noise, and for what is worse than elsewhere."""
+    blamed = finding is not None and (row.difference(place) > row.noise or bool(now_and_then_words(finding, 0)))
+    return (look.accent, look.glyphs.mark) if blamed or row.is_worse(place) else (look.text, "")
+
+
+def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[Finding]) -> list[Row]:
     """As many rows as fit, in their order; those that matter least are left out."""
-    dropped = [name for name in WORTH if any(row.quantity.name == name for row in rows)][: max(len(rows) - room, 0)]
+    blamed = {row.quantity.name for row in rows if any(_blaming(row, rank, findings) for rank in who)}
+    names = [row.quantity.name for row in rows]
+    dropped = [name for name in WORTH if name in names and name not in blamed][: max(len(rows) - room, 0)]
     calm = [row for row in rows if row.quantity.name not in dropped or row.is_worse()]
     return calm[:room]
 
@@ -98,8 +105,13 @@ def table_size(snapshot: Snapshot, who: Sequence[int]) -> tuple[int, int]:
     return NAME + len(who) * CELL_MOST + NUMBER + 1, 2 + len(compare(snapshot, who).rows)
 
 
+def ranks_fitting(width: int) -> int:
+    """How many marked ranks so many cells have room for at most."""
+    return (width - NAME_LEAST - NUMBER - 1) // CELL_LEAST
+
+
 def marked_lines(
-    snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, blamed: str | None = None
+    snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, findings: Sequence[Finding] = ()
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first.
 
@@ -108,14 +120,14 @@ def marked_lines(
     found = compare(snapshot, who)
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
     room = width - name - NUMBER - 1
-    shown = who[: max(room // CELL_LEAST, 1)]
+    shown = who[: max(ranks_fitting(width), 1)]
     cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)
     names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
     lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
     lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
     missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
-    rows = _fitting(found.rows, max(height - 2 - len(missing), 0))
-    lines += [fit(_compared(row, len(shown), name, cell, look, blamed), width) for row in rows]
+    rows = _fitting(found.rows, max(height - 2 - len(missing), 0), who, findings)
+    lines += [fit(_compared(row, shown, name, cell, look, findings), width) for row in rows]
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
     return fit_all(lines, width, height)
 
@@ -127,30 +139,30 @@ def _missing(ranks: int, figures: int, width: int) -> list[str]:
     return wrap("; ".join(said), width - 2) if said else []
 
 
-def _compared(row: Row, ranks: int, name: int, cell: int, look: Look, blamed: str | None) -> Line:
+def _compared(row: Row, who: Sequence[int], name: int, cell: int, look: Look, findings: Sequence[Finding]) -> Line:
     """A figure of each of the ranks, and of the others."""
     line = _name(row, name, look)
-    for place in range(ranks):
-        line += _one(row, place, cell, look, blamed if row.is_worse(place) else None)
+    for place, rank in enumerate(who):
+        line += _one(row, place, cell, look, _blaming(row, rank, findings))
     return [*line, Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim)]
 
 
 def _more_room(cell: int) -> int:
     """Cells for the difference from the first rank."""
-    return MORE if cell >= MORE + 9 else 0
+    return next((more for more in (MORE, MORE_LEAST) if cell >= VALUE_LEAST + more), 0)
 
 
-def _one(row: Row, place: int, cell: int, look: Look, blamed: str | None) -> Line:
-    """One rank's figure, and where there is room by how much it exceeds the first one's."""
-    style, sign = _tone(row, place, look, blamed)
+def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -> Line:
+    """One rank's figure with its sign, and where there is room by how much it exceeds the first one's."""
+    style, sign = _tone(row, place, look, finding)
     room = _more_room(cell)
-    more = row.own[place] - row.own[0] if place else math.nan
-    text = _difference(more, _decimals(row)) if room and math.isfinite(more) else ""
+    apart = _difference(row.own[place], row.own[0], row, look) if place else ""
+    apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
     value = _number(row.own[place], row, look)
     return [
         Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
-        Segment(f"{look.clean(text):>{room}}", look.dim),
         Segment(f" {sign or ' '}", style),
+        Segment(f"{apart:>{room}}", look.dim),
     ]
 
 
@@ -161,6 +173,6 @@ def _hosts(snapshot: Snapshot, who: Sequence[int], others: int, name: int, cell:
     line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
     for rank in who:
         host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""
-        shown = clip(host or look.unknown, cell - room - 3, look.glyphs.more)
-        line.append(Segment(f"{shown:>{cell - room - 2}}{'':{room + 2}}", look.dim))
+        shown = clip(host or look.unknown, cell - 1 if room else cell - 3, look.glyphs.more)
+        line.append(Segment(f"{shown:>{cell - room - 2}}".ljust(cell), look.dim))
     return [*line, Segment(plural(others, "rank").rjust(NUMBER), look.dim)]

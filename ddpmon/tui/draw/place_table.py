@@ -9,6 +9,7 @@ from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import shortened
 from ddpmon.tui.draw.detail import stall_lines
 from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.table import MARKED
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -37,7 +38,7 @@ def place_lines(picture: ViewState, rows: list[int], cursor: int | None, width: 
     remark = f"grouped by place {look.glyphs.dot} {plural(len(groups), 'group')} of {len(ranks):,} ranks"
     lines = [title("where the ranks are", look.clean(remark), width, look), _headings(width, look)]
     for rank in rows[: max(height - 2, 0)]:
-        line = _row(groups[rank], rank == cursor, width, look) if rank in groups else []
+        line = _row(groups[rank], rank == cursor, width, look, picture.marked) if rank in groups else []
         lines.append(list(Segment.apply_style(line, look.selected)) if rank == cursor else line)
     return fit_all(lines, width, height)
 
@@ -94,13 +95,14 @@ def _headings(width: int, look: Look) -> Line:
     return fit([Segment(text, look.dim)], width)
 
 
-def _row(place: Place, here: bool, width: int, look: Look) -> Line:
+def _row(place: Place, here: bool, width: int, look: Look, chosen: tuple[int, ...]) -> Line:
     sign, style = (look.glyphs.stalled, look.dim) if place.is_waiting else (look.glyphs.lost, look.broken)
     name = left(rank_ranges(place.ranks), NAMED, look.glyphs.more)
     phase = place.phase if place.state in ("running", "stalled") else place.state
     line = [
         Segment(look.glyphs.cursor if here else " ", look.strong),
-        Segment(f"{sign}  ", style),
+        Segment(f"{sign} ", style),
+        Segment(MARKED if not set(chosen).isdisjoint(place.ranks) else " ", look.accent),
         Segment(f"{name} ", look.text if place.is_waiting else look.strong),
         Segment(f"{len(place.ranks):>6,}  ", look.text),
         Segment(f"{left(look.clean(phase), 10, look.glyphs.more)} ", look.text if place.is_waiting else look.accent),

@@ -96,19 +96,20 @@ def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _in_rows(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
-    """Two plots a row where they are wide enough, as many rows as there is room for."""
-    across = 2 if width >= 2 * HALF_LEAST else 1
+    """Two plots a row where they are wide enough, or all of three, as many rows as there is room for."""
+    across = next((many for many in (3, 2) if width >= many * HALF_LEAST and many in (2, len(curves))), 1)
     down = min(-(-len(curves) // across), height // LEAST)
     lines: list[Line] = []
     for row in range(down):
         part = curves[row * across : (row + 1) * across]
-        lines += _beside(part, width, (height - len(lines)) // (down - row), look)
+        lines += _beside(part, width, (height - len(lines)) // (down - row), look, across)
     return lines
 
 
-def _beside(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
-    """Plots of one height that share the width."""
-    cell = (width - len(curves) + 1) // len(curves)
+def _beside(curves: Sequence[Curve], width: int, height: int, look: Look, across: int = 0) -> list[Line]:
+    """Plots of one height, each as wide as `across` of them can be; without it they share the width."""
+    many = across or len(curves)
+    cell = (width - many + 1) // many
     blocks = [plot_lines(curve, cell, height, look) for curve in curves]
     return [[part for block in blocks for part in (*block[line], Segment(" "))] for line in range(height)]
 
@@ -168,7 +169,7 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     job, marks = figures_now(picture.snapshot), tuple(onsets(picture.snapshot.findings))
     run = picture.snapshot.run
-    now = [f"{value:.4g}" if known(value) else "" for value in (job.loss,)]
+    now = [f"{value:#.4g}" if known(value) else "" for value in (job.loss,)]
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
     speed = figure(job.throughput) if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""

@@ -14,6 +14,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME_MOST = 26  # cells of a name
 RIGHT = ("versions", "model", "DDP")
+HOURS = "used and lost"  # what the name of the section of hours ends in
 WATCHING = "store and watching"  # stands in the column that is shorter without it
 
 
@@ -35,6 +36,7 @@ def _sections(picture: ViewState, width: int) -> list[Line]:
         waiting = picture.snapshot.link.message or "no run has been read yet"
         return [fit([Segment(f" {look.clean(waiting)}", look.dim)], width)]
     if width < WIDE:
+        sections.sort(key=lambda section: (section.name != "run", not section.name.endswith(HOURS)))  # hours second
         return [fit(line, width) for section in sections for line in _section(section, width, look)]
     half = width // 2
     left = [line for each in sections if each.name not in (*RIGHT, WATCHING) for line in _section(each, half, look)]

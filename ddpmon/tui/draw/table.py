@@ -11,7 +11,8 @@ from rich.style import Style
 from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
-from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.peers import now_and_then_words
+from ddpmon.report.verdicts import firing, marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
@@ -35,7 +36,7 @@ from ddpmon.tui.view_state import ViewState
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
 MARKED = "+"  # before a rank that the reader has marked, to compare it
-SORT_NAMES = {"worst": "worst first"}
+SORT_NAMES = {"worst": "worst first, the rest by rank"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,11 @@ class _Page:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen = look, chosen
-        self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort)
+        self.marked = marked_ranks(snapshot.findings)
+        rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
+        self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
         self.noise_ms = noise_ms(snapshot)
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
-        self.marked = marked_ranks(snapshot.findings)
         self.place = {rank: place for place, rank in enumerate(rows.tolist())}
         self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals()
@@ -193,6 +195,8 @@ class _Page:
         value = 0.0 if column.is_difference and abs(value) < self.noise_ms else value
         form = difference if column.is_difference else cell
         text = form(value, self.decimals[column.key], column.width, self.look.unknown)
+        if column.key == "late" and (words := now_and_then_words(self.marked.get(rank), column.width)):
+            text = words.rjust(column.width)
         text = self.look.clean(text) if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
         return Segment(text, style if known(value) else self.look.dim)
 
@@ -228,7 +232,7 @@ class _Page:
         if phase not in self.others:
             self.others[phase] = others_ms(self.ranks, f"{phase}_ms")
         more = float(getattr(self.ranks, f"{phase}_ms")[rank] - self.others[phase][rank])
-        return Excess(PHASES.index(phase), more) if more > 0 else None
+        return Excess(PHASES.index(phase), more) if more > self.noise_ms else None
 
     def _instead(self, rank: int, state: str, width: int) -> Segment:
         """What stands where a bar cannot be drawn."""

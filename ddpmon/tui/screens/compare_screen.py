@@ -8,10 +8,9 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 
 from ddpmon.report.verdicts import firing
-from ddpmon.schema import PHASES
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.peer_table import marked_lines, table_size
+from ddpmon.tui.draw.peer_table import marked_lines, ranks_fitting, table_size
 from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
@@ -45,13 +44,14 @@ class CompareScreen(ViewScreen):
         here = [rank for rank in self.ranks if ranks is not None and rank < len(ranks)]
         if ranks is None or not here:
             return []
-        blamed = next((f.phase for f in findings if f.phase in PHASES and set(f.ranks) & set(here)), None)
         wide, high = table_size(self.picture.snapshot, here)
-        if width - wide < SIDE_LEAST or high > height or not fills_room(self.picture):
-            return marked_lines(self.picture.snapshot, here, width, height, self.picture.look, blamed)
-        lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, blamed)
-        side = self._beside_table(here, width - wide - 1, high)
-        lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
+        fills = fills_room(self.picture) and high <= height and len(here) <= ranks_fitting(width)
+        beside = fills and width - wide >= SIDE_LEAST
+        wide, high = wide if beside else width, high if fills else height
+        lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, findings)
+        if beside:
+            side = self._beside_table(here, width - wide - 1, high)
+            lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
         below = marked_plots(self.picture, here, width, height - high) or run_plots(self.picture, width, height - high)
         return fit_all([*lines, *below], width, height)
 

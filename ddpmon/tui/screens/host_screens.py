@@ -14,7 +14,7 @@ from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS
-from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.panel import Keys, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
@@ -129,7 +129,8 @@ class HostsScreen(HostReading):
         lines += [] if number is None else self.courses(number, width, height - len(lines))
         if len(lines) > height > 1:
             below = plural(len(lines) - height + 1, "more line")
-            lines = [*lines[: height - 1], [Segment(f"    {below}: enter", self.picture.look.dim)]]
+            lines = without_heading(lines[: height - 1])
+            lines = [*lines, *[[]] * (height - 1 - len(lines)), [Segment(f"    {below}: enter", self.picture.look.dim)]]
         return fit_all(lines, width, height)
 
     def on_virtual_table_moved(self) -> None:
@@ -199,7 +200,7 @@ class HostScreen(HostReading):
 
     def follow(self) -> None:
         """Put the cursor on the chosen rank, if it is one of this host."""
-        self.query_one(LinkedText).hold(self.dashboard.links.chosen)
+        self.query_one(LinkedText).hold(self.dashboard.links.current)
 
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open one of its ranks."""

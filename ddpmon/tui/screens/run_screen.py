@@ -29,4 +29,6 @@ class RunScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back and scrolling."""
-        return (("esc", "back"), ("j k", "scroll"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        text = self.query_one(ScrollText)
+        scroll = (("j k", "scroll"),) if len(self._lines(text.size.width)) > text.size.height else ()
+        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

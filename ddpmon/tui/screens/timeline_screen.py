@@ -88,4 +88,6 @@ class TimelineScreen(ViewScreen):
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
-        return (("esc", "back"), *past, ("enter", "rank"), ("v", "buckets"), ("?", "help"), ("q", "quit"))
+        timeline = self.picture.snapshot.timeline
+        buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()
+        return (("esc", "back"), *past, ("enter", "rank"), *buckets, ("?", "help"), ("q", "quit"))

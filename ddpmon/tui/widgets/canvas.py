@@ -14,6 +14,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ddpmon.tui.draw.panel import without_heading
 from ddpmon.tui.lines import Line, fit_all, merged
 
 Draw = Callable[[int, int], list[Line]]
@@ -146,8 +147,9 @@ class ScrollText(Canvas, can_focus=True):
         self.top = max(0, min(self.top, len(lines) - height))
         shown = fit_all(lines[self.top :], width, height)
         if self.top + height < len(lines):
-            below = f" {len(lines) - self.top - height + 1} more lines below{self._hint}"
-            shown[-1] = [Segment(below.ljust(width)[:width])]
+            shown = without_heading(shown[:-1], headings=0)
+            below = f" {len(lines) - self.top - len(shown)} more lines below{self._hint}"
+            return [*fit_all(shown, width, height - 1), [Segment(below.ljust(width)[:width])]]
         return shown
 
     def action_scroll_by(self, lines: int) -> None:

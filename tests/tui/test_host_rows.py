@@ -1,0 +1,44 @@
+"""Hosts: what stands beside their table, the last values of a run that has ended, causes that are said once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddpmon.snapshot import Finding
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_hosts import CALM, rows_of, said
+
+
+def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
+    assert CALM.run is not None
+    old = replace(CALM, nodes=tuple(replace(node, age_s=24.0) for node in CALM.nodes))
+    assert any("no word for 24 s" in row for row in rows_of(old))
+    rows = rows_of(replace(old, run=replace(CALM.run, state="finished")))
+    assert not any("no word" in row for row in rows)
+    assert rows == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))
+
+
+def test_a_run_too_young_for_a_verdict_does_not_say_that_there_is_nothing() -> None:
+    assert CALM.run is not None
+    assert said(replace(CALM, run=replace(CALM.run, step=10)))[1] == " * not enough evidence yet"
+
+
+def test_a_wide_terminal_has_a_heat_map_beside_the_hosts_and_processes_beside_each_other() -> None:
+    made = snapshot(Made(ranks=64, per_node=8, straggler=21, gpu=True))
+    for width, beside in ((120, False), (240, True)):
+        rows = rows_of(made, width, 10)
+        assert [len(row) for row in rows] == [width] * 10
+        assert ("host x step" in rows[0]) is beside
+        assert rows[2].split()[1] == "node2"
+        host = said(made, width, 2)
+        together = [line for line in host if "- on the GPUs -" in line and "- on the CPUs -" in line]
+        assert bool(together) is beside
+
+
+def test_a_cause_that_the_sentence_of_a_lateness_has_is_not_said_again() -> None:
+    because = "rank 1 is late because pid 77 uses its GPU."
+    late = Finding("straggler", "warning", because, (1,), evidence={"excess_ms": 41.0, "cause_pid": 77})
+    cause = Finding("gpu_shared", "warning", "pid 77 uses the GPU of rank 1.", (1,), evidence={"pid": 77})
+    assert [line for line in said(replace(CALM, findings=(late, cause))) if "pid 77" in line] == [f" ! {because}"]
+    other = replace(cause, summary="pid 78 uses the GPU of rank 1.", evidence={"pid": 78})
+    assert any("pid 78" in line for line in said(replace(CALM, findings=(late, other))))

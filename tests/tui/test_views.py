@@ -286,7 +286,7 @@ def test_the_timeline_shows_the_beginning_of_what_lasts_wherever_its_axis_ends(s
         shown = run.observer.tick()
     picture = ViewState(shown, make_look())
     lines = text_of(timeline_lines(picture, 120, 24))
-    said = {"hang": "✕ rank 5 stuck", "straggler": "▲ rank 5 ", "churn": " restarted"}[scenario]
+    said = {"hang": "✕ rank 5 stuck in input", "straggler": "▲ rank 5 ", "churn": " restarted"}[scenario]
     (found,) = [line for line in lines if said in line]
     if scenario == "hang":
         assert found.rstrip().endswith(said), "at the right end, behind the last step"
@@ -316,7 +316,7 @@ def test_the_figures_of_the_timeline_are_of_one_step_that_all_have_told() -> Non
     calm = replace(shown, timeline=replace(timeline, late_pct=told / 100))
     text = "\n".join(text_of(timeline_lines(ViewState(calm, make_look()), 120, 24)))
     assert "±0 %" in text
-    assert "rank 11" not in text.replace("rank 11 input", "")
+    assert "rank 11" not in text.replace("▲ rank 11 late", ""), "but for the event"
 
 
 def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:

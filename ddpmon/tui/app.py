@@ -208,9 +208,10 @@ class WatchApp(App[None]):
         raise message.error
 
     def _stuck(self) -> float | None:
-        """Seconds since the store last answered, when that is longer than it should be."""
-        silence = time.monotonic() - self._latest.taken_monotonic
-        return silence if silence > max(PATIENCE_S, 3 * self._interval) else None
+        """Seconds since the store last answered, when that is longer than it should be; of a finished run nobody asks."""
+        run, silence = self._latest.run, time.monotonic() - self._latest.taken_monotonic
+        is_late = silence > max(PATIENCE_S, 3 * self._interval) and (run is None or run.state != "finished")
+        return silence if is_late else None
 
     def _draw(self) -> None:
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at

@@ -122,6 +122,24 @@ def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
     assert source.closed.wait(30)
 
 
+def test_a_store_that_no_longer_answers_for_a_finished_run_is_not_missed() -> None:
+    assert STRAGGLER.run is not None
+    source = Fixed(replace(STRAGGLER, run=replace(STRAGGLER.run, state="finished", step_age_s=0.3)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("FINISHED")
+        source.answering.clear()
+        watched.app._latest = replace(watched.app._latest, taken_monotonic=time.monotonic() - 12)
+        await watched.press("5")
+        await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen) and watched.app.screen.ready)
+        watched.app._draw()
+        assert "no answer from the store" not in watched.text()
+        assert "SILENT" not in watched.text()
+        source.answering.set()
+
+    watch(source, act)
+
+
 def test_a_source_that_breaks_ends_the_app_with_the_error() -> None:
     class Broken(Fixed):
         def tick(self) -> Snapshot:

@@ -1,12 +1,14 @@
 """What watching thousands of ranks costs: a simulated run in a real store, and a real dashboard on a terminal (160x50).
 
     python bench/scale.py [64 512 4096] [--step-ms 500] [--seconds 30] [--scenario mixed] [--redis] [--writer-life 10]
+        [--views]
 
 One line a size. First the dashboard: CPU time a tick (whole process, with the tick's parts), percent of a core,
 resident memory, bytes written to the terminal, seconds to the first data. Then the other side: CPU of the store's
 process (or with --redis of a redis-server of our own) and of the publishing processes, what was published, frames that
 could not be sent in time. With --writer-life the rank that writes for a host dies as its writer every so many seconds,
 and another takes over two seconds later; the oldest frame that any tick saw, and every finding, are printed as well.
+With --views every view is opened in turn, for as long, and what the whole process takes in it is printed as well.
 CPU times are the median and the lower quartile over ticks; others may use this machine too.
 """
 
@@ -37,11 +39,12 @@ from typing import Any
 import numpy as np
 import psutil
 from scale_redis import redis_of_our_own
+from screen import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = (160, 50)
 PARTS = ("read", "decode", "take", "judge", "freeze", "rest")
-_SETTLED_S = 12.0
+_SETTLED_S, _OPENED_S = 12.0, 3.0
 _FIRST_DATA_S = 180.0
 
 
@@ -158,10 +161,12 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         host = redis[1] if redis else _listener(int(url.rpartition(":")[2]))
         publishers = psutil.Process(run.pid).children(recursive=True)
         alone = _share(host, publishers, 5.0)
-        said = _watched(url, options.seconds, host, publishers)
+        said = _watched(url, options.seconds, host, views=options.views)
         run.send_signal(signal.SIGINT)
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
+    for view, (share, kb_s) in said["views"].items():
+        print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s", flush=True)
 
 
 def _listener(port: int) -> psutil.Process:
@@ -185,7 +190,7 @@ def _cpu(processes: list[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes if process.is_running())
 
 
-def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[psutil.Process]) -> dict[str, Any]:
+def _watched(url: str, seconds: float, host: psutil.Process, *, views: bool) -> dict[str, Any]:
     """Start a dashboard on a pty, read what it writes for a while, quit it; its report, and ours."""
     screen, far = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
@@ -200,6 +205,7 @@ def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[ps
         watched = _cpu([psutil.Process(process.pid)]), _cpu([host])
         written = _reading(screen, seconds)
         spent = _cpu([psutil.Process(process.pid)]) - watched[0], _cpu([host]) - watched[1]
+        opened = _views(screen, psutil.Process(process.pid), seconds) if views else {}
         os.write(screen, b"q")
         while process.poll() is None:
             _reading(screen, 0.2)
@@ -207,9 +213,20 @@ def _watched(url: str, seconds: float, host: psutil.Process, publishers: list[ps
         said: dict[str, Any] = json.loads(report.read().splitlines()[-1])
     os.close(screen)
     os.close(far)
-    memory = host.memory_info().rss, sum(each.memory_info().rss for each in publishers)
-    said |= {"first": first, "kb_s": written / seconds / 1e3, "cpu": spent[0] / seconds * 100}
-    return said | {"host_cpu": spent[1] / seconds * 100, "host_rss": memory[0], "publishers_rss": memory[1]}
+    said |= {"first": first, "kb_s": written / seconds / 1e3, "cpu": spent[0] / seconds * 100, "views": opened}
+    return said | {"host_cpu": spent[1] / seconds * 100, "host_rss": host.memory_info().rss}
+
+
+def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float]]:
+    """Of each view percent of a core, of the whole process, and kB a second to the terminal."""
+    found = {}
+    for view, (keys, _) in VIEWS.items():
+        os.write(screen, keys.encode())
+        _reading(screen, _OPENED_S)
+        before = _cpu([process])
+        written = _reading(screen, seconds)
+        found[view] = (_cpu([process]) - before) / seconds * 100, written / seconds / 1e3
+    return found
 
 
 def _until_data(screen: int, began: float) -> float:
@@ -253,6 +270,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--scenario", default="mixed")
     parser.add_argument("--writer-life", type=float, help="seconds after which the writers of all hosts change")
+    parser.add_argument("--views", action="store_true", help="open every view in turn")
     parser.add_argument("--redis", action="store_true", help="publish into a redis-server instead of a TCPStore")
     parser.add_argument("ranks", type=int, nargs="*", default=[64, 512, 4096])
     options = parser.parse_args()

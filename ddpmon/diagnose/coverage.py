@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.step_matrix import lost_ranks
@@ -82,7 +83,8 @@ class LostMeasures(Measures, frozen=True):
         phase: in which it was then.
         has_restarted: whether it has been seen to restart, since when it counts its steps from the beginning.
         others_go_on: whether the other ranks have finished steps long after it was last heard. In synchronous training
-            no rank can do so without it: it takes part, and only its reports are missing.
+            no rank can do so without it: it took part, and only its reports are missing. An elastic run may go on with
+            fewer ranks.
     """
 
     rank: int
@@ -194,32 +196,36 @@ def find_duplicates(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
 
 
 def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
-    """One alert for all lost ranks; none if all of them are named already, as those that ended before a failure.
+    """One alert for all lost ranks without which the run stands still, and one for those that it has outlived.
 
-    It is critical unless the other ranks go on: then the run does not wait for the lost ones.
+    None if all of them are named already, as those that ended before a failure.
     """
-    run, ages = tick.run, tick.ages
-    lost: Sequence[int] = lost_ranks(run, ages).tolist()
-    if {rank for alert in said for rank in alert.ranks}.issuperset(lost):
+    lost = lost_ranks(tick.run, tick.ages)
+    if {rank for alert in said for rank in alert.ranks}.issuperset(lost.tolist()):
         return []
+    outlived = _are_outlived(tick, lost)
+    groups = (lost[~outlived].tolist(), False), (lost[outlived].tolist(), True)
+    return [_lost_alert(tick, ranks, others_go_on=go_on) for ranks, go_on in groups if ranks]
+
+
+def _lost_alert(tick: Tick, lost: Sequence[int], *, others_go_on: bool) -> Alert:
+    run, ages, lives = tick.run, tick.ages, tick.run.latest.restarts
     first = max(lost, key=lambda rank: ages[rank])
     frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
-    frame = frames[first]
-    silent_s, again, goes_on = float(ages[first]), bool(run.latest.restarts[first] > 0), _others_go_on(tick, lost)
-    return [
-        Alert(
-            kind="rank_lost",
-            severity="warning" if goes_on else "critical",
-            measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, goes_on),
-            ranks=tuple(lost),
-            nodes=tuple(sorted({frame.host for frame in frames.values()})),
-            since_step=frame.step if frame.step >= 0 and not run.out_of_step()[first] else None,
-        )
-    ]
+    frame, again, silent_s = frames[first], bool(lives[first] > 0), float(ages[first])
+    counts_as_others = bool((lives[tick.alive] == lives[first]).all())  # if not, its step number is none of the run's
+    return Alert(
+        kind="rank_lost",
+        severity="warning" if others_go_on else "critical",
+        measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, others_go_on),
+        ranks=tuple(lost),
+        nodes=tuple(sorted({each.host for each in frames.values()})),
+        since_step=frame.step if frame.step >= 0 and counts_as_others else None,
+    )
 
 
-def _others_go_on(tick: Tick, lost: Sequence[int]) -> bool:
-    """Whether every other rank that is heard has finished a step long after the lost ones were heard last.
+def _are_outlived(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[len(lost)] whether every other rank that is heard has finished a step long after each was heard last.
 
     A rank may die right after its last frame, in the step that the others then finish with it or without it; so one
     usual step and some seconds must lie between.
@@ -227,8 +233,8 @@ def _others_go_on(tick: Tick, lost: Sequence[int]) -> bool:
     others = tick.alive & ~tick.run.out_of_step()
     durations = tick.steps.job("duration")
     if not others.any() or not durations.size:
-        return False
+        return np.zeros(len(lost), np.bool_)
     finished_s = tick.ages[others] + tick.run.latest.step_s[others]  # how long ago; NaN where a rank does not tell
-    silent_s = float(np.min(tick.ages[list(lost)]))
     usual_s = float(np.median(durations[-RECENT:])) / 1e3
-    return bool(np.max(finished_s) < silent_s - usual_s - COVERAGE.outlived_s)
+    found: NDArray[np.bool_] = np.max(finished_s) < tick.ages[lost] - usual_s - COVERAGE.outlived_s
+    return found

@@ -167,11 +167,6 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     )
 
 
-def compared_ranks(run: Run, alive: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[world] of the ranks those that are compared; once some have restarted on their own, those that go on."""
-    return run.going_on if run.apart().any() else alive
-
-
 def lateness_as_found(lateness: Floats, findings: Sequence[Finding], state: RunState) -> Floats:
     """[world] the same, as the lasting findings say it: one number in column and sentence; NaN while no step finishes.
 
@@ -212,7 +207,7 @@ def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tu
     shown = values[:, first:]
     if metric in _RESOURCES:
         shown = run.resources.over(_RESOURCES[metric], steps)
-        shown[run.apart()] = np.nan
+        shown[run.out_of_step()] = np.nan
     return lateness, Heat(steps, shown, base, metric)
 
 

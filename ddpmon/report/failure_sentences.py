@@ -216,7 +216,7 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     where, its = (f" ({host})", "") if on_one else (f" on {len(alert.nodes):,} hosts", f" ({host})")
     whose = f"rank {m.rank} ({host}) has" if alone else f"{format_ranks(alert.ranks)}{where} have"
     if m.others_go_on:
-        return _unreported(f"{whose} {silent}", m.silent_s, alone=alone)
+        return _unreported(f"{whose} {silent}", m, alone=alone)
     counted = ", counted from its restart" if m.has_restarted else ""
     phase = "the gradient reduction" if m.phase == "exposed" else clean(m.phase, 40)
     seen = f"last seen in {phase} at step {max(m.step, 0):,}{counted}"
@@ -232,15 +232,18 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     )
 
 
-def _unreported(who: str, silent_s: float, *, alone: bool) -> Words:
-    """Who is silent and must take part in the others' steps: only the reports are missing."""
-    takes, whose = ("it takes", "its host reaches the store, and look for a line of ddpmon in its log")
-    if not alone:
-        takes, whose = ("they take", "their hosts reach the store, and look for a line of ddpmon in their logs")
+def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
+    """Who is silent, and was not needed for the others' steps or took part in them."""
+    takes, them = ("it takes", "it") if alone else ("they take", "them")
     return Words(
-        f"{who} while the other ranks finish steps: {takes} part in these, and only the reports are missing",
-        evidence={"silent_s": silent_s},
-        advice=f"check that {whose}",
+        f"{who}, and the other ranks have finished steps since: either {takes} part and only the reports are missing, "
+        f"or the run goes on without {them}",
+        evidence={"silent_s": m.silent_s},
+        advice=(
+            f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
+            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
+            "; then whether that host reaches the store, and what ddpmon has printed into the log",
+        ),
     )
 
 

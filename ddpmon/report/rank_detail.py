@@ -43,10 +43,9 @@ def peers_of(run: Run, rank: int, named: Collection[int] = ()) -> Ints:
 
     A rank that has restarted on its own has none: its steps are of other times.
     """
-    apart = run.apart()
-    taking_part = (run.rings.last >= 0) & ~apart if apart.any() else run.taking_part()
+    taking_part = run.taking_part()
     taking_part[rank] = False
-    others: Ints = np.flatnonzero(taking_part & ~apart[rank])
+    others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
     unnamed = others[~np.isin(others, list(named))]
     others = unnamed if len(unnamed) else others
     if len(others) > MOST_PEERS:

@@ -15,6 +15,7 @@ from ddpmon.run.medians import median, peers, row_medians
 from ddpmon.run.rings import I64, Rings
 
 _OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
+_PAUSE_MS, _PAUSE_STEPS = 500.0, 10.0  # and usual steps: as `PauseRule` has it (docs/findings.md "pause")
 F64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 T = TypeVar("T")
@@ -24,8 +25,8 @@ T = TypeVar("T")
 class JobFigures:
     """The job over its last 20 finished steps (docs/design.md "Formulas"), NaN where unknown.
 
-    Shares are of the time that these steps took together, without those with a pause such as a checkpoint: a median
-    of steps would not see what happens in one step in five.
+    Shares are of the time that these steps took together, without those with a pause such as a checkpoint, named or
+    not, and the step after one: a median of steps would not see what happens in one step in five.
 
     Attributes:
         step_ms: median duration. mean_ms: mean duration of the steps without a pause.
@@ -83,7 +84,8 @@ class Finished:
         who = np.flatnonzero(alive)
         take = dict(zip(_OF_JOB, self._rings.takes(_OF_JOB, steps, who), strict=True))
         duration = row_medians(take["duration"].T)
-        pauses = paused_steps(self._rings, steps, who)
+        pauses = paused_steps(self._rings, steps, who) | (duration > _unnamed_pause_ms(duration))
+        pauses[1:] |= pauses[:-1]
         counted = duration if pauses.all() else np.where(pauses, np.nan, duration)
         exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
         waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
@@ -107,6 +109,11 @@ class Finished:
         usual = row_medians(work)[:, None]
         late: F64 = peers(usual).lateness(usual)[:, 0]
         return late
+
+
+def _unnamed_pause_ms(duration: NDArray[Any]) -> float:
+    """What a step that is a pause takes at least."""
+    return max(_PAUSE_MS, _PAUSE_STEPS * median(duration))
 
 
 def _share(part: NDArray[Any], whole: NDArray[Any]) -> float:

@@ -14,18 +14,14 @@ Flags = NDArray[np.bool_]
 
 
 def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
-    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away."""
+    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away.
+
+    Of as many ranks each, those that restarted last go on: the others have ended, or will restart, too.
+    """
     lives = latest.restarts
     counts = np.bincount(lives[lives >= 0])
     most = lives == np.flatnonzero(counts == counts.max())[-1]
     return _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
-
-
-def apart_from(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
-    """[world] the ranks of another life than any of `ranks`, which are so many seconds away."""
-    lives, peers = latest.restarts, np.flatnonzero(ranks)
-    others = (lives >= 0) & ~ranks & ~np.isin(lives, np.unique(lives[peers]))
-    return _elsewhere(others, peers, latest, rings, away_s)
 
 
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

@@ -16,7 +16,7 @@ from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
-from ddpmon.run.lives import apart_from, out_of_step, with_the_first
+from ddpmon.run.lives import out_of_step, with_the_first
 from ddpmon.run.marks import Marks
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
@@ -72,7 +72,7 @@ class Run:
         buckets: what each bucket of a reduction takes, where ranks tell.
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
-        going_on: [world] the ranks that continue the series. restarted: the newest (step of the run, rank) of restarts.
+        restarted: the newest (step of the run, rank) of restarts.
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
         outages: when the store could not be read. step_times: when the newest steps ended.
     """
@@ -93,7 +93,7 @@ class Run:
         self.refused = 0
         self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
-        self.going_on: NDArray[np.bool_] = np.zeros(info.world_size, np.bool_)
+        self._out_of_step: tuple[tuple[int, bytes], NDArray[np.bool_]] | None = None
         self.restarted: deque[tuple[int, int]] = deque(maxlen=_RESTARTS)
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
@@ -274,11 +274,10 @@ class Run:
     def settle(self, now: float) -> None:
         """After a tick's frames: carry finished steps over into the run's series."""
         self.outages.end_outage(now)
-        self.step_times.note(self.latest.step, self.latest.heard_at - self.latest.step_s)
         ranks = self._continuing(now)
+        self.step_times.note(self.latest.step, self.latest.heard_at - self.latest.step_s)
         if not ranks.any():
             return
-        self.going_on = ranks
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
             who = np.flatnonzero(ranks) if self.restarts else None  # others may have steps of the same numbers
@@ -286,30 +285,22 @@ class Run:
             self.series.add(steps, loss, samples, duration, self.ranks_left())
 
     def ranks_left(self) -> int:
-        """How many ranks have not said that they are done."""
-        return self.rank_count - int(self.latest.finished.sum())
+        """How many ranks make the run's steps: those that are not done, without a minority at other steps."""
+        left = self.rank_count - int(self.latest.finished.sum())
+        away = int(self.out_of_step().sum())
+        return left - away if 2 * away < left else left
 
     def _continuing(self, now: float) -> NDArray[np.bool_]:
-        """[world] the ranks that continue the series; it begins again once most or all of them have restarted."""
-        heard = self.reporting(now) & (self.rings.last >= 0)
-        ranks = self.taking_part() & heard
+        """[world] the ranks that continue the series; it begins again once most of them have restarted."""
+        ranks = self.taking_part() & self.reporting(now) & (self.rings.last >= 0)
         ranks = ranks if ranks.any() else self.taking_part()
         if not self.restarts or not ranks.any():
             return ranks
         ranks = with_the_first(ranks, self.latest, self.rings, LOST_S)
         if int(self.rings.last[ranks].max()) < self.series.newest:
-            ahead: NDArray[np.bool_] = heard & (self.rings.last >= self.series.newest)
-            if ahead.any() and 2 * int(ranks.sum()) <= self.rank_count:
-                return ahead
-            self.series = RunSeries()
+            self.series, self.step_times = RunSeries(), StepTimes()
             self.restarted.clear()
         return ranks
-
-    def apart(self) -> NDArray[np.bool_]:
-        """[world] the ranks of another life than those that continue the series, which are elsewhere by 10 s."""
-        if not self.restarts or not self.going_on.any():
-            return np.zeros(self.info.world_size, np.bool_)
-        return apart_from(self.going_on, self.latest, self.rings, LOST_S)
 
     def ages(self, now: float) -> NDArray[np.float64]:
         """[world] seconds since each rank was heard of, NaN where it never was."""
@@ -344,10 +335,17 @@ class Run:
         return found
 
     def out_of_step(self) -> NDArray[np.bool_]:
-        """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s."""
-        if not self.restarts:
-            return np.zeros(self.info.world_size, np.bool_)
-        return out_of_step(self.latest, self.rings, LOST_S)
+        """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s.
+
+        Not to be written: it is worked out once for the same steps.
+        """
+        known = self.restarts, self.latest.step.tobytes()
+        if self._out_of_step is None or self._out_of_step[0] != known:
+            none = np.zeros(self.info.world_size, np.bool_)
+            found = out_of_step(self.latest, self.rings, LOST_S) if self.restarts else none
+            found.flags.writeable = False
+            self._out_of_step = known, found
+        return self._out_of_step[1]
 
     def keeping_up(self, ranks: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[world] those of `ranks` that are at most 20 steps behind most of them.

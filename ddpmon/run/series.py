@@ -15,8 +15,7 @@ from ddpmon.schema import StepColumns
 
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
-_TOLD_SHARE = 0.9  # of a step's ranks; chosen: so many stand for the few that did not tell of it
-_LEAST_SHARE = 0.5  # of the ranks must be exceeded: what fewer of them take is not the job's throughput
+_MOST_TOLD = 0.5  # of a step's ranks: more than that stand for those that did not tell of it. Chosen, not measured.
 QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
 SEEDS = ("loss", "samples", "duration")
 Points = NDArray[np.float64]  # [n, 6], one column a quantity
@@ -105,10 +104,10 @@ def _points(
 def share_taken(told: int, ranks: int) -> float:
     """The share of what `ranks` ranks take in a step that those have taken that tell; NaN unless most tell.
 
-    Where nearly all tell, the others have taken as much on average. Where fewer do, the others are away.
+    The others take part in the step, too, and have taken as much on average.
     """
     share = told / max(ranks, 1)
-    return min(share, 1.0) if share >= _TOLD_SHARE else 1.0 if share > _LEAST_SHARE else math.nan
+    return min(share, 1.0) if share > _MOST_TOLD else math.nan
 
 
 def _merged(points: Points, stride: int) -> Points:

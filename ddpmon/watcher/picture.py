@@ -69,9 +69,9 @@ def take_picture(
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
-    newest = run.step_map.read(build.column_of(metric), run.apart())
+    newest = run.step_map.read(build.column_of(metric), run.out_of_step())
     heat, chosen_heat = build.build_heat(run, newest, metric)
-    alive = build.compared_ranks(run, run.keeping_up(alive))
+    alive = run.keeping_up(alive)
     return Snapshot(
         link=moment.link,
         taken_at=moment.wall,

@@ -55,8 +55,26 @@ def test_a_silent_rank_takes_part_where_the_others_finish_steps_that_need_it(goe
         findings = in_words(judge(run, run.ages(float(tick))))
     (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
     assert (lost.ranks, lost.severity) == ((3,), severity)
-    assert ("take part" in lost.summary or "takes part" in lost.summary) == goes_on
+    assert ("it takes part and only the reports are missing" in lost.summary) == goes_on
     assert stops_job(lost) != goes_on
+
+
+def test_the_rank_that_stops_the_run_is_named_beside_one_whose_reports_were_missing_before() -> None:
+    job = MadeJob(healthy_phases(8, 600))
+    run, judge = Run(run_info(8)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(60):
+        stopped = max(0, tick - 40)  # the others finish the step in which rank 6 dies, and no other
+        first = 10 * (tick - stopped)
+        for rank in range(8):
+            if (rank == 1 and tick >= 10) or (rank == 6 and tick >= 40):
+                continue
+            frame = rank_frame(rank, tick, job.columns(rank, first, first + 10), step_s=0.1 + stopped)
+            run.add_rank(frame, float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    lost = [(f.severity, f.ranks, f.since_step) for f in open_findings(findings) if f.kind == "rank_lost"]
+    assert lost == [("critical", (6,), 399), ("warning", (1,), 99)]
 
 
 def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddpmon.report.build import build_heat, build_job, build_ranks, compared_ranks
+from ddpmon.report.build import build_heat, build_job, build_ranks
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
@@ -32,14 +32,23 @@ def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40)
 
 def throughput(run: Run) -> float | None:
     ranks = build_ranks(run, run.ages(5.5), NOBODY)
-    return build_job(run, ranks, compared_ranks(run, run.taking_part()), ()).throughput
+    return build_job(run, ranks, run.taking_part(), ()).throughput
 
 
 def test_ranks_that_restart_on_their_own_do_not_hold_the_series_up() -> None:
     assert restarted(4, (1,)).series.points[:, 0].tolist() == list(range(400))
-    assert restarted(4, (1, 2)).series.points[:, 0].tolist() == list(range(400))
     assert restarted(8, (1, 2, 5)).series.points[:, 0].tolist() == list(range(400))
-    assert restarted(4, (1, 2, 3)).series.points[:, 0].tolist() == list(range(40)), "most have: it begins again"
+    for most in ((1, 2), (1, 2, 3)):
+        assert restarted(4, most).series.points[:, 0].tolist() == list(range(40)), "half or more have: it begins again"
+
+
+def test_table_and_heat_map_know_the_same_ranks_where_half_have_restarted() -> None:
+    run = restarted(8, (4, 5, 6, 7))
+    known = np.isfinite(build_ranks(run, run.ages(5.5), NOBODY).lateness_ms)
+    heat, _ = build_heat(run, run.step_map.read("", run.out_of_step()))
+    assert np.flatnonzero(known).tolist() == [4, 5, 6, 7]
+    assert np.flatnonzero(np.isfinite(heat.values).any(axis=1)).tolist() == [4, 5, 6, 7]
+    assert np.flatnonzero(run.taking_part()).tolist() == [4, 5, 6, 7]
 
 
 def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:
@@ -58,8 +67,8 @@ def test_of_half_of_the_ranks_the_throughput_is_not_known_nor_is_its_course() ->
 
 def test_the_steps_of_a_rank_that_restarted_on_its_own_are_not_drawn_over_those_of_the_same_numbers() -> None:
     run = restarted(4, (1,))
-    assert np.flatnonzero(run.apart()).tolist() == [1]
-    heat, waits = build_heat(run, run.step_map.read("wait", run.apart()), "wait")
+    assert np.flatnonzero(run.out_of_step()).tolist() == [1]
+    heat, waits = build_heat(run, run.step_map.read("wait", run.out_of_step()), "wait")
     assert waits is not None
     for table in (heat.values, waits.values):
         assert np.isfinite(table).any(axis=1).tolist() == [True, False, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -129,7 +130,8 @@ def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:
     here: dict[str, list[int]] = {}
     for rank in who if host_of else ():
         here.setdefault(host_of[rank], []).append(rank)
-    hosts = [host for host, ranks in here.items() if 1 < len(ranks) == host_of.count(host)]
+    sizes = Counter(host_of) if here else Counter[str]()
+    hosts = [host for host, ranks in here.items() if host and 1 < len(ranks) == sizes[host]]
     whole = {rank for host in hosts for rank in here[host]}
     single = [rank for rank in who if rank not in whole]
     more = f" and {len(single) - NAMED} more" if len(single) > NAMED else ""

@@ -18,6 +18,8 @@ class RunScreen(ViewScreen):
 
     view: ClassVar[str] = "run"
 
+    _count = 0  # lines that were drawn last
+
     def compose(self) -> ComposeResult:
         """Header, the sections, the keys."""
         yield Canvas(self.head, id="head")
@@ -25,10 +27,11 @@ class RunScreen(ViewScreen):
         yield Canvas(self.foot, id="foot")
 
     def _lines(self, width: int) -> list[Line]:
-        return run_lines(self.picture, width, self.query_one(ScrollText).size.height)
+        lines = run_lines(self.picture, width, self.query_one(ScrollText).size.height)
+        self._count = len(lines)
+        return lines
 
     def keys(self) -> Keys:
         """Back and scrolling."""
-        text = self.query_one(ScrollText)
-        scroll = (("j k", "scroll"),) if len(self._lines(text.size.width)) > text.size.height else ()
+        scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
         return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))

@@ -63,7 +63,7 @@ def app() -> None:
 
 @app.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, metavar="-- COMMAND")
-@click.option("--name", metavar="NAME", help="What to call the run.")
+@click.option("--name", metavar="NAME", help="What to call the run, where the script gives attach() no name.")
 @switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
 @click.option("--record", metavar="FILE", help="Record the run to this new file, until the run is over.")
 def run(command: tuple[str, ...], name: str | None, watch_it: bool, record: str | None) -> None:
@@ -251,7 +251,7 @@ def serve(target: str | None, port: int | None, ssh: str | None, slurm: str | No
 
     It listens on loopback only and runs until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[serve]'.
 
-    Exit codes: 0 it was told to end, 2 usage error.
+    Exit codes: 0 it was told to end, 2 usage error, 3 no run on this host has that name.
     """
     from ddpmon.commands.serve import serve as command
 

@@ -36,7 +36,7 @@ def export(
 ) -> int:
     """Write what is asked for; returns the exit code."""
     if (csv is None) == (perfetto is None):
-        complain("say what to export: either --csv OUT.csv or --perfetto OUT.json.gz")
+        complain("say what to export: one of --csv OUT.csv, --perfetto OUT.json.gz and --prometheus HOST:PORT")
         return USAGE
     try:
         span = _span(steps)

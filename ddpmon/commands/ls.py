@@ -70,10 +70,11 @@ def ls(
 
 
 def _past_words(past: Sequence[PastRun]) -> str:
-    """A line on the runs that are not listed because their processes are dead."""
-    named = ", ".join(f"{printable(run.id)} ({printable(run.state)})" for run in past[:PAST_NAMED])
+    """A line on the runs that are not listed because their processes are dead; "killed" may be one that failed."""
+    states = ["" if run.state == "killed" else f" ({printable(run.state)})" for run in past[:PAST_NAMED]]
+    named = ", ".join(f"{printable(run.id)}{state}" for run, state in zip(past, states, strict=False))
     more = f" and {len(past) - PAST_NAMED} more, which --json names" if len(past) > PAST_NAMED else ""
-    return f"note: {plural(len(past), 'run')} of the last 24 h did not finish: {named}{more}"
+    return f"note: {plural(len(past), 'run')} of the last 24 h did not end in order: {named}{more}"
 
 
 def _runs(target: str | None, ssh: str | None, slurm: str | None, k8s: str | None, brief: bool) -> list[Listed]:

@@ -15,7 +15,7 @@ from ddpmon.report.report_markdown import markdown
 from ddpmon.report.run_report import RunReport
 from ddpmon.store.base import StoreUnavailable, TargetError
 
-_PAGES = (".html", ".htm")
+_PAGES, _MARKDOWN = (".html", ".htm"), ".md"
 
 
 def report(target: str | None, out: str | None, ssh: str | None = None, slurm: str | None = None) -> int:
@@ -23,6 +23,8 @@ def report(target: str | None, out: str | None, ssh: str | None = None, slurm: s
     from ddpmon.recording.layout import RecordingError
 
     try:
+        if out is not None and Path(out).suffix.lower() not in (*_PAGES, _MARKDOWN):
+            raise TargetError(f"{out!r} ends with neither .html nor .md: a report is a page or Markdown")
         told = _told(target, ssh, slurm)
     except (TargetError, RecordingError) as error:
         complain(str(error))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ddpmon.commands.console import OK, USAGE, complain
+from ddpmon.commands.console import NO_RUN, OK, USAGE, complain
 from ddpmon.commands.recordings import recording_at
 from ddpmon.commands.target import here
 from ddpmon.store.base import StoreUnavailable, TargetError
@@ -46,6 +46,9 @@ def serve(target: str | None, port: int | None, ssh: str | None = None, slurm: s
     except (TargetError, RecordingError) as error:
         complain(str(error))
         return USAGE
+    except StoreUnavailable as error:
+        complain(str(error))
+        return NO_RUN
     url = f"http://{HOME}:{listener.getsockname()[1]}"
     door = Door(url)
     app = _Site(Server(watch_command(target, ssh, slurm), HOME, public_url=url, title="ddpmon"), door, web)
@@ -63,19 +66,19 @@ def watch_command(target: str | None, ssh: str | None, slurm: str | None) -> str
 
 
 def _check(target: str | None, ssh: str | None, slurm: str | None) -> None:
-    """Refuse what the dashboard in the page would refuse; a run that is not there yet may come.
+    """Refuse what the dashboard in the page would refuse; a run that `watch` waits for may come.
 
     Raises:
         TargetError: the words make no sense, or there are several runs to choose from.
         RecordingError: the recording cannot be read.
+        StoreUnavailable: no run on this host has that name.
     """
     if ssh is not None and slurm is not None:
         raise TargetError("--ssh and --slurm exclude each other: the hosts of a job are reached through Slurm")
     if target is not None and "://" in target:
         parse_target(target)
     elif ssh is None and slurm is None and recording_at(target) is None:
-        with suppress(StoreUnavailable):
-            here(target)
+        here(target)
 
 
 def _listen(port: int | None) -> socket.socket:

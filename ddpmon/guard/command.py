@@ -67,7 +67,14 @@ def _watched(targets: Sequence[str]) -> str:
             store = external_store_of_environment()
             return f"all runs on this host{f' and in {store.url}' if store is not None else ''}, and those to come"
         return "all runs on this host, and those to come"
-    return ", ".join(_place(text) if "://" in text else text for text in targets)
+    return ", ".join(_place(text) if "://" in text else _named(text) for text in targets)
+
+
+def _named(name: str) -> str:
+    """A run's name, and whether there is none yet that is called so."""
+    with suppress(StoreUnavailable):  # it is complained of where runs are looked for
+        return name if fitting(_runs_here(), name) else f"{name} (there is no such run yet)"
+    return name
 
 
 def _place(address: str) -> str:

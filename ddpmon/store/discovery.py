@@ -73,7 +73,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: "restarting" where its launcher lives and has attempts left, "restarted" where it has begun the next one,
-            else "killed".
+            else "killed": that it failed, and its launcher ended rank 0 then, is known to its store alone.
         restart, max_restarts: as in its announcement.
     """
 

@@ -120,8 +120,8 @@ def test_runs_whose_processes_are_dead_are_named_in_a_line(capsys: Printed) -> N
         announce(Announcement(run_id=f"old-{number}", name="old", pid=dead.pid, **said))  # type: ignore[arg-type]
     assert ls(None, None, False, False) == 3
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("note: 5 runs of the last 24 h did not finish: old-")
-    assert line.count("(killed)") == 3
+    assert line.startswith("note: 5 runs of the last 24 h did not end in order: old-")
+    assert "killed" not in line, "it may as well have failed"
     assert line.endswith(" and 2 more, which --json names")
     mine = {"store_pid": os.getpid(), "launcher_pid": os.getpid(), "max_restarts": 3}
     announce(Announcement(run_id="again-1", name="again", pid=dead.pid, **said, **mine))  # type: ignore[arg-type]

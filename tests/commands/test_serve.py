@@ -95,6 +95,16 @@ def test_a_browser_shows_the_dashboard_and_takes_keys(tmp_path: Path) -> None:
         asyncio.run(look(address))
 
 
+def test_a_name_that_is_no_run_here_is_told_before_anything_listens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that what listens first ends, too
+        assert serve("nosuch", taken.getsockname()[1]) == 3
+    assert "'nosuch' is neither an address nor a run on this host: `ddpmon ls` lists runs" in capsys.readouterr().err
+
+
 def test_a_target_is_quoted_and_no_option() -> None:
     assert watch_command("--x; rm", "user@host", None).endswith("watch --ssh user@host -- '--x; rm'")
 

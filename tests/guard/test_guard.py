@@ -284,6 +284,21 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert told.out == ""
 
 
+def test_a_guard_of_a_run_that_is_not_there_yet_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    said = Announcement(
+        run_id="gpt-1", name="gpt", url="tcp://127.0.0.1:1", pid=os.getpid(), host="h", world_size=2, started_at=1.0
+    )
+    assert announce(said) is not None
+    command = [sys.executable, "-m", "ddpmon.cli", "guard", "nosuch", "gpt", "--state", str(tmp_path / "state.json")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        opening = process.stdout.readline()
+        process.terminate()
+    assert "guards nosuch (there is no such run yet), gpt; tells here of findings" in opening
+
+
 def test_a_user_without_a_home_is_asked_for_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,8 @@ def test_every_command_takes_a_recording(recorded: Path, healthy: Path, tmp_path
     assert ddpmon("report", recorded, page_file).code == 0
     assert "rank 2 (node0000) is late by" in page_file.read_text()
     assert ddpmon("report", recorded, None).out.startswith("# simulated-straggler\n")
+    assert ddpmon("report", recorded, tmp_path / "run.MD").code == 0
+    assert (tmp_path / "run.MD").read_text().startswith("# simulated-straggler\n")
 
     slower = ddpmon("compare", healthy, recorded, 5.0)
     assert slower.code == 1
@@ -132,13 +134,14 @@ def test_exported_steps_give_the_same_findings_again(recorded: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("command", "words", "options", "said"),
     [
-        ("export", ("{file}",), {}, "say what to export"),
+        ("export", ("{file}",), {}, "--csv OUT.csv, --perfetto OUT.json.gz and --prometheus HOST:PORT"),
         ("status", ("{file}",), {"goes_on": True}, "leave --watch out"),
         ("export", ("{file}",), {"csv": "-", "steps": "9:3"}, "is not A:B"),
         ("export", ("{file}",), {"perfetto": "{out}", "steps": "900000:"}, "no step in that span"),
         ("export", ("{file}",), {"csv": "/no/such/folder/x.csv"}, "cannot be written"),
         ("compare", ("{file}", "/no/such/file.csv"), {}, "cannot be read"),
         ("report", ("/no/such/file.ddpmon", None), {}, "cannot be read"),
+        ("report", ("{file}", "{out}"), {}, "ends with neither .html nor .md"),
         ("record", ("{file}",), {}, "is a recording already"),
         ("diagnose", ("/no/such/file.ddpmon",), {}, "cannot be read"),
     ],

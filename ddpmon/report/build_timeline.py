@@ -8,11 +8,8 @@ from numpy.typing import NDArray
 from ddpmon.report.base_step import of_base
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
-from ddpmon.run.recent import RECENT
 from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import BucketView, Floats, Heat, Ints, MarkView, Timeline
-
-_MOST_RESTARTS = 16  # that are drawn
 
 
 def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.bool_]) -> Timeline:
@@ -44,7 +41,7 @@ def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.
         loss=newest.loss[first:],
         marks=_marks(run, int(steps[first]) if first < len(steps) else 0),
         buckets=_buckets(run, seen, transfers),
-        restarts=_restarts(run),
+        restarts=tuple(run.restarted),
     )
 
 
@@ -57,17 +54,6 @@ def _is_false_recovery(newest: NewestSteps) -> NDArray[np.bool_]:
     late = newest.worst_rank[whole]
     found: NDArray[np.bool_] = ~is_whole & (late >= 0) & np.isnan(newest.lateness[late, at])
     return found
-
-
-def _restarts(run: Run) -> tuple[tuple[int, int, int], ...]:
-    """The restarts, those within 20 steps as one: (step of the run, how many ranks, the first of them)."""
-    found: list[tuple[int, int, int]] = []
-    for step, rank in run.restarted:
-        if found and 0 <= step - found[-1][0] <= RECENT:
-            found[-1] = found[-1][0], found[-1][1] + 1, min(found[-1][2], rank)
-        else:
-            found.append((step, 1, rank))
-    return tuple(found[-_MOST_RESTARTS:])
 
 
 def _bandwidth(run: Run, steps: Ints, seen: Ints, transfers: NDArray[np.float32]) -> Floats:

@@ -31,7 +31,7 @@ SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts 
 LOST_S = 10.0
 _REASONS = 50
 _HISTORIES_AT_ONCE = 256
-_RESTARTS = 4096  # that are remembered: each rank of a large run once
+_RESTARTS = 16  # that are remembered, and drawn: those of ranks within 20 steps of each other are one
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Run:
         buckets: what each bucket of a reduction takes, where ranks tell.
         rejected: why frames could not be accepted, and how often. refused: how many were not believed: forged,
             replayed or unsigned.
-        restarted: the newest (step of the run, rank) of restarts.
+        restarted: the newest restarts: (step of the run, how many ranks, the first of them).
         restarts: how many times a rank came back as another process. doubles: ranks as which two processes write.
         outages: when the store could not be read. step_times: when the newest steps ended.
     """
@@ -94,7 +94,7 @@ class Run:
         self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
         self._out_of_step: tuple[tuple[int, bytes], NDArray[np.bool_]] | None = None
-        self.restarted: deque[tuple[int, int]] = deque(maxlen=_RESTARTS)
+        self.restarted: deque[tuple[int, int, int]] = deque(maxlen=_RESTARTS)
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus = Gpus(LOST_S)
@@ -189,7 +189,11 @@ class Run:
 
     def _restart(self, rank: int, state: RankState) -> None:
         """Forget what the rank's former process told: its steps are counted from the beginning."""
-        self.restarted.append((int(self.latest.step.max()), rank))
+        step, known = int(self.latest.step.max()), self.restarted[-1] if self.restarted else (-RECENT - 2, 0, rank)
+        if 0 <= step - known[0] <= RECENT:
+            self.restarted[-1] = known[0], known[1] + 1, min(known[2], rank)
+        else:
+            self.restarted.append((step, 1, rank))
         self.rings.clear(rank)
         self.buckets.forget(rank)
         self.restarts += 1

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.latest_frames import LatestFrames
 from ddpmon.run.medians import median
+from ddpmon.run.recent import RECENT
 from ddpmon.run.rings import I64, Rings
 
+MOST_RESTARTS = 16  # that are remembered, and drawn; chosen, not measured
 _PEERS = 64  # ranks that tell how long a step of the job takes
 Flags = NDArray[np.bool_]
+Restarts = deque[tuple[int, int, int]]  # the step that the run was at, how many ranks, the first of them
+
+
+def note_restart(restarts: Restarts, step: int, rank: int) -> None:
+    """Take down that a rank restarted when the run was at `step`: with those of at most 20 steps before as one."""
+    if restarts and 0 <= step - restarts[-1][0] <= RECENT:
+        first, count, lowest = restarts[-1]
+        restarts[-1] = first, count + 1, min(lowest, rank)
+    else:
+        restarts.append((step, 1, rank))
 
 
 def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

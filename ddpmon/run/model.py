@@ -16,7 +16,7 @@ from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
-from ddpmon.run.lives import out_of_step, with_the_first
+from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step, with_the_first
 from ddpmon.run.marks import Marks
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
@@ -31,7 +31,6 @@ SILENT_S = 4.0  # a rank publishes every second: after this it no longer counts 
 LOST_S = 10.0
 _REASONS = 50
 _HISTORIES_AT_ONCE = 256
-_RESTARTS = 16  # that are remembered, and drawn: those of ranks within 20 steps of each other are one
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class Run:
         self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
         self._out_of_step: tuple[tuple[int, bytes], NDArray[np.bool_]] | None = None
-        self.restarted: deque[tuple[int, int, int]] = deque(maxlen=_RESTARTS)
+        self.restarted: Restarts = deque(maxlen=MOST_RESTARTS)
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
         self._gpus = Gpus(LOST_S)
@@ -189,11 +188,7 @@ class Run:
 
     def _restart(self, rank: int, state: RankState) -> None:
         """Forget what the rank's former process told: its steps are counted from the beginning."""
-        step, known = int(self.latest.step.max()), self.restarted[-1] if self.restarted else (-RECENT - 2, 0, rank)
-        if 0 <= step - known[0] <= RECENT:
-            self.restarted[-1] = known[0], known[1] + 1, min(known[2], rank)
-        else:
-            self.restarted.append((step, 1, rank))
+        note_restart(self.restarted, int(self.latest.step.max()), rank)
         self.rings.clear(rank)
         self.buckets.forget(rank)
         self.restarts += 1

@@ -88,7 +88,8 @@ def find_pauses(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
     slots = np.argsort(run.rings.step[witness])
     slots = slots[run.rings.step[witness, slots] >= 0]
     steps, durations = run.rings.step[witness, slots].astype(np.int64), run.rings.of("duration", [witness])[0, slots]
-    named = [_named(name, pauses, steps, durations) for name, pauses in run.marks.pauses.items()]
+    told = steps >= run.marks.since
+    named = [_named(name, pauses, steps[told], durations[told]) for name, pauses in run.marks.pauses.items()]
     known = {rank for alert in said if alert.kind == "intermittent_straggler" for rank in alert.ranks}
     unnamed = _unnamed(run, ranks, steps, durations)
     return [*filter(None, named), *(alert for alert in unnamed if known.isdisjoint(alert.ranks))]
@@ -99,8 +100,8 @@ def _worth(cost_pct: float, last: int, newest: int) -> bool:
 
 
 def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> Alert | None:
-    """The pauses of one name within the steps on record."""
-    on_record = {step: pause for step, pause in pauses.items() if step >= steps[0]}
+    """The pauses of one name within these steps, whose names are known."""
+    on_record = {step: pause for step, pause in pauses.items() if steps.size and step >= steps[0]}
     if not on_record:
         return None
     total = sum(pause.ms for pause in on_record.values())

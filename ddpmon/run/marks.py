@@ -31,9 +31,11 @@ class Marks:
 
     Attributes:
         pauses: name -> step -> Pause; the newest 64 steps of the first 32 names.
+        since: the first step whose names are known: histories have none. A high number before the first frame.
     """
 
     pauses: dict[str, dict[int, Pause]] = field(default_factory=dict)
+    since: int = 1 << 62
 
     def add(self, rank: int, marks: Sequence[Mark], seen: int) -> int:
         """Take in what `rank` says of steps above `seen`; returns the newest step that it has now spoken of.

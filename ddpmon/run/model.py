@@ -139,6 +139,8 @@ class Run:
 
     def _take_details(self, frame: RankFrame) -> None:
         """Take in what only whole frames have: named phases, bucket detail."""
+        if frame.steps.step:
+            self.marks.since = min(self.marks.since, int.from_bytes(frame.steps.step[:8], "little", signed=True))
         if frame.marks:
             state = self.states[frame.rank]
             state.marked = self.marks.add(frame.rank, frame.marks, state.marked)

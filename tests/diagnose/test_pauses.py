@@ -9,8 +9,8 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.pauses import GcMeasures, GcRule, LongStepMeasures, NamedPauseMeasures, find_pauses
 from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
-from ddpmon.schema import Mark
-from tests.made_frames import Floats, columns, mark, rank_frame, run_info, tick
+from ddpmon.schema import HistoryFrame, Mark
+from tests.made_frames import RUN_ID, Floats, columns, mark, rank_frame, run_info, tick
 
 
 def job(work: Floats, marks: dict[int, list[Mark]] | None = None, gc: Floats | None = None) -> Run:
@@ -52,6 +52,23 @@ def test_a_checkpoint_is_told_of_with_its_share_of_the_time() -> None:
     assert (finding.kind, finding.severity, finding.ranks) == ("pause", "info", (0,))
     assert finding.measures == NamedPauseMeasures("checkpoint", 1, 4200.0, 12600.0, 3, 250, steps_not_compared=False)
     assert finding.cost_pct == pytest.approx(29, abs=0.5)
+
+
+def test_a_watcher_that_comes_late_measures_the_pauses_over_the_time_whose_names_it_knows() -> None:
+    table = work()
+    table[0, ::50] += 4200
+    run = Run(run_info(4))
+    marks = {0: [mark(250, "checkpoint", 4200.0)]}
+    for rank, row in enumerate(table[:, :200]):  # what the ranks remember has no names
+        longest = table[:, :200].max(axis=0)
+        values = {"duration": (longest + 2).tolist(), "exposed": (longest + 2 - row).tolist()}
+        run.add_history(
+            [HistoryFrame(run_id=RUN_ID, rank=rank, recent=columns(range(200), values), older=columns([], {}))]
+        )
+    publish(run, table, 200, 300, marks)
+    (finding,) = (alert for alert in pauses(run) if isinstance(alert.measures, NamedPauseMeasures))
+    seconds = float(table[:, 200:].max(axis=0).sum() + 200) / 1e3
+    assert finding.cost_pct == pytest.approx(100 * 4.2 / seconds, rel=0.01)
 
 
 def test_a_pause_of_all_names_nobody() -> None:

@@ -17,7 +17,6 @@ from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
-_SOURCE = re.compile(r"(:\d+) in \S+: [^;]*(?=;|$)")
 _COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
 
 
@@ -118,14 +117,18 @@ def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:
     """The sentence of a finding without facts of its own, with what a standstill has cost."""
-    hours = lost_hours(finding, snapshot) if stops_job(finding) else None
-    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
-    return f"{finding.summary.rstrip('.')}.{lost}" if lost else finding.summary
+    return _with_cost(finding.summary, finding, snapshot)
 
 
 def brief_sentence(finding: Finding, snapshot: Snapshot) -> str:
-    """The same without the source of a line: `at train.py:88 in read: x = f(y)` is `at train.py:88`."""
-    return _SOURCE.sub(r"\1", sentence(finding, snapshot))
+    """The same with `at train.py:88` instead of `at train.py:88 in read: x = f(y)`."""
+    return _with_cost(finding.brief or finding.summary, finding, snapshot)
+
+
+def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
+    hours = lost_hours(finding, snapshot) if stops_job(finding) else None
+    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
+    return f"{said.rstrip('.')}.{lost}" if lost else said
 
 
 def cause_words(finding: Finding) -> str:

@@ -79,6 +79,14 @@ def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
         assert "not known" not in "\n".join(text_of(plot_lines(Curve("x", "", step, known), 80, 9, COLOUR)))
 
 
+def test_a_course_of_few_points_goes_on_to_the_end() -> None:
+    step = np.arange(500.0)
+    for known in (np.where(step % 200 == 0, 2.3, np.nan), np.where(step == 0, 2.3, np.nan)):
+        assert "not known" not in "\n".join(text_of(plot_lines(Curve("loss", "", step, known), 80, 9, COLOUR)))
+    one = Curve("loss", "", np.zeros(1), np.full(1, 2.3))
+    assert "not known" not in "\n".join(text_of(plot_lines(one, 80, 9, COLOUR)))
+
+
 def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None:
     curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
     rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]

@@ -165,6 +165,25 @@ def test_coverage_is_quiet_when_good_and_loud_when_not() -> None:
     assert bad["7/8 ranks"] == bad["heard 14 s ago"] == COLOUR.accent
 
 
+def test_a_run_has_ended_when_its_last_rank_fell_silent() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.run is not None
+    assert made.ranks is not None
+
+    def said(state: str, newest: float) -> str:
+        ages = np.full(8, 3600.0)
+        ages[5] = newest
+        ranks, run = replace(made.ranks, age_s=ages), replace(made.run, state=state)
+        shown = ViewState(replace(made, ranks=ranks, run=run, coverage=Coverage(8, 8, 3600.0)), COLOUR)
+        line = header_line(shown, 140)
+        (found,) = [each for each in line if each.text.startswith(("ended", "heard"))]
+        return f"{found.text}{' !' if found.style == COLOUR.accent else ''}"
+
+    assert said("failed", 1.0) == "heard 60 min ago !", "other ranks still report"
+    assert said("failed", 30.0) == "ended 30 s ago"
+    assert said("finished", 1.0) == "ended 1.0 s ago"
+
+
 def test_the_monitors_cost_is_always_told_and_its_drops_when_there_are_any() -> None:
     made = snapshot(Made())
     for width, said in ((120, "probe 12.3 us/step"), (48, None)):

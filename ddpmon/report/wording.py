@@ -189,6 +189,9 @@ def state_words(state: str, phase: str) -> str:
     """`running in backward`, `waiting in the all-reduce`, `lost`: a rank's state, and its phase if it lives."""
     if not phase or state not in ("running", "stalled"):
         return state
-    if phase == "exposed":
-        return f"{'waiting' if state == 'running' else state} in the all-reduce"
-    return f"{state} between phases" if phase == "other" else f"{state} in {phase}"
+    return f"{'waiting' if (state, phase) == ('running', 'exposed') else state} {phase_words(phase)}"
+
+
+def phase_words(phase: str) -> str:
+    """Where a rank is: `in backward`, `in the all-reduce`, `between phases`."""
+    return {"exposed": "in the all-reduce", "other": "between phases"}.get(phase, f"in {phase}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
 from ddpmon.tui.view_state import ViewState
@@ -119,6 +121,16 @@ def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None
     wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
     assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
     assert narrow == ["step", "0", "10:00:25", "49"]
+
+
+def test_a_large_loss_has_no_point_at_its_end() -> None:
+    made = snapshot(Made(ranks=4))
+    for loss, said in ((1234.4, "1234"), (2.3, "2.300")):
+        shown = ViewState(replace(made, job=replace(made.job, loss=loss)), ASCII)
+        lines = text_of(plots_stacked(shown, 1, 60, 40, lateness=False))
+        (heading,) = [line for line in lines if line.startswith(("- loss", " - loss"))]
+        assert heading.split()[-2] == said
+        assert re.search(rf"loss \S+ {said} ", text_of([figures_line(shown, 160)])[0])
 
 
 def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:

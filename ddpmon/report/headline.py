@@ -132,20 +132,26 @@ def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
 
 
 def cause_words(finding: Finding) -> str:
-    """`likely cause: a shared GPU, pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
-    cause, launch = finding.cause or "", finding.evidence.get("launch_ms")
-    if not cause and isinstance(launch, float | int):
+    """`likely cause: a shared GPU; pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
+    launch = finding.evidence.get("launch_ms")
+    if not finding.cause and isinstance(launch, float | int):
         return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
-    likely = "likely " if cause.endswith(" (likely)") else ""
-    said = cause.removesuffix(" (likely)").removesuffix(" (certain)")
-    return f"{likely}{'because of ' if ': ' in said else 'cause: '}{said}" if said else ""
+    lead, trouble, details = _cause_parts(finding)
+    return f"{lead}{'; '.join(filter(None, [trouble, details]))}" if trouble else ""
+
+
+def _cause_parts(finding: Finding) -> tuple[str, str, str]:
+    """`likely cause: `, the name of the trouble, and what is known of it."""
+    cause = finding.cause or ""
+    lead = "likely cause: " if cause.endswith(" (likely)") else "cause: "
+    trouble, _, details = cause.removesuffix(" (likely)").removesuffix(" (certain)").partition(": ")
+    return lead, trouble, details
 
 
 def brief_cause(finding: Finding) -> str:
     """`likely cause: pid 4242 (bob) uses 38 % of its GPU`: without the name of the trouble and the foreign command."""
-    before, _, said = cause_words(finding).partition("because of ")
-    short = _COMMAND.sub(r"\1)", said.partition(": ")[2])
-    return f"{before}cause: {short}" if short else cause_words(finding)
+    lead, _, details = _cause_parts(finding)
+    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding)
 
 
 def command(finding: Finding, snapshot: Snapshot) -> str:

@@ -77,7 +77,7 @@ def test_a_narrow_screen_says_what_the_foreign_process_does() -> None:
     lines = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 80))
     assert "likely cause: pid 4242 (bob) uses 38 % of its GPU" in lines[1]
     wide = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 160))
-    assert "likely because of a shared GPU: pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
+    assert "likely cause: a shared GPU; pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
 
 
 def test_a_hang_keeps_who_waits_in_80_columns() -> None:

@@ -130,7 +130,7 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
     return (look.glyphs.finished if is_even(snapshot) else look.glyphs.note), look.text
 
 
-def nothing_found(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
+def no_findings_for(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
     """The sign and the words where there is no finding about a rank or a host: a tick where it is known to be well."""
     if not is_judged(snapshot):
         return look.glyphs.note, "not enough evidence yet"

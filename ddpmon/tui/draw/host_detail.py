@@ -17,7 +17,7 @@ from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, nothing_found
+from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -280,7 +280,7 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
     over = snapshot.run is not None and is_over(snapshot.run.state)
-    glyph, calm = nothing_found(snapshot, "host", look, well=over or _is_fresh(node))
+    glyph, calm = no_findings_for(snapshot, "host", look, well=over or _is_fresh(node))
     return lines or paragraph(calm, glyph, look.dim, width, look)
 
 

@@ -30,6 +30,7 @@ from ddpmon.report.wording import (
     format_stack,
     on_host,
     others_do,
+    phase_words,
     stack_command,
 )
 from ddpmon.shell_command import Advice
@@ -47,7 +48,7 @@ _SAME_BATCHES = (
 
 def _silent(m: SilentMeasures, alert: Alert) -> Words:
     """Who has fallen silent, in which phase, and who waits."""
-    fallen = f"{does(alert.ranks, 'have')} fallen silent in {clean(m.hang.shown.phase, 40)}"
+    fallen = f"{does(alert.ranks, 'have')} fallen silent {phase_words(clean(m.hang.shown.phase, 40))}"
     said = [f"{fallen}; no step has finished for {age(m.hang.seconds)}", *_waiters(m.hang.waiters)]
     return _hang("; ".join(said), m.hang, alert)
 
@@ -145,16 +146,16 @@ def _hang_advice(hang: Hang, alert: Alert, line: StackFrame | None) -> Advice:
 def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
     """Where `ranks` are stuck and for how long, with the line of one; the GPU first, if it is that."""
     shown, seconds, at = hang.shown, age(hang.seconds), _at(line)
-    phase = clean(shown.phase, 40)
+    phase = phase_words(clean(shown.phase, 40))
     if not shown.device:
-        return f"{does(ranks, 'have')} been stuck in {phase} for {seconds}{',' if at else ''}{at}"
+        return f"{does(ranks, 'have')} been stuck {phase} for {seconds}{',' if at else ''}{at}"
     whose = f"the GPU{'s' if len(ranks) > 1 else ''} of {format_ranks(ranks)}"
     have = "have" if len(ranks) > 1 else "has"
     if shown.device == "no_answer":
         return f"{whose} {have} not answered, and no step has finished for {seconds}"
     stuck = f"{whose} {have} been stuck in {clean(shown.device_phase, 40)} for {seconds}"
     broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
-    return f"{broken if shown.device == 'broken' else stuck} (the CPU is in {phase}{at})"
+    return f"{broken if shown.device == 'broken' else stuck} (the CPU is {phase}{at})"
 
 
 def _waiters(waiters: Waiters | None) -> list[str]:

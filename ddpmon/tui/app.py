@@ -208,7 +208,7 @@ class WatchApp(App[None]):
         raise message.error
 
     def _stuck(self) -> float | None:
-        """Seconds since the store last answered, when that is longer than it should be; never of a finished run."""
+        """Seconds since the store last answered, when that is too long; a finished run has nothing more to say."""
         run, silence = self._latest.run, time.monotonic() - self._latest.taken_monotonic
         is_late = silence > max(PATIENCE_S, 3 * self._interval) and (run is None or run.state != "finished")
         return silence if is_late else None

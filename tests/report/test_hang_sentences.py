@@ -78,6 +78,18 @@ ROWS = [
         SEE,
     ),
     (
+        "silent in the all-reduce",
+        said(SilentMeasures(hang(replace(BARE, phase="exposed"))), 2),
+        "rank 2 has fallen silent in the all-reduce; no step has finished for 15 s",
+        SEE,
+    ),
+    (
+        "stuck between phases",
+        said(StuckMeasures(hang(replace(BARE, phase="other"), 0), None), 1),
+        "rank 1 has been stuck between phases for 15 s; rank 0 waits in gloo:all_reduce [1000]",
+        SEE,
+    ),
+    (
         "never came",
         said(GONE, 2),
         f"rank 2 has been stuck in input for 15 s, at {AT}; ranks 0, 1 wait for it in gloo:all_reduce [1000]",

@@ -153,7 +153,7 @@ def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
     have = "have" if len(ranks) > 1 else "has"
     if shown.device == "no_answer":
         return f"{whose} {have} not answered, and no step has finished for {seconds}"
-    stuck = f"{whose} {have} been stuck in {clean(shown.device_phase, 40)} for {seconds}"
+    stuck = f"{whose} {have} been stuck {phase_words(clean(shown.device_phase, 40))} for {seconds}"
     broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
     return f"{broken if shown.device == 'broken' else stuck} (the CPU is {phase}{at})"
 

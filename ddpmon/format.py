@@ -136,6 +136,11 @@ def signed(value: float | None, unknown: str = UNKNOWN, noise: float = 0.0) -> s
     return "±0" if size < noise or not any(digit in text for digit in "123456789") else text
 
 
+def loss_words(loss: float | None, unknown: str = UNKNOWN) -> str:
+    """Four digits, also where they are zeros: 2.310, 1234."""
+    return f"{loss:#.4g}".rstrip(".") if loss is not None and math.isfinite(loss) else unknown
+
+
 def plural(number: int, noun: str) -> str:
     """1 rank, 8 ranks."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -319,6 +319,7 @@ class Finding:
         cleared_at_step: about the first step without it, None while it lasts.
         id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
             lives. The numbers begin again when ranks restart, and with every watcher.
+        brief: the summary with lines of code as `train.py:88`; empty where it names none.
     """
 
     kind: KindName
@@ -335,6 +336,7 @@ class Finding:
     advice: Advice = ""
     cleared_at_step: int | None = None
     id: int = 0
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,9 +141,9 @@ def _parts(left: dict[str, float | int | str], whole: float) -> Iterator[str]:
 def _ratios(left: dict[str, float | int | str]) -> Iterator[str]:
     samples, ratio = _number(left, "samples_ratio"), _number(left, "ratio")
     if ratio is not None:
-        yield f"{ratio:.2f} times their work"
+        yield f"{ratio:.2f} times the others' work"
     if samples is not None and abs(samples - 1) >= 0.02:
-        yield f"{samples:.2f} times their samples"
+        yield f"{samples:.2f} times the others' samples"
 
 
 def _extent(evidence: Evidence) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ddpmon.report.evidence import evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import stops_job
-from ddpmon.report.wording import one_step_of
+from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
@@ -83,7 +83,7 @@ def who(finding: Finding) -> str:
 def what(finding: Finding) -> str:
     """`late +159 ms, backward`, `stuck in input`, `16 ranks restarted alone`, `shared GPU`: in a few words."""
     if finding.kind == "hang" and finding.ranks and finding.phase:
-        return f"stuck in {finding.phase}"
+        return f"stuck {phase_words(finding.phase)}"
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
     return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
@@ -210,7 +210,8 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
         return ""
     share, run = f"{cost(finding)} of the run's time", snapshot.run
     if stops_job(finding):
-        share = "all of the run's time while it stands still"
+        over = finding.cleared_at_step is not None or (run is not None and is_over(run.state))
+        share = f"all of the run's time while it {'stood' if over else 'stands'} still"
     if finding.cleared_at_step is not None or run is None:
         return share
     hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)

@@ -30,6 +30,7 @@ from ddpmon.report.wording import (
     format_stack,
     on_host,
     others_do,
+    phase_words,
     stack_command,
 )
 from ddpmon.shell_command import Advice
@@ -47,7 +48,7 @@ _SAME_BATCHES = (
 
 def _silent(m: SilentMeasures, alert: Alert) -> Words:
     """Who has fallen silent, in which phase, and who waits."""
-    fallen = f"{does(alert.ranks, 'have')} fallen silent in {clean(m.hang.shown.phase, 40)}"
+    fallen = f"{does(alert.ranks, 'have')} fallen silent {phase_words(clean(m.hang.shown.phase, 40))}"
     said = [f"{fallen}; no step has finished for {age(m.hang.seconds)}", *_waiters(m.hang.waiters)]
     return _hang("; ".join(said), m.hang, alert)
 
@@ -65,7 +66,8 @@ def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
         if sides.certain
         else "the groups disagree, and which is wrong is unknown"
     )
-    return _hang(f"for {age(m.hang.seconds)}, {elsewhere}, but {others}: {end}", m.hang, alert, operation)
+    said = f"for {age(m.hang.seconds)}, {elsewhere}, but {others}: {end}"
+    return _hang(said, m.hang, alert, operation, others=(m.line, m.others_line))
 
 
 def _stuck(m: StuckMeasures, alert: Alert) -> Words:
@@ -87,11 +89,27 @@ def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
     where = _counted(m.phases) if len(m.phases) > 1 else clean(m.phases[0][0], 40)
     nobody = "" if alone else ": no rank waits for another"
     busy = f"{everybody}{missing} in {where}{_at(m.line)}{nobody}{devices}"
-    return _hang(f"no step has finished for {seconds}: {busy}", m.hang, alert)
+    return _hang(f"no step has finished for {seconds}: {busy}", m.hang, alert, others=(m.line,))
 
 
-def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "", line: StackFrame | None = None) -> Words:
-    """What is the same of every hang: how the first step is spoken of, the evidence, the advice."""
+def _hang(
+    sentence: str,
+    hang: Hang,
+    alert: Alert,
+    operation: str = "",
+    line: StackFrame | None = None,
+    others: Sequence[StackFrame | None] = (),
+) -> Words:
+    """What is the same of every hang: how the first step is spoken of, the evidence, the advice.
+
+    Args:
+        sentence: what is particular to it.
+        hang: how long, who waits, and where one rank is.
+        alert: whom it names.
+        operation: the collective that the sentence names; empty: the one of the waiting ranks.
+        line: where the ranks are stuck, as the sentence says.
+        others: further lines of code that the sentence names.
+    """
     first = "no rank has finished its first step (still compiling?): " if hang.is_first_step else ""
     texts = {
         "stack": format_stack(hang.shown.stack),
@@ -104,7 +122,12 @@ def _hang(sentence: str, hang: Hang, alert: Alert, operation: str = "", line: St
         "waiting": 0 if hang.waiters is None else len(hang.waiters.ranks),
     }
     evidence |= {name: text for name, text in texts.items() if text}
-    return Words(f"{first}{sentence}", advice=_hang_advice(hang, alert, line), evidence=evidence)
+    advice = _hang_advice(hang, alert, line)
+    return Words(f"{first}{sentence}", advice=advice, evidence=evidence, lines=_known(line, *others))
+
+
+def _known(*lines: StackFrame | None) -> tuple[StackFrame, ...]:
+    return tuple(line for line in lines if line is not None)
 
 
 def _hang_advice(hang: Hang, alert: Alert, line: StackFrame | None) -> Advice:
@@ -123,16 +146,16 @@ def _hang_advice(hang: Hang, alert: Alert, line: StackFrame | None) -> Advice:
 def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
     """Where `ranks` are stuck and for how long, with the line of one; the GPU first, if it is that."""
     shown, seconds, at = hang.shown, age(hang.seconds), _at(line)
-    phase = clean(shown.phase, 40)
+    phase = phase_words(clean(shown.phase, 40))
     if not shown.device:
-        return f"{does(ranks, 'have')} been stuck in {phase} for {seconds}{',' if at else ''}{at}"
+        return f"{does(ranks, 'have')} been stuck {phase} for {seconds}{',' if at else ''}{at}"
     whose = f"the GPU{'s' if len(ranks) > 1 else ''} of {format_ranks(ranks)}"
     have = "have" if len(ranks) > 1 else "has"
     if shown.device == "no_answer":
         return f"{whose} {have} not answered, and no step has finished for {seconds}"
-    stuck = f"{whose} {have} been stuck in {clean(shown.device_phase, 40)} for {seconds}"
+    stuck = f"{whose} {have} been stuck {phase_words(clean(shown.device_phase, 40))} for {seconds}"
     broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
-    return f"{broken if shown.device == 'broken' else stuck} (the CPU is in {phase}{at})"
+    return f"{broken if shown.device == 'broken' else stuck} (the CPU is {phase}{at})"
 
 
 def _waiters(waiters: Waiters | None) -> list[str]:
@@ -189,6 +212,7 @@ def _ongoing_pause(m: OngoingPauseMeasures, alert: Alert) -> Words:
         f"{others_do(m.waiting, 'wait') if m.waiting else alone}",
         evidence=_pause_evidence(m, phase),
         advice=_pause_advice(m, late=alert.severity != "info"),
+        lines=_known(line),
     )
 
 

@@ -17,7 +17,6 @@ from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
-_SOURCE = re.compile(r"(:\d+) in \S+: [^;]*(?=;|$)")
 _COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
 
 
@@ -118,31 +117,41 @@ def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:
     """The sentence of a finding without facts of its own, with what a standstill has cost."""
-    hours = lost_hours(finding, snapshot) if stops_job(finding) else None
-    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
-    return f"{finding.summary.rstrip('.')}.{lost}" if lost else finding.summary
+    return _with_cost(finding.summary, finding, snapshot)
 
 
 def brief_sentence(finding: Finding, snapshot: Snapshot) -> str:
-    """The same without the source of a line: `at train.py:88 in read: x = f(y)` is `at train.py:88`."""
-    return _SOURCE.sub(r"\1", sentence(finding, snapshot))
+    """The same with `at train.py:88` instead of `at train.py:88 in read: x = f(y)`."""
+    return _with_cost(finding.brief or finding.summary, finding, snapshot)
+
+
+def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
+    hours = lost_hours(finding, snapshot) if stops_job(finding) else None
+    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
+    return f"{said.rstrip('.')}.{lost}" if lost else said
 
 
 def cause_words(finding: Finding) -> str:
-    """`likely cause: a shared GPU, pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
-    cause, launch = finding.cause or "", finding.evidence.get("launch_ms")
-    if not cause and isinstance(launch, float | int):
+    """`likely cause: a shared GPU; pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
+    launch = finding.evidence.get("launch_ms")
+    if not finding.cause and isinstance(launch, float | int):
         return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
-    likely = "likely " if cause.endswith(" (likely)") else ""
-    said = cause.removesuffix(" (likely)").removesuffix(" (certain)")
-    return f"{likely}{'because of ' if ': ' in said else 'cause: '}{said}" if said else ""
+    lead, trouble, details = _cause_parts(finding)
+    return f"{lead}{'; '.join(filter(None, [trouble, details]))}" if trouble else ""
+
+
+def _cause_parts(finding: Finding) -> tuple[str, str, str]:
+    """`likely cause: `, the name of the trouble, and what is known of it."""
+    cause = finding.cause or ""
+    lead = "likely cause: " if cause.endswith(" (likely)") else "cause: "
+    trouble, _, details = cause.removesuffix(" (likely)").removesuffix(" (certain)").partition(": ")
+    return lead, trouble, details
 
 
 def brief_cause(finding: Finding) -> str:
     """`likely cause: pid 4242 (bob) uses 38 % of its GPU`: without the name of the trouble and the foreign command."""
-    before, _, said = cause_words(finding).partition("because of ")
-    short = _COMMAND.sub(r"\1)", said.partition(": ")[2])
-    return f"{before}cause: {short}" if short else cause_words(finding)
+    lead, _, details = _cause_parts(finding)
+    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding)
 
 
 def command(finding: Finding, snapshot: Snapshot) -> str:

@@ -11,7 +11,9 @@ import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
+from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.wording import one_step_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
 
@@ -132,15 +134,17 @@ def difference_words(own: float, other: float, decimals: int, noise: float = 0.0
 def now_and_then_words(finding: Finding | None, width: int) -> str:
     """`+361 1/5` of a rank that a finding says is late by 361 ms in one step of five; empty of any other finding.
 
-    Its medians over the steps do not show this lateness. Where `width` is too short, the rhythm is left out.
+    Its medians over the steps do not show this lateness. The rhythm is left out where `width` is too short, and where
+    the sentence of the finding says "in most steps".
     """
     if finding is None or not KINDS[finding.kind].late:
         return ""
     excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
     if not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
         return ""
-    more = f"{excess:+,.0f}"
-    return whole if len(whole := f"{more} 1/{rhythm:.0f}") <= width else more
+    more = signed(excess)
+    whole = f"{more} 1/{rhythm:.0f}" if one_step_of(rhythm) else more
+    return whole if len(whole) <= width else more
 
 
 def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:

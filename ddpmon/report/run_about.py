@@ -149,7 +149,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         share = job.lost_to_waiting_pct or 0.0
         a_day = hours_words(hours_a_day(share, run.world_size))
         when = "at the end" if ended else f"now, {a_day} {unit} a day"
-        yield "lost to waiting", f"{pct(share)} % of each step {when}"
+        yield "lost to waiting", f"{pct(share)} % of the time {when}"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from ddpmon.report import (
     job_sentences,
     late_sentences,
 )
-from ddpmon.report.wording import Evidence, Sentence, Words
+from ddpmon.report.wording import Evidence, Sentence, Words, brief_line, format_line
 from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 
@@ -47,7 +48,15 @@ def tell(alert: Alert) -> Finding:
     advice = words.advice if why is None else why.advice
     cause = words.cause if why is None or alert.cause is None else f"{why.because} ({_strength(alert.cause)})"
     evidence = {**words.evidence, **_evidence(alert.cause, why)}
-    return _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
+    found = _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
+    return replace_fields(found, brief=_in_brief(found.summary, words)) if words.lines else found
+
+
+def _in_brief(summary: str, words: Words) -> str:
+    """The summary with each line of code as `train.py:88`."""
+    for line in words.lines:
+        summary = summary.replace(format_line(line), brief_line(line))
+    return summary
 
 
 def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: Advice) -> Finding:

@@ -32,6 +32,7 @@ class Words(Struct, frozen=True):
         evidence: the numbers that the alert rests on, by the names of the JSON contract.
         because: what follows "because of" where these measures are the cause of something: a noun, then the details.
         cause: what the rank itself tells of the reason, where `said` names it already.
+        lines: the lines of code that `said` names, as `format_line` has them.
     """
 
     said: str
@@ -40,6 +41,7 @@ class Words(Struct, frozen=True):
     evidence: Evidence = field(default_factory=dict)
     because: str = ""
     cause: str | None = None
+    lines: tuple[StackFrame, ...] = ()
 
 
 Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them
@@ -137,9 +139,14 @@ def format_stack(stack: Sequence[StackFrame]) -> str:
 
 def format_line(line: StackFrame) -> str:
     """One line of a stack: data.py:88 in __getitem__: time.sleep(1e9)."""
-    name = line.file.replace("\\", "/").rsplit("/", 1)[-1]
     source = f": {clean(line.source, 80)}" if line.source.strip() else ""
-    return f"{clean(name, 60)}:{line.line} in {clean(line.function, 60)}{source}"
+    return f"{brief_line(line)} in {clean(line.function, 60)}{source}"
+
+
+def brief_line(line: StackFrame) -> str:
+    """The same without the function and its code: data.py:88."""
+    name = line.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{clean(name, 60)}:{line.line}"
 
 
 def in_brackets(host: str) -> str:
@@ -182,6 +189,9 @@ def state_words(state: str, phase: str) -> str:
     """`running in backward`, `waiting in the all-reduce`, `lost`: a rank's state, and its phase if it lives."""
     if not phase or state not in ("running", "stalled"):
         return state
-    if phase == "exposed":
-        return f"{'waiting' if state == 'running' else state} in the all-reduce"
-    return f"{state} between phases" if phase == "other" else f"{state} in {phase}"
+    return f"{'waiting' if (state, phase) == ('running', 'exposed') else state} {phase_words(phase)}"
+
+
+def phase_words(phase: str) -> str:
+    """Where a rank is: `in backward`, `in the all-reduce`, `between phases`."""
+    return {"exposed": "in the all-reduce", "other": "between phases"}.get(phase, f"in {phase}")

@@ -76,7 +76,7 @@ def notice(picture: ViewState) -> str:
     """One sentence on what stands between the reader and a live picture; empty when nothing does."""
     link, run = picture.snapshot.link, picture.snapshot.run
     if picture.stuck_s is not None:
-        known = "nothing has been read yet" if run is None else "the screen shows what was known then"
+        known = "nothing has been read yet" if run is None else "the screen shows the last state"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"
     if picture.snapshot.told:
         return picture.snapshot.told

@@ -31,7 +31,8 @@ LATE = {
 
 def test_a_straggler_in_words() -> None:
     assert evidence_words(LATE) == (
-        "work 158 ms, others 117 ms, +41.0 ms; waits 40.2 ms less; input +39.4 ms; 1.35 times their work; over 20 steps"
+        "work 158 ms, others 117 ms, +41.0 ms; waits 40.2 ms less; input +39.4 ms; 1.35 times the others' work; "
+        "over 20 steps"
     )
 
 
@@ -43,7 +44,7 @@ def test_parts_that_count_are_all_named_the_largest_first() -> None:
 def test_waiting_longer_and_more_samples_are_said_as_such() -> None:
     said = evidence_words(LATE | {"waits_less_ms": -3.0, "samples_ratio": 1.5})
     assert "waits 3.00 ms more" in said
-    assert "1.50 times their samples" in said
+    assert "1.50 times the others' samples" in said
     assert "samples" not in evidence_words(LATE | {"samples_ratio": 1.0})
 
 
@@ -106,6 +107,7 @@ def test_the_share_of_a_cause_and_the_place_of_a_rank_are_said_plainly() -> None
     assert state_words("running", "exposed") == "waiting in the all-reduce"
     assert state_words("running", "other") == "running between phases"
     assert state_words("running", "backward") == "running in backward"
+    assert state_words("stalled", "exposed") == "stalled in the all-reduce"
     assert state_words("lost", "backward") == "lost"
 
 

@@ -34,6 +34,8 @@ def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen()
 def test_rows_say_in_a_few_words_what_it_is() -> None:
     said = {
         "stuck in input": Finding("hang", "critical", "", (2,), phase="input"),
+        "stuck in the all-reduce": Finding("hang", "critical", "", (2,), phase="exposed"),
+        "stuck between phases": Finding("hang", "critical", "", (2,), phase="other"),
         "load batches in the background": Finding("advice", "info", "", advice="load batches in the background: more"),
         "2 ranks silent, 16 ranks restarted alone": Finding(
             "monitor_degraded", "info", "", (1, 2), evidence={"not_reporting": 2, "restarted_alone": 16}
@@ -65,6 +67,11 @@ def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
     hang = replace(KNOWN, kind="hang", cost_pct=100.0, since_step=1205, evidence={"seconds": 3600.0, "waiting": 7})
     words = dict(rows(hang, TIMED))["Costs"]
     assert words == "all of the run's time while it stands still, 7.0 GPU-h lost so far, 168 GPU-h a day"
+    stood = "all of the run's time while it stood still"
+    assert dict(rows(replace(hang, cleared_at_step=1300), TIMED))["Costs"] == stood
+    assert TIMED.run is not None
+    ended = replace(TIMED, run=replace(TIMED.run, state="failed"))
+    assert dict(rows(hang, ended))["Costs"] == f"{stood}, 7.0 GPU-h lost"
 
 
 def test_the_use_of_a_gpu_by_a_foreign_process_is_said_once() -> None:

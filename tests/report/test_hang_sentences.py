@@ -78,6 +78,18 @@ ROWS = [
         SEE,
     ),
     (
+        "silent in the all-reduce",
+        said(SilentMeasures(hang(replace(BARE, phase="exposed"))), 2),
+        "rank 2 has fallen silent in the all-reduce; no step has finished for 15 s",
+        SEE,
+    ),
+    (
+        "stuck between phases",
+        said(StuckMeasures(hang(replace(BARE, phase="other"), 0), None), 1),
+        "rank 1 has been stuck between phases for 15 s; rank 0 waits in gloo:all_reduce [1000]",
+        SEE,
+    ),
+    (
         "never came",
         said(GONE, 2),
         f"rank 2 has been stuck in input for 15 s, at {AT}; ranks 0, 1 wait for it in gloo:all_reduce [1000]",
@@ -265,3 +277,22 @@ def test_a_stack_is_told_from_its_innermost_lines() -> None:
     stack = tuple(StackFrame("a.py", number, "f") for number in range(40))
     told = str(tell(said(StuckMeasures(hang(replace(BARE, stack=stack)), None), 1)).evidence["stack"]).split("\n")
     assert (len(told), told[0], told[-1]) == (16, "a.py:24 in f", "a.py:39 in f")
+
+
+def test_the_brief_form_drops_the_code_of_the_lines_that_it_names_and_nothing_else() -> None:
+    code = StackFrame("/home/me/a.py", 3, "f", "foo(x); bar(y): baz(z)")
+    sides = MismatchMeasures(hang(BARE, 0, 1), mismatch((1,), (0,), certain=False), code, MAIN)
+    for alert in (
+        said(sides),
+        said(StuckMeasures(hang(DEVICE, 0), code), 1),
+        said(unattributed(hang(BARE), *ALL, line=code)),
+    ):
+        found = tell(alert)
+        assert found.brief == found.summary.replace(" in f: foo(x); bar(y): baz(z)", "").replace(
+            " in main: for batch in loader:", ""
+        )
+        assert found.brief != found.summary
+    assert tell(said(sides)).brief == (
+        "for 15 s, rank 1 is in gloo:barrier at a.py:3, but rank 0 is in gloo:all_reduce [1000] at train.py:40: "
+        "the groups disagree, and which is wrong is unknown"
+    )

@@ -165,6 +165,22 @@ def test_hosts_whose_ranks_lie_apart_are_kept_together() -> None:
     assert bands.ranks(2).tolist() == list(range(2, 64, 4))
 
 
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("node011{}", ["n110", "n111", "n112"]),
+        ("10.0.0.1{}", ["~0.10", "~0.11", "~0.12"]),
+        ("gpu0{}-a", ["00-a", "01-a", "02-a"]),
+        ("worker1234{}", ["~2340", "~2341", "~2342"]),
+    ],
+)
+def test_a_host_is_named_by_its_whole_number_or_by_the_end_of_its_name(name: str, labels: list[str]) -> None:
+    hosts = tuple(name.format(number) for number in range(8))
+    made = ViewState(snapshot(Made(ranks=64, per_node=8, hosts=hosts)), ASCII)
+    shown = [line[:GUTTER].split()[0] for line in text_of(heat_lines(made, 120, 12))[1:4]]
+    assert shown == labels
+
+
 def test_the_cursor_names_rank_step_time_and_value() -> None:
     made = snapshot(Made(straggler=5, onset=812, step=1004))
     assert made.run is not None

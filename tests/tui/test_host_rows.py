@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddpmon.snapshot import Finding
+from rich.color import Color
+
+from ddpmon.snapshot import Finding, RunState
+from ddpmon.tui.draw.host_table import host_table_lines
+from ddpmon.tui.draw.order import ordered_hosts
+from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
-from tests.tui.test_hosts import CALM, rows_of, said
+from tests.tui.test_hosts import CALM, COLOUR, rows_of, said
 
 
 def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
@@ -16,6 +22,17 @@ def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
     rows = rows_of(replace(old, run=replace(CALM.run, state="finished")))
     assert not any("no word" in row for row in rows)
     assert rows == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))
+
+
+def test_the_last_values_of_a_run_that_has_ended_are_dim() -> None:
+    def colours(state: RunState) -> set[Color | None]:
+        assert CALM.run is not None
+        picture = ViewState(replace(CALM, run=replace(CALM.run, state=state)), COLOUR)
+        row = host_table_lines(picture, TableView(ordered_hosts(picture.snapshot, "worst", False)), 160, 8)[2]
+        return {each.style.color for each in row if each.style and any(letter.isdigit() for letter in each.text)}
+
+    assert colours("finished") == {COLOUR.dim.color}
+    assert COLOUR.text.color in colours("running")
 
 
 def test_a_run_too_young_for_a_verdict_does_not_say_that_there_is_nothing() -> None:

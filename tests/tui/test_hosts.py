@@ -180,6 +180,10 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     assert [row.split()[:2] for row in places[:2]] == [["!", "/ckpt"], ["/data", "45"]]
     assert "held by pid 777 (bob, python serve.py)" in places[-1]
     assert said(CALM)[1] == " v no findings for this host"
+    silent = replace(CALM, nodes=tuple(replace(node, age_s=300.0) for node in CALM.nodes))
+    assert said(silent)[1] == " * no findings for this host", "nobody knows how it is"
+    assert CALM.run is not None
+    assert said(replace(silent, run=replace(CALM.run, state="finished")))[1] == " v no findings for this host"
     assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 

@@ -12,7 +12,7 @@ from ddpmon.format import time_of_day
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary_line import summary_line
 from ddpmon.report.wording import on_host
-from ddpmon.snapshot import Coverage, Finding, Link
+from ddpmon.snapshot import Coverage, Finding, Link, RunState
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
@@ -83,11 +83,12 @@ def test_severity_is_told_without_colour() -> None:
 
 def test_the_likely_cause_stands_with_the_command() -> None:
     found = Finding(
-        "straggler", "critical", "rank 5 is late", (5,), ("node1",), "backward", "shared GPU: pid 4242 (bob) (likely)",
-        764, False, 22.0, {"excess_ms": 150.0}, ("ask its owner to move it. Run ", on_host("node1", "nvidia-smi -i 1")),
+        "straggler", "critical", "rank 5 is late", (5,), ("node1",), "backward",
+        "a shared GPU: pid 4242 (bob) uses it (likely)", 764, False, 22.0, {"excess_ms": 150.0},
+        ("ask its owner to move it. Run ", on_host("node1", "nvidia-smi -i 1")),
     )  # fmt: skip
     made = ViewState(replace(snapshot(Made()), findings=(found,)), ASCII)
-    assert "likely because of shared GPU: pid 4242 (bob)" in text_of(verdict_lines(made, 160))[1]
+    assert "likely cause: a shared GPU; pid 4242 (bob) uses it" in text_of(verdict_lines(made, 160))[1]
     assert "-> ask its owner to move it" in text_of(verdict_lines(made, 160))[1]
     narrow = text_of(verdict_lines(made, 80))
     assert "pid 4242" in narrow[1]
@@ -165,6 +166,25 @@ def test_coverage_is_quiet_when_good_and_loud_when_not() -> None:
     assert bad["7/8 ranks"] == bad["heard 14 s ago"] == COLOUR.accent
 
 
+def test_a_run_has_ended_when_its_last_rank_fell_silent() -> None:
+    made = snapshot(Made(ranks=8))
+
+    def said(state: RunState, newest: float) -> str:
+        assert made.run is not None
+        assert made.ranks is not None
+        ages = np.full(8, 3600.0)
+        ages[5] = newest
+        ranks, run = replace(made.ranks, age_s=ages), replace(made.run, state=state)
+        shown = ViewState(replace(made, ranks=ranks, run=run, coverage=Coverage(8, 8, 3600.0)), COLOUR)
+        line = header_line(shown, 140)
+        (found,) = [each for each in line if each.text.startswith(("ended", "heard"))]
+        return f"{found.text}{' !' if found.style == COLOUR.accent else ''}"
+
+    assert said("failed", 1.0) == "heard 60 min ago !", "other ranks still report"
+    assert said("failed", 30.0) == "ended 30 s ago"
+    assert said("finished", 1.0) == "ended 1.0 s ago"
+
+
 def test_the_monitors_cost_is_always_told_and_its_drops_when_there_are_any() -> None:
     made = snapshot(Made())
     for width, said in ((120, "probe 12.3 us/step"), (48, None)):
@@ -222,10 +242,7 @@ def test_another_run_in_the_old_ones_place_is_told() -> None:
 
 
 def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
-    assert (
-        notice(picture(Made(), stuck_s=12.3))
-        == "no answer from the store for 12 s; the screen shows what was known then"
-    )
+    assert notice(picture(Made(), stuck_s=12.3)) == "no answer from the store for 12 s; the screen shows the last state"
     nothing = ViewState(NOTHING_YET, ASCII, stuck_s=12.3)
     assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
 from ddpmon.tui.view_state import ViewState
@@ -79,6 +81,14 @@ def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
         assert "not known" not in "\n".join(text_of(plot_lines(Curve("x", "", step, known), 80, 9, COLOUR)))
 
 
+def test_a_course_of_few_points_goes_on_to_the_end() -> None:
+    step = np.arange(500.0)
+    for known in (np.where(step % 200 == 0, 2.3, np.nan), np.where(step == 0, 2.3, np.nan)):
+        assert "not known" not in "\n".join(text_of(plot_lines(Curve("loss", "", step, known), 80, 9, COLOUR)))
+    one = Curve("loss", "", np.zeros(1), np.full(1, 2.3))
+    assert "not known" not in "\n".join(text_of(plot_lines(one, 80, 9, COLOUR)))
+
+
 def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None:
     curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
     rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]
@@ -111,6 +121,16 @@ def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None
     wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
     assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
     assert narrow == ["step", "0", "10:00:25", "49"]
+
+
+def test_a_large_loss_has_no_point_at_its_end() -> None:
+    made = snapshot(Made(ranks=4))
+    for loss, said in ((1234.4, "1234"), (2.3, "2.300")):
+        shown = ViewState(replace(made, job=replace(made.job, loss=loss)), ASCII)
+        lines = text_of(plots_stacked(shown, 1, 60, 40, lateness=False))
+        (heading,) = [line for line in lines if line.startswith(("- loss", " - loss"))]
+        assert heading.split()[-2] == said
+        assert re.search(rf"loss \S+ {said} ", text_of([figures_line(shown, 160)])[0])
 
 
 def test_a_plot_of_nothing_is_left_out_where_there_are_others_and_unknown_lateness_says_why() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ddpmon.report.headline import brief_sentence
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line
 from ddpmon.tui.draw.host_table import host_table_lines
@@ -76,19 +77,22 @@ def test_a_narrow_screen_says_what_the_foreign_process_does() -> None:
     lines = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 80))
     assert "likely cause: pid 4242 (bob) uses 38 % of its GPU" in lines[1]
     wide = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 160))
-    assert "likely because of a shared GPU: pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
+    assert "likely cause: a shared GPU; pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
 
 
 def test_a_hang_keeps_who_waits_in_80_columns() -> None:
     made = snapshot(Made(ranks=64))
-    stuck = "rank 21 has been stuck in input for 67 s, at train.py:88 in __getitem__: sample = read(index)"
-    hang = Finding("hang", "critical", f"{stuck}; 63 ranks wait in the gradient reduction", (21,), phase="input")
+    here = "rank 21 has been stuck in input for 67 s, at train.py:88"
+    waiting = "; 63 ranks wait in the gradient reduction"
+    hang = Finding(
+        "hang", "critical", f"{here} in __getitem__: sample = read(index){waiting}", (21,), phase="input",
+        brief=f"{here}{waiting}",
+    )  # fmt: skip
     lines = text_of(verdict_lines(ViewState(replace(made, findings=(hang,)), COLOUR), 80))
-    said = " ".join(" ".join(lines).split())
-    assert said == (
-        "HANG rank 21 has been stuck in input for 67 s, at train.py:88; 63 ranks wait in the gradient reduction"
-    )
-    long = replace(hang, summary=" ".join(["a-long-word"] * 30))
+    assert " ".join(" ".join(lines).split()) == f"HANG {here}{waiting}"
+    costly = replace(hang, cost_pct=100.0, evidence={"seconds": 3600.0, "waiting": 63})
+    assert brief_sentence(costly, made) == f"{here}{waiting}. 63 rank-h lost so far."
+    long = replace(hang, summary=" ".join(["a-long-word"] * 30), brief="")
     assert re.search(
         r" a-long-word …$", text_of(verdict_lines(ViewState(replace(made, findings=(long,)), COLOUR), 80))[1].rstrip()
     )

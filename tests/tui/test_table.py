@@ -108,6 +108,12 @@ def test_a_rank_that_is_late_now_and_then_shows_how_late_and_how_often() -> None
     for lines in (against_lines(shown, 3, 100, 12), peer_lines(shown.snapshot, 3, 54, 20, shown.look, (late,))):
         row = next(line for line in text_of(lines) if " input" in line)
         assert "+361 1/5" in row
+    often = replace(late, evidence={"excess_ms": 0.42, "one_step_in": 1.2})
+    rows = text_of(
+        table_lines(ViewState(replace(made, findings=(often,)), shown.look), TableView(np.arange(8)), 120, 12)
+    )
+    assert "+0.42 " in rows[HEAD + 3]
+    assert "1/1" not in rows[HEAD + 3], "in most steps"
     quiet = replace(late, kind="straggler", evidence={"excess_ms": 0.1})
     lines = peer_lines(shown.snapshot, 2, 54, 20, shown.look, (replace(quiet, ranks=(2,)),))
     assert not any("▲" in line for line in text_of(lines)), "noise is not marked"

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import BucketView, Finding, MarkView, ReplayView, Snapshot, Timeline
-from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.snapshot import BucketView, Finding, MarkView, Snapshot, Timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.findings_screen import FindingsScreen
@@ -17,10 +15,6 @@ from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.screens.run_screen import RunScreen
-from ddpmon.tui.screens.timeline_screen import TimelineScreen
-from ddpmon.tui.theme import make_look
-from ddpmon.tui.view_state import ViewState
-from tests.recording.made_recordings import simulated
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 
@@ -35,7 +29,6 @@ LATE = Finding(
     evidence={"work_ms": 200.0, "others_work_ms": 120.0, "excess_ms": 80.0, "cause_pid": 4242,
               "cause_strength": "likely"}, id=7,
 )  # fmt: skip
-ARRAYS = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
 FULL = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True))
 
 
@@ -240,99 +233,6 @@ def test_marked_ranks_are_compared() -> None:
     watch(Fixed(SHOWN), act, (120, 34))
 
 
-def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
-    live = timed(SHOWN, buckets=True)
-    source = Fixed(live)
-    run = SHOWN.run
-    assert run is not None
-
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("2")
-        await watched.until_shown("latest rank")
-        assert isinstance(watched.app.screen, TimelineScreen)
-        text = watched.text()
-        shown = (
-            "rank 11",
-            "▲ rank 11 late +41 ms, input",
-            "• eval",
-            "170 ms",
-            "24.0 ms",
-            "25.0 MiB",
-            "step 705",
-            "1,204",
-        )
-        assert [part for part in shown if part not in text] == []
-        assert "▒" in text, "the exposed part of the last bucket"
-        assert "steps 684-703" in text, "which the buckets are medians over"
-        past = replace(run, step=800)
-        replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
-        source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
-        await watched.until_shown("step 800, 90 s before the end")
-        assert "130 ms" in watched.text()
-        row = next(line for line in watched.text().split("\n") if " latest rank" in line)
-        assert row.rstrip()[-1] != "│"
-        assert "│" in row[25:], "the cursor stands in the middle of what is known"
-        await watched.press("v", "f")
-        await watched.until(lambda: "─ ranks" not in watched.text())
-
-    watch(source, act, (160, 50))
-
-
-@pytest.mark.parametrize("scenario", ["hang", "straggler", "churn"])
-def test_the_timeline_shows_the_beginning_of_what_lasts_wherever_its_axis_ends(scenario: str) -> None:
-    with simulated(Plan(ranks=16, hosts=2, scenario=scenario)) as run:
-        run.go(60)
-        shown = run.observer.tick()
-    picture = ViewState(shown, make_look())
-    lines = text_of(timeline_lines(picture, 120, 24))
-    said = {"hang": "✕ rank 5 stuck in input", "straggler": "▲ rank 5 ", "churn": " restarted"}[scenario]
-    (found,) = [line for line in lines if said in line]
-    if scenario == "hang":
-        assert found.rstrip().endswith(said), "at the right end, behind the last step"
-    timeline = shown.timeline
-    assert timeline is not None
-    cut = replace(timeline, **{name: getattr(timeline, name)[90:] for name in ARRAYS})
-    if scenario == "straggler":
-        lines = text_of(timeline_lines(replace(picture, snapshot=replace(shown, timeline=cut)), 120, 24))
-        (found,) = [line for line in lines if said in line]
-        assert f"since {shown.findings[0].since_step}" in found
-        assert found[22:].startswith("▲"), "at the left end"
-
-
-def test_the_figures_of_the_timeline_are_of_one_step_that_all_have_told() -> None:
-    step, ms = np.arange(100, 110), np.arange(100.0, 110.0)
-    told = np.where(step < 107, 30.0, np.nan)
-    timeline = Timeline(
-        step, told, np.where(step < 107, 11, -1), 1.0 * ms, 2.0 * ms, np.full(10, np.nan), 3.0 * ms
-    )  # fmt: skip
-    assert SHOWN.run is not None
-    shown = replace(SHOWN, timeline=timeline, run=replace(SHOWN.run, step=109))
-    for height in (24, 14):
-        text = "\n".join(text_of(timeline_lines(ViewState(shown, make_look()), 120, height)))
-        assert [
-            part for part in ("step 106,", "rank 11", "30.0 %", "106 ms", "212 ms", "318") if part not in text
-        ] == []
-    calm = replace(shown, timeline=replace(timeline, late_pct=told / 100))
-    text = "\n".join(text_of(timeline_lines(ViewState(calm, make_look()), 120, 24)))
-    assert "±0 %" in text
-    assert "rank 11" not in text.replace("▲ rank 11 late", ""), "but for the event"
-
-
-def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:
-    run = SHOWN.run
-    assert run is not None
-    stuck = snapshot(replace(MADE, straggler=None, stuck=2, findings=(HANG,)))
-    stuck = timed(replace(stuck, run=replace(run, state="stalled", step_age_s=14.0)))
-
-    async def act(watched: Watched) -> None:
-        await watched.press("2")
-        await watched.until_shown("stack of rank 2")
-        assert "shards.py:19" in watched.text()
-
-    watch(Fixed(stuck), act, (240, 70))
-
-
 def test_the_run_says_how_it_was_set_up() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
@@ -343,19 +243,6 @@ def test_the_run_says_how_it_was_set_up() -> None:
         assert "lost: rank 11" in watched.text()
 
     watch(Fixed(SHOWN), act, (160, 50))
-
-
-def test_while_no_step_finishes_the_timeline_does_not_call_itself_live() -> None:
-    run = SHOWN.run
-    assert run is not None
-    stuck = timed(replace(SHOWN, findings=(HANG,), run=replace(run, step_age_s=14.0)))
-
-    async def act(watched: Watched) -> None:
-        await watched.press("2")
-        await watched.until_shown("step 1,204, 14 s ago")
-        assert ", live" not in watched.text()
-
-    watch(Fixed(stuck), act, (120, 34))
 
 
 def test_a_host_that_is_cut_says_how_much_is_missing() -> None:

@@ -25,7 +25,7 @@ class Bands:
     Attributes:
         order: [k] the ranks shown, band after band.
         starts: [b] where in `order` each band begins.
-        labels: what each band is called: its first rank, or its first host's name in short.
+        labels: what each band is called: its first rank, or its first host's name in short, not cut to `LABEL` cells.
         unit: "rank" or "host".
         size: how many of these a band holds.
         halves: two bands share a line.
@@ -73,15 +73,21 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     first = np.arange(folding.bands) * folding.size
     low, high = min(named), max(named)
     common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    common = len(low[:common].rstrip("0123456789"))
     labels = tuple(_host_label(named[number], common) for number in first.tolist())
     return Bands(chosen[order], np.searchsorted(host[order], first), labels, "host", folding.size, folding.halves)
 
 
 def _host_label(name: str, common: int) -> str:
-    """`n5` of `node0005`: what tells it from the others behind its first letter, so that it is not taken for a rank."""
+    """`n5` of `node0005`: what tells it from the others behind its first letter, so that it is not taken for a rank.
+
+    A number without such a letter, and one that is too long, stands behind the whole name.
+    """
     own = name[common:] or name
     short = own.lstrip("0") or "0"
-    return f"{name[0]}{short}"[-LABEL:] if short.isdigit() and len(short) < LABEL else own[-LABEL:]
+    if not own.isdigit():
+        return own
+    return f"{name[0]}{short}" if name[0].isalpha() and len(short) < LABEL else name
 
 
 @dataclass(slots=True)

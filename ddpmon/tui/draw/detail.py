@@ -28,7 +28,7 @@ from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stacked
-from ddpmon.tui.draw.header import finding_style, nothing_found
+from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -288,7 +288,7 @@ def _found(snapshot: Snapshot, found: list[Finding], width: int, look: Look, hei
     """The sentences about this rank; in low terminals the beginning of the first one."""
     brief, least = height < TALL, height < LOW
     if not found:
-        glyph, words = nothing_found(snapshot, "rank", look, well=well)
+        glyph, words = no_findings_for(snapshot, "rank", look, well=well)
         return [[Segment(f" {glyph} {words}", look.dim)]]
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.verdicts import is_broken, is_even, is_judged
-from ddpmon.snapshot import Coverage, Finding, RunView, Snapshot, is_over
+from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
@@ -84,18 +85,26 @@ def _coverage(picture: ViewState, look: Look) -> list[Line]:
     if coverage is None:
         return []
     whole = coverage.reporting >= coverage.expected
-    run = picture.snapshot.run
-    over = run is not None and is_over(run.state)
-    calm = over or _fresh(coverage)
-    said = f"{'ended' if over else 'heard'} {age(coverage.oldest_age_s, look.unknown)} ago"
+    run, newest = picture.snapshot.run, _newest_word_s(picture.snapshot)
+    over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
+    calm = over or _is_fresh(coverage.oldest_age_s)
+    word = newest if over else coverage.oldest_age_s
+    said = f"{'ended' if over else 'heard'} {age(word, look.unknown)} ago"
     return [
         [Segment(f"{coverage.reporting:,}/{coverage.expected:,} ranks", look.dim if whole or over else look.accent)],
         [Segment(said, look.dim if calm else look.accent)],
     ]
 
 
-def _fresh(coverage: Coverage) -> bool:
-    return coverage.oldest_age_s is not None and coverage.oldest_age_s < LATE_WORD_S
+def _newest_word_s(snapshot: Snapshot) -> float | None:
+    """How many seconds ago any rank was heard from last; None where that is not known."""
+    if snapshot.ranks is None or not np.isfinite(snapshot.ranks.age_s).any():
+        return None
+    return float(np.nanmin(snapshot.ranks.age_s))
+
+
+def _is_fresh(age_s: float | None) -> bool:
+    return age_s is not None and age_s < LATE_WORD_S
 
 
 def _cost(picture: ViewState, look: Look) -> Line:
@@ -121,7 +130,7 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
     return (look.glyphs.finished if is_even(snapshot) else look.glyphs.note), look.text
 
 
-def nothing_found(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
+def no_findings_for(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
     """The sign and the words where there is no finding about a rank or a host: a tick where it is known to be well."""
     if not is_judged(snapshot):
         return look.glyphs.note, "not enough evidence yet"

@@ -15,7 +15,7 @@ from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
+from ddpmon.tui.draw.bands import FRAME, LABEL, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.panel import axis, beginning, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
@@ -192,8 +192,10 @@ def _crossed(line: Line, column: int, look: Look) -> Line:
 def _gutter(label: str, named: bool, here: bool, look: Look) -> Line:
     sign = look.glyphs.mark if named else " "
     style = look.strong if here else look.accent if named else look.dim
+    name = look.clean(label)
+    name = name if len(name) <= LABEL else f"{look.glyphs.more}{name[1 - LABEL :]}"
     return [
-        Segment(f"{look.clean(label):>{GUTTER - 2}}"[: GUTTER - 2], style),
+        Segment(f"{name:>{LABEL}}", style),
         Segment(f"{sign}{look.glyphs.cursor if here else ' '}", look.accent),
     ]
 

@@ -17,7 +17,7 @@ from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, nothing_found
+from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -261,7 +261,7 @@ def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = not over and (node.age_s is None or node.age_s >= LATE_WORD_S)
+    old = not (over or _is_fresh(node))
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
@@ -279,8 +279,13 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
-    glyph, calm = nothing_found(snapshot, "host", look, well=node.age_s is not None)
+    over = snapshot.run is not None and is_over(snapshot.run.state)
+    glyph, calm = no_findings_for(snapshot, "host", look, well=over or _is_fresh(node))
     return lines or paragraph(calm, glyph, look.dim, width, look)
+
+
+def _is_fresh(node: NodeView) -> bool:
+    return node.age_s is not None and node.age_s < LATE_WORD_S
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:

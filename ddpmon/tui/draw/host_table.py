@@ -165,7 +165,7 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        old = node.age_s is None or node.age_s >= LATE_WORD_S
+        old = self.over or node.age_s is None or node.age_s >= LATE_WORD_S
         rest = self._rest(node, old and not self.over)
         rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)

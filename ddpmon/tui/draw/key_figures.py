@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import age, count, figure, known
+from ddpmon.format import age, count, figure, known, loss_words
 from ddpmon.report.job_progress import progress_words
 from ddpmon.report.verdicts import figures_now
 from ddpmon.snapshot import Floats, JobView, Snapshot
@@ -75,7 +75,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
         drawn = spark(getattr(series, name), cells, look) if series is not None and cells else ""
         return [Segment(f"{drawn} ", look.line)] if drawn.strip() else []
 
-    loss = f"{job.loss:#.4g}".rstrip(".") if known(job.loss) else look.unknown
+    loss = loss_words(job.loss, look.unknown)
     step_ms = f"{figure(job.step_ms, look.unknown):>5}"
     parts += [
         [*course("step_ms"), Segment(step_ms, look.text), Segment(" ms/step", look.dim)],

@@ -56,7 +56,8 @@ def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: L
     """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`.
 
     Args:
-        first: the label of the first step, which stays whatever began near it.
+        first: the label of the first step. What began inside the axis makes room for it; it gives way to a trouble that
+            began earlier where both are longer than half of the axis.
         onsets: the column and the label of each trouble, the column below 0 of one that began before the first step.
         width: cells of the axis.
         look: how it is drawn.

@@ -110,9 +110,12 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: 
 
 
 def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[Line]:
-    """The plot with `not known since step 35` in its empty end, where that has room."""
+    """The plot with `not known since step 35` in its empty end, where that has room.
+
+    A series whose points lie as far apart, such as a loss that is logged every 100 steps, has no empty end.
+    """
     known = curve.step[np.isfinite(curve.value)]
-    if not len(known):
+    if len(known) < 2 or span[1] - known[-1] <= GAP * float(np.median(np.diff(known))):
         return rows
     words = f"not known since step {count(int(known[-1]))}"
     start = GUTTER + 2 + round((known[-1] - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))

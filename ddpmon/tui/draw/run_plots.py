@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, known, signed, time_of_day
+from ddpmon.format import figure, known, loss_words, signed, time_of_day
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
@@ -169,14 +169,13 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     job, marks = figures_now(picture.snapshot), tuple(onsets(picture.snapshot.findings))
     run = picture.snapshot.run
-    now = [f"{value:#.4g}" if known(value) else "" for value in (job.loss,)]
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
     speed = figure(job.throughput) if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
     unit, times = picture.look.clean(job.throughput_unit), _times(picture.snapshot, series.step)
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms),
-        Curve(f"loss{source}", now[0], series.step, series.loss, series.loss_low, series.loss_high),
+        Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(unit, speed, series.step, series.throughput),
     ]
     return [replace(curve, onsets=marks, times=times, is_filled=True) for curve in curves]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,24 +62,20 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     span = float(timeline.step[0]), float(timeline.step[-1])
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     told = _newest_told(timeline, at)
-    lines = [title("timeline", look.clean(_moment(shown, int(timeline.step[told]))), width, look)]
-    column = round((timeline.step[at] - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1))
-    cursor = column if shown.replay is not None else None
-    found, named = _events(whole, timeline, span, columns, look)
-    rows = max((height - 2 - EVENT_ROWS) // 4, 1)
-    room = max(height - 2 - 4 * rows, 1)
-    events = _in_rows(found, columns, room)
-    if named and len(events) < room:
-        events.append(named)
-    elif named:
-        events[-1] += named  # what overlaps there is left out
+    cursor = _column(timeline.step[at], span, columns) if shown.replay is not None else None
+    events = _event_rows(whole, timeline, span, columns, height, look)
     rows = max((height - 2 - len(events)) // 4, 1)
+    lines = [title("timeline", look.clean(_moment(shown, int(timeline.step[told]))), width, look)]
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
-    marks = [Segment(" " * (NAME + GUTTER))]
-    lines += [[*marks, *axis(some, columns, look)] for some in events]
-    lines.append([Segment(" " * (NAME + GUTTER)), *axis(_steps(whole, span, columns), columns, look)])
+    left_side = [Segment(" " * (NAME + GUTTER))]
+    lines += [[*left_side, *axis(marks, columns, look)] for marks in (*events, _steps(whole, span, columns))]
     return fit_all(lines, width, height)
+
+
+def _column(step: float, span: tuple[float, float], columns: int) -> int:
+    """Where a step lies on the axis; one that lies beyond an end stands at that end."""
+    return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
@@ -186,32 +183,48 @@ def _place(event: tuple[int, str, bool], columns: int) -> range:
     return range(start, start + len(event[1]))
 
 
-def _events(whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, look: Look) -> list[Marks]:
-    """Findings that begin and end, restarts, and below them the phases that the user named: (column, words, accented).
+def _event_rows(
+    whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, height: int, look: Look
+) -> list[Marks]:
+    """Rows of events in a timeline of this height: findings and restarts, and below them the phases that a user named.
 
     What began before the axis stands at its left end, and what no step has ended since at its right end.
     """
+    events = [*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look)]
+    phases = [(mark.step, f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks[::-1]]
+    found, named = (
+        [(_column(step, span, columns), words, loud) for step, words, loud in each] for each in (events, phases)
+    )
+    room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
+    rows = _in_rows(found, columns, room)
+    if named and len(rows) < room:
+        return [*rows, named]
+    return [*rows[:-1], rows[-1] + named] if rows else rows  # what overlaps there is left out
 
-    def column(step: float) -> int:
-        return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
 
-    found: Marks = []
+Event = tuple[float, str, bool]  # a step, the words, and whether they are accented
+
+
+def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
     for finding in whole.findings:
         since, lasts = _began(whole, finding), finding.cleared_at_step is None
         if since is not None and (lasts or span[0] <= since):
             earlier = f" since {count(since)}" if since < span[0] else ""
-            words = f"{_begins(finding, look)}{earlier}"
-            found.append((column(since), words, lasts and finding.severity != "info"))
+            yield since, f"{_begins(finding, look)}{earlier}", lasts and finding.severity != "info"
+
+
+def _ends(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
     for finding in whole.findings:
         if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
-            end = f"{look.glyphs.finished} {look.clean(_whom(finding) or what(finding))} over"
-            found.append((column(finding.cleared_at_step), end, False))
+            whom = look.clean(_whom(finding) or what(finding))
+            yield finding.cleared_at_step, f"{look.glyphs.finished} {whom} over", False
+
+
+def _restarts(timeline: Timeline, span: tuple[float, float], look: Look) -> Iterator[Event]:
     for step, many, first in timeline.restarts:
         if span[0] <= step:
             whom = f"rank {first}" if many == 1 else plural(many, "rank")
-            found.append((column(step), f"{look.glyphs.note} {whom} restarted", False))
-    named = [(column(mark.step), f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks]
-    return [found, named[::-1]]
+            yield step, f"{look.glyphs.note} {whom} restarted", False
 
 
 def _began(whole: Snapshot, finding: Finding) -> int | None:

@@ -17,7 +17,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.format import age
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host, phase_words
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
@@ -218,8 +218,7 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
     if m.others_go_on:
         return _unreported(f"{whose} {silent}", m, alone=alone)
     counted = ", counted from its restart" if m.has_restarted else ""
-    phase = "the gradient reduction" if m.phase == "exposed" else clean(m.phase, 40)
-    seen = f"last seen in {phase} at step {max(m.step, 0):,}{counted}"
+    seen = f"last seen {phase_words(clean(m.phase, 40))} at step {max(m.step, 0):,}{counted}"
     was = f", {seen}" if alone else f"; rank {m.rank}{its} was {seen}"
     return Words(
         f"{whose} {silent}{was}: killed, stopped or disconnected",

@@ -33,13 +33,14 @@ from ddpmon.store.signed import CheckedStore
 from ddpmon.watcher.tap import Tap
 
 RANKS_AT_ONCE = 2048  # that every tick reads
-HOSTS_AT_ONCE = 128
+HOSTS_AT_ONCE = 96
 # After which a rank that a host frame reported is read itself: they come once a second. Chosen, not measured.
 _TOLD_S = 0.9
 # After which a rank that brought nothing at the last turn is read before the next: its host's writer may have died.
 _OVERDUE_S = 1.5  # more than the second between two of its frames. Chosen, not measured.
-# Ticks at most until each has been read: no rank and no host may look silent because it was not asked.
-RANK_TURNS, HOST_TURNS = 2, 4
+# Ticks at most until each has been read: no rank and no host may look silent because it was not asked, which a view
+# says of a host after `LATE_HOST_S`.
+RANK_TURNS, HOST_TURNS = 2, 6
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
 _TOGETHER_BYTES = 8 << 20  # of host frames that are taken in as one table: chosen; 512 hosts send 4 MB a second

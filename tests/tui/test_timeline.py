@@ -63,7 +63,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
 
 @pytest.mark.parametrize("scenario", ["hang", "straggler", "churn"])
 def test_the_timeline_shows_the_beginning_of_what_lasts_wherever_its_axis_ends(scenario: str) -> None:
-    with simulated(Plan(ranks=16, hosts=2, scenario=scenario)) as run:
+    with simulated(Plan(ranks=16, hosts=4, scenario=scenario)) as run:
         run.go(60)
         shown = run.observer.tick()
     picture = ViewState(shown, make_look())

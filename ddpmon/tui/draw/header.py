@@ -16,6 +16,7 @@ from ddpmon.tui.view_state import ViewState, notice
 
 TAIL_SHARE = 0.67  # of the first line, which the state of the run may take; the rest is its name's
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
+LATE_HOST_S = 8.0  # a host's: of many hosts each is read every six seconds, and tells once a second
 TITLES = {
     "waiting": "waiting for a run",
     "live": "a run is there; no rank has spoken yet",

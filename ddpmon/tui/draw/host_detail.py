@@ -17,7 +17,7 @@ from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style, no_findings_for
+from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -285,7 +285,7 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
 
 
 def _is_fresh(node: NodeView) -> bool:
-    return node.age_s is not None and node.age_s < LATE_WORD_S
+    return node.age_s is not None and node.age_s < LATE_HOST_S
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:

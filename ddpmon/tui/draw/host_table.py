@@ -19,7 +19,7 @@ from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot, is_over
 from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import gpu_glyph
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
 from ddpmon.tui.draw.panel import title
@@ -165,7 +165,7 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        old = self.over or node.age_s is None or node.age_s >= LATE_WORD_S
+        old = self.over or node.age_s is None or node.age_s >= LATE_HOST_S
         rest = self._rest(node, old and not self.over)
         rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)

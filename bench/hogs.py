@@ -1,9 +1,10 @@
 """How soon `status` names processes that take a rank's core: `python bench/hogs.py [--rounds 3] [--hogs 2]`.
 
 Two Gloo ranks train (the example trainer), each pinned to a core that it fills. `status --json --fail-on warning` is
-asked until it answers 0, then processes with endless loops are pinned to the core of rank 1, and it is asked again and
-again until an answer names one of them. Printed: the time that the healthy answer took, and the seconds from the start
-of the hogs to that answer, with its exit code. It needs two cores and nothing beside it.
+asked until it answers 0, then processes with endless loops are pinned to the core of rank 1, and `status --json` is
+asked again and again until an answer names one of them. Printed: the time that the healthy answer took, the seconds
+from the start of the hogs to the answer that names one, and what `--fail-on warning` exits with then. It needs two
+cores and nothing beside it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _RANK = (
 )
 _TRAINER = ("--steps=10000000", "--layers=2", "--width=96", "--heads=2", "--batch=4", "--context=64")
 _HOG = "while True: pass"
+_FAILING = ("--fail-on", "warning")
 _PATIENCE_S = 120.0
 
 
@@ -50,10 +52,10 @@ def pinned_ranks(folder: Path, environment: dict[str, str]) -> Iterator[None]:
         process.wait()
 
 
-def ask(environment: dict[str, str]) -> tuple[int, dict[str, Any], float]:
+def ask(environment: dict[str, str], *options: str) -> tuple[int, dict[str, Any], float]:
     """The exit code of `status`, what it says, and the seconds that it took."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "ddpmon.cli", "status", "--json", "--fail-on", "warning"]
+    command = [sys.executable, "-m", "ddpmon.cli", "status", "--json", *options]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     said: dict[str, Any] = json.loads(answer.stdout) if answer.stdout.startswith("{") else {}
     return answer.returncode, said, time.monotonic() - began
@@ -67,7 +69,7 @@ def until_healthy(environment: dict[str, str]) -> float:
     """
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        code, said, took = ask(environment)
+        code, said, took = ask(environment, *_FAILING)
         if code == 0 and said["run"]["step"] is not None and said["run"]["step"] > 300:
             return took
         time.sleep(1.0)
@@ -78,10 +80,10 @@ def until_named(environment: dict[str, str], pids: set[int], began: float) -> tu
     """Ask until a finding's evidence names one of these processes; seconds since `began`, answers, the exit code."""
     answers = 0
     while time.monotonic() < began + _PATIENCE_S:
-        code, said, _ = ask(environment)
+        _, said, _ = ask(environment)
         answers += 1
         if any(finding["evidence"].get("pid") in pids for finding in said.get("findings", ())):
-            return time.monotonic() - began, answers, code
+            return time.monotonic() - began, answers, ask(environment, *_FAILING)[0]
     raise TimeoutError("no hog was named")
 
 

@@ -55,7 +55,7 @@ def run_with(excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60
 
 
 def test_ranks_that_are_at_other_steps_have_no_lateness_of_another_time() -> None:
-    """Ranks 2 and 3 start anew; at the steps that they are at now, the others were 30 ms slower a while ago."""
+    """Ranks 2 and 3 have restarted; at the steps that they are at now, the others were 30 ms slower a while ago."""
     phases = healthy_phases(4, 200)
     phases["forward"][:2, :60] += 30.0
     job, run = MadeJob(phases, transfer_ms=5.0), Run(run_info(4))

@@ -121,7 +121,8 @@ class CoveragePolicy(Struct, frozen=True):
         warning_share: the part of the ranks that must be absent for a warning. Chosen, not measured.
         outlived_s: seconds and a usual step by which the others' last steps must be newer than the last word of lost
             ranks to show that these take part. Frames come once a second, and those of many ranks are read at every
-            other tick, so that a last word is at most 3 s older than the rank's end. Chosen, not measured.
+            other tick, so that a last word is at most 3 s older than the rank's end; 2 s are left for a late frame.
+            Chosen, not measured.
     """
 
     first_frames: int = 30

@@ -15,7 +15,7 @@ from ddpmon.run.medians import median, peers, row_medians
 from ddpmon.run.rings import I64, Rings
 
 _OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
-_PAUSE_MS, _PAUSE_STEPS = 500.0, 10.0  # and usual steps: as `PauseRule` has it (docs/findings.md "pause")
+_PAUSE_MS, _PAUSE_STEPS = 500.0, 10.0  # and so many usual steps, as `PAST_PAUSES` of the rules has them
 F64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 T = TypeVar("T")

@@ -93,3 +93,35 @@ def test_ranks_that_findings_name_are_none_of_the_others() -> None:
     assert detail is not None
     work = run.rings.take("work", np.arange(40))
     np.testing.assert_allclose(detail.courses["work"].others[1], np.median(work[1:4], axis=0), rtol=1e-5)
+
+
+def test_the_samples_of_a_silent_rank_that_takes_part_are_counted() -> None:
+    job, run = MadeJob(healthy_phases(8, 80)), Run(run_info(8))
+    for now, (first, last) in enumerate(((0, 40), (40, 80))):
+        for rank in range(8):
+            if rank != 1 or now == 0:
+                frame = rank_frame(rank, now, job.columns(rank, first, last), sent_at=float(now))
+                run.add_rank(frame, 5.0 * now)
+        run.settle(5.0 * now)
+    told = run.taking_part() & (run.rings.last >= 79)
+    shown = build_job(run, build_ranks(run, run.ages(5.0), NOBODY), told, ()).throughput
+    assert told.sum() == 7
+    assert shown is not None
+    course = run.series.points[-20:, 4]
+    np.testing.assert_allclose(course, 8 * 8 / run.series.points[-20:, 5] * 1e3, rtol=0.01)
+    np.testing.assert_allclose(shown, np.median(course), rtol=0.01)
+
+
+def test_after_a_restart_of_all_no_step_has_the_time_of_the_life_before() -> None:
+    job, run = MadeJob(healthy_phases(2, 100)), Run(run_info(2))
+    for tick in range(16):
+        again = tick >= 10
+        first = 10 * (tick - 10) if again else 10 * tick
+        for rank in range(2):
+            part = job.columns(rank, first, first + 10)
+            pid = 900 + rank if again else 100 + rank
+            run.add_rank(rank_frame(rank, tick, part, pid=pid, step_s=0.0), 100.0 * tick)
+        run.settle(100.0 * tick)
+    steps, ended_at = run.step_times.known()
+    assert steps.tolist() == [9, 19, 29, 39, 49, 59]
+    assert ended_at.tolist() == [100.0 * tick for tick in range(10, 16)]

@@ -165,8 +165,8 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         run.send_signal(signal.SIGINT)
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
-    for view, (share, kb_s) in said["views"].items():
-        print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s", flush=True)
+    for view, (share, kb_s, mb) in said["views"].items():
+        print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s, {mb:4.0f} MB", flush=True)
 
 
 def _listener(port: int) -> psutil.Process:
@@ -217,15 +217,16 @@ def _watched(url: str, seconds: float, host: psutil.Process, *, views: bool) -> 
     return said | {"host_cpu": spent[1] / seconds * 100, "host_rss": host.memory_info().rss}
 
 
-def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float]]:
-    """Of each view percent of a core, of the whole process, and kB a second to the terminal."""
+def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float, float]]:
+    """Of each view percent of a core, of the whole process, kB a second to the terminal, and MB resident after it."""
     found = {}
     for view, (keys, _) in VIEWS.items():
         os.write(screen, keys.encode())
         _reading(screen, _OPENED_S)
         before = _cpu([process])
         written = _reading(screen, seconds)
-        found[view] = (_cpu([process]) - before) / seconds * 100, written / seconds / 1e3
+        share = (_cpu([process]) - before) / seconds * 100
+        found[view] = share, written / seconds / 1e3, process.memory_info().rss / (1 << 20)
     return found
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
-
-from msgspec import Struct
 
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
@@ -27,7 +27,8 @@ SLOWED = {
 }
 
 
-class GpuState(Struct, frozen=True):
+@dataclass(frozen=True)
+class GpuState:
     """One GPU and who is on it.
 
     Attributes:
@@ -45,7 +46,7 @@ class GpuState(Struct, frozen=True):
     untold: int | None
     foreign: int | None
 
-    @property
+    @cached_property
     def foreign_processes(self) -> list[GpuProcess]:
         """Processes that are known not to be ours and that are at work."""
         return [on for on, strange in self.listed() if strange]
@@ -58,6 +59,12 @@ class GpuState(Struct, frozen=True):
     def crowded(self) -> bool:
         """Whether more memory is in use than our ranks explain, where processes cannot be told apart."""
         return (self.hidden or self.gpu.processes is None) and is_crowded(self.gpu, self.foreign)
+
+    @cached_property
+    def remarks(self) -> list[Remark]:
+        """What deserves a word, the worst first."""
+        remarks = [*_errors(self.gpu), *_company(self), *_clocks(self.gpu), *_links(self.gpu)]
+        return sorted(remarks, key=lambda remark: -LEVELS.index(remark[0]))
 
 
 def pids_of(ranks: Ranks | None, node: NodeView) -> dict[int, int]:
@@ -132,12 +139,6 @@ def is_spinning(gpu: GpuFigures) -> bool:
     return gpu.utilization_pct >= SPINNING_PCT and gpu.power_w < SPINNING_POWER * gpu.power_limit_w
 
 
-def gpu_remarks(state: GpuState) -> list[Remark]:
-    """What deserves a word about a GPU, the worst first."""
-    remarks = [*_errors(state.gpu), *_company(state), *_clocks(state.gpu), *_links(state.gpu)]
-    return sorted(remarks, key=lambda remark: -LEVELS.index(remark[0]))
-
-
 def _errors(gpu: GpuFigures) -> Iterator[Remark]:
     for xid in dict.fromkeys(gpu.xids or ()):
         yield "broken", f"Xid {xid}"
@@ -169,7 +170,7 @@ def _clocks(gpu: GpuFigures) -> Iterator[Remark]:
     if is_spinning(gpu):
         yield "note", "spinning?"
     for reason in reasons:
-        if reason not in (*SLOWED, "idle"):
+        if reason not in SLOWED and reason != "idle":
             yield "note", "power cap" if reason == POWER_CAP else reason
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ddpmon.format import size
 from ddpmon.machine import Disk, HostFigures, HostProcess
-from ddpmon.report.host_gpus import FOREIGN, GpuState, gpu_remarks, gpu_states, ours_of
+from ddpmon.report.host_gpus import FOREIGN, GpuState, gpu_states, ours_of
 from ddpmon.report.wording import cores, named
 from ddpmon.run.limits import CPU_STALL_PCT, FULL, SWAP_IN_S, TAKES_PCT, io_stall, is_low, is_only_read, memory_stall
 from ddpmon.run.process_roles import ProcessRoles
@@ -40,10 +40,9 @@ def _pressure(name: str, share: float) -> str:
 
 
 def _on_gpus(states: Sequence[GpuState]) -> Iterator[str]:
-    said = [(state, gpu_remarks(state)) for state in states]
-    said.sort(key=lambda each: not any(level == "broken" for level, _ in each[1]))
-    for state, remarks in said:
-        words = [word for level, word in remarks if level != "note" and FOREIGN not in word]
+    worst_first = sorted(states, key=lambda state: not any(level == "broken" for level, _ in state.remarks))
+    for state in worst_first:
+        words = [word for level, word in state.remarks if level != "note" and FOREIGN not in word]
         those = [f"{FOREIGN} {named(on.process)}" for on in state.foreign_processes[:3]]
         those += [f"{len(state.foreign_processes) - 3} more {FOREIGN}es"] if len(state.foreign_processes) > 3 else []
         if words or those:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
 from ddpmon.run.model import Run
@@ -39,6 +39,14 @@ class Hosts(Sequence[NodeView]):
         if at not in self._made:
             self._made[at] = self._make(*self._known[at])
         return self._made[at]
+
+    def __iter__(self) -> Iterator[NodeView]:
+        """All of them, in order."""
+        for at, known in enumerate(self._known):
+            node = self._made.get(at)
+            if node is None:
+                node = self._made[at] = self._make(*known)
+            yield node
 
     def _make(self, number: int, frame: NodeFrame, heard_at: float) -> NodeView:
         return NodeView(

@@ -104,12 +104,14 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
 
 def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict[int, Finding]:
     """Node number -> its worst finding, in the findings' order."""
-    by_host = {node.host: node.node for node in nodes}
-    by_rank = {rank: node.node for node in nodes for rank in node.ranks}
+    marking = [finding for finding in firing(findings) if _marks(finding)]
+    ranks, hosts = {rank for each in marking for rank in each.ranks}, {host for each in marking for host in each.nodes}
+    by_host = {node.host: node.node for node in nodes if node.host in hosts}
+    by_rank = {rank: node.node for node in nodes for rank in ranks.intersection(node.ranks)}
     marked: dict[int, Finding] = {}
-    for finding in firing(findings):
+    for finding in marking:
         named = [by_rank.get(rank) for rank in finding.ranks] or [by_host.get(host) for host in finding.nodes]
-        for number in named if _marks(finding) else ():
+        for number in named:
             if number is not None:
                 marked.setdefault(number, finding)
     return marked

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, Process
-from ddpmon.report.host_gpus import gpu_remarks, gpu_states, is_spinning, number_span, rank_span
+from ddpmon.report.host_gpus import gpu_states, is_spinning, number_span, rank_span
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.help import help_lines
@@ -51,7 +51,7 @@ def with_gpu(made: Snapshot, index: int, **changes: Any) -> Snapshot:
 
 
 def remarks(made: Snapshot, index: int) -> list[str]:
-    return [word for _, word in gpu_remarks(gpu_states(made.ranks, made.nodes[0])[index])]
+    return [word for _, word in gpu_states(made.ranks, made.nodes[0])[index].remarks]
 
 
 # one host

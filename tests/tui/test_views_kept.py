@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
-from ddpmon.snapshot import Finding, ReplayView
+from ddpmon.snapshot import Finding, ReplayView, Snapshot
 from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
@@ -230,3 +231,26 @@ def test_f_shows_one_panel_of_the_overview_after_the_other_alone(size: tuple[int
         assert focused.display
 
     watch(Fixed(SHOWN), act, size)
+
+
+def test_no_view_that_is_hidden_holds_the_picture_that_it_showed_last() -> None:
+    shown = replace(SHOWN, findings=(LATE,))
+
+    def pictures() -> int:
+        """Different pictures of the run that are alive; each holds all that the ranks and hosts told then."""
+        gc.collect()
+        alive = [each for each in gc.get_objects() if isinstance(each, Snapshot) and each.run is shown.run]
+        return len({each.taken_monotonic for each in alive})
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        before = pictures()
+        for view in ("2", "3", "5", "1", "enter", "4"):
+            read = source.ticks
+            await watched.press(view)
+            await watched.until(lambda read=read: source.ticks > read + 1)  # type: ignore[misc]
+            await watched.pilot.pause()
+        assert pictures() <= before + 1, "one more may be on its way"
+
+    source = Fixed(shown)
+    watch(source, act, (160, 50))

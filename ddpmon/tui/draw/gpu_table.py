@@ -12,7 +12,7 @@ from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.host_gpus import GpuState, Level, Remark, gpu_remarks
+from ddpmon.report.host_gpus import GpuState, Level, Remark
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
@@ -128,7 +128,7 @@ def _row(
     width: int,
     look: Look,
 ) -> Line:
-    remarks = gpu_remarks(state)
+    remarks = state.remarks
     glyph, style = gpu_glyph(state, remarks, marked, look)
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
     if _late_room(width):

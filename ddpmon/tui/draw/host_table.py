@@ -13,7 +13,7 @@ from rich.style import Style
 from ddpmon.format import age, figure, signed, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what, who
-from ddpmon.report.host_gpus import GpuState, gpu_remarks, gpu_states, number_span
+from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
 from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot, is_over
@@ -104,10 +104,11 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
 
 def _side(picture: ViewState, metric: CellMetric, width: int, height: int) -> int:
     """Cells of the heat-map beside a table that leaves much of the width; 0 without room for it."""
+    if height <= HEAT_LEAST or not fills_room(picture):
+        return 0
     sheet = host_sheet(picture.snapshot.nodes, metric, width)
     needed = max(sheet.lead + sheet.cells * sheet.cell + REMARK_GOOD, width // 2)
-    fits = width - needed > SIDE_LEAST and height > HEAT_LEAST and fills_room(picture)
-    return width - needed - 1 if fits else 0
+    return width - needed - 1 if width - needed > SIDE_LEAST else 0
 
 
 def _nobody(snapshot: Snapshot) -> str:
@@ -227,7 +228,7 @@ class _Page:
 
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:
-            return gpu_glyph(states[place], gpu_remarks(states[place]), self.ranks, self.look)
+            return gpu_glyph(states[place], states[place].remarks, self.ranks, self.look)
         finding = self.ranks.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 

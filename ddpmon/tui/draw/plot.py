@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from ddpmon.format import count
+from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
@@ -17,7 +20,12 @@ from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
 Dots = NDArray[np.bool_]
-_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.uint8)
+# Row and column of each dot of a character, and its bit in Unicode's braille patterns (U+2800).
+_BITS = tuple(
+    (row, column, np.uint8(bit))
+    for row, bits in enumerate(((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)))
+    for column, bit in enumerate(bits)
+)
 BRAILLE = np.r_[np.uint32(ord(" ")), 0x2801 + np.arange(255)].astype("<u4")  # the sign of each pattern of 8 dots
 _QUARTERS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
 QUARTERS = np.array(
@@ -32,34 +40,34 @@ TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
 
-def blank_dots(columns: int, rows: int) -> Dots:
-    """An empty canvas of `columns` x `rows` characters."""
-    return np.zeros((rows * 4, columns * 2), dtype=np.bool_)
-
-
-def codes(dots: Dots) -> NDArray[np.uint8]:
-    """The braille pattern of each character, 0 where it is empty."""
-    found = np.zeros((dots.shape[0] // 4, dots.shape[1] // 2), np.uint8)
-    for (row, column), bit in np.ndenumerate(_BITS):
-        found |= dots[row::4, column::2] * bit
+def _codes(dots: Dots) -> NDArray[np.uint8]:
+    """[layers, rows, columns] the braille pattern of each character, 0 where it is empty."""
+    found = np.zeros((dots.shape[0], dots.shape[1] // 4, dots.shape[2] // 2), np.uint8)
+    for row, column, bit in _BITS:
+        found |= dots[:, row::4, column::2] * bit
     return found
 
 
-def fill(dots: Dots, low: NDArray[np.float64], high: NDArray[np.float64], every: int = 1) -> None:
-    """Set each column's dots from `low` to `high` (0 at the bottom, 1 at the top); NaN leaves the column empty."""
-    height = dots.shape[0]
+def _filled(low: Floats, high: Floats, every: Sequence[int], rows: int) -> Dots:
+    """[layers, 4 * rows, dots across] each column's dots from `low` to `high`, of each layer every so many of them.
+
+    Args:
+        low: [layers, dots across] where a column begins: 0 at the bottom, 1 at the top; NaN leaves it empty.
+        high: [layers, dots across] where it ends.
+        every: of each layer 1 for all dots, or a power of 2 for a hatching.
+        rows: of characters.
+    """
+    most = 4 * rows - 1
     seen = np.isfinite(low) & np.isfinite(high)
-    bottom = _row(np.where(seen, low, 0.0), height)
-    top = np.where(seen, _row(np.where(seen, high, 0.0), height), -1)
-    row = np.arange(height)[::-1, None]
-    mask = (row >= bottom) & (row <= top)
-    if every > 1:
-        mask &= (row + np.arange(dots.shape[1])) % every == 0
-    dots |= mask
-
-
-def _row(share: NDArray[np.float64], height: int) -> NDArray[np.int64]:
-    return np.clip(np.round(share * (height - 1)), 0, height - 1).astype(np.int64)
+    bottom = np.rint(np.minimum(np.maximum(np.where(seen, low, 0.0), 0.0), 1.0) * most)
+    top = np.where(seen, np.rint(np.minimum(np.maximum(np.where(seen, high, 0.0), 0.0), 1.0) * most), -1.0)
+    row = np.arange(most, -1, -1)[:, None]
+    diagonal = row + np.arange(low.shape[1])
+    dots: Dots = (row >= bottom[:, None]) & (row <= top[:, None])
+    for layer, step in enumerate(every):
+        if step > 1:
+            dots[layer] &= (diagonal & (step - 1)) == 0
+    return dots
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +220,18 @@ def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
     """The line's height at the edges of the columns; NaN outside it and where data is missing."""
     edges = np.arange(columns + 1) - 0.5
     height = np.asarray(np.interp(edges, place, y, left=np.nan, right=np.nan))
-    spacing = np.diff(x)
-    if len(spacing):
-        usual = np.maximum(float(np.median(spacing)), _nearby(spacing))
-        for i in np.flatnonzero((spacing > GAP * usual) & (np.diff(place) > 1)):
-            height[(edges > place[i]) & (edges < place[i + 1])] = np.nan
+    spacing = x[1:] - x[:-1]
+    if len(spacing) and spacing.max() > GAP * spacing.min():
+        usual = np.maximum(median(spacing), _nearby(spacing))
+        for i in np.flatnonzero((spacing > GAP * usual) & (place[1:] - place[:-1] > 1)).tolist():
+            height[int(place[i] + 0.5) + 1 : math.ceil(place[i + 1] + 0.5)] = np.nan
     return height
 
 
 def _nearby(spacing: Floats) -> Floats:
     """The usual spacing around each gap: old points are decimated, so it differs along the series."""
-    before = np.r_[spacing[:1], spacing[:-1]]
-    after = np.r_[spacing[1:], spacing[-1:]]
+    before, after = spacing.copy(), spacing.copy()
+    before[1:], after[:-1] = spacing[:-1], spacing[1:]
     return np.asarray(np.minimum(before, after))
 
 
@@ -232,14 +240,13 @@ def _dotted(line: Edges, band: Edges | None, zero: float | None, columns: int, r
 
     The area between the line and `zero` is hatched where hatching is quieter than the line: in braille and in colour.
     """
-    front, back, ground = (blank_dots(columns, rows) for _ in range(3))
-    fill(front, *line)
-    if band is not None:
-        fill(back, *band, every=2)
+    nothing = np.full(2 * columns, np.nan)
+    layers = [(*line, 1), (nothing, nothing, 2) if band is None else (*band, 2)]
     if zero is not None and look.braille and look.colour:
-        fill(ground, np.minimum(line[0], zero), np.maximum(line[1], zero), every=4)
-    over, under = codes(front), codes(back)
-    shown = np.where(over > 0, over, np.where(under > 0, under, codes(ground)))
+        layers.append((np.minimum(line[0], zero), np.maximum(line[1], zero), 4))
+    low, high, every = zip(*layers, strict=True)
+    over, under, *ground = _codes(_filled(np.array(low), np.array(high), every, rows))
+    shown = np.where(over > 0, over, np.where(under > 0, under, ground[0] if ground else 0))
     kinds = np.where(over > 0, LINE, np.where(under > 0, BAND, GROUND)).astype(np.uint8)
     signs = (BRAILLE if look.braille else QUARTERS)[shown]
     return [(row.tobytes().decode("utf-32-le"), kind) for row, kind in zip(signs, kinds, strict=True)]
@@ -273,7 +280,7 @@ def _gutter(text: str | None, look: Look) -> Line:
 
 
 def _styled(signs: str, kinds: Kinds, look: Look) -> Line:
-    """Merge neighbours of one style."""
+    """Merge neighbours of one style; a blank has that of what stands before it."""
     starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(signs)]
     styles = {GROUND: look.faint, BAND: look.band, LINE: look.line}
     return [Segment(signs[start:end], styles[int(kinds[start])]) for start, end in itertools.pairwise(starts)]

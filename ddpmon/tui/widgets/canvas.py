@@ -56,6 +56,9 @@ class Canvas(Widget):
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
+    def forget(self) -> None:
+        """Let go of the picture, since the screen is hidden: it is given a new one when it is shown again."""
+
     def on_resize(self, _event: events.Resize) -> None:
         """Draw for the new size."""
         self._drawn = []

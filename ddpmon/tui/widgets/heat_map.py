@@ -62,6 +62,10 @@ class HeatMap(Canvas, can_focus=True):
         if self.has_focus and not self.can_focus:
             self.screen.focus_previous()
 
+    def forget(self) -> None:
+        """Let go of the picture; the cursor stays."""
+        self._picture = None
+
     def _bands(self) -> Bands | None:
         if self._picture is None or self._picture.snapshot.heat is None or self._room < 3:
             return None

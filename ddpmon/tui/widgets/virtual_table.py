@@ -93,6 +93,10 @@ class VirtualTable(Canvas, can_focus=True):
             self.view = replace(self.view, top=0, cursor=0, wanted=picture.wanted)
         self._place(order)
 
+    def forget(self) -> None:
+        """Let go of the picture; the order and the cursor stay."""
+        self.picture = None
+
     def _settle(self, order: Ints) -> None:
         self._place(order)
         self.redraw(faded=self._faded())

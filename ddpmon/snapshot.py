@@ -273,7 +273,7 @@ class RankDetail:
     Attributes:
         rank: which.
         courses: quantity -> its course. Of every step: the phases, work, wait, lateness (ms) and loss. Of every reading
-            of its machine: the figures of `ddpmon.run.resources.RESOURCES`.
+            of its process and GPU: the figures of `ddpmon.run.resources.RESOURCES`.
         notes: what the rank says of its measuring.
         stall: where it is stuck, while it is. failure: what ended it.
     """

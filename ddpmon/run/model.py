@@ -20,7 +20,7 @@ from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step,
 from ddpmon.run.marks import Marks
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
-from ddpmon.run.resources import RESOURCES, Resources
+from ddpmon.run.resources import OWN, Resources
 from ddpmon.run.rings import I64, Rings
 from ddpmon.run.series import SEEDS, RunSeries, seeds
 from ddpmon.run.step_map import StepMap
@@ -151,7 +151,7 @@ class Run:
         """Take down what these ranks use now; their last frames had the numbers in `before`."""
         ranks = ranks[self.resources.due(ranks, before, self.latest.seq[ranks])]
         if ranks.size:
-            own = np.stack([self.latest.column(name)[ranks] for name in RESOURCES[:4]], axis=1)
+            own = np.stack([self.latest.column(name)[ranks] for name in ("step", *OWN)], axis=1)
             self.resources.add(ranks, np.concatenate([own, self.gpu_numbers(ranks)], axis=1))
 
     def missing_whole(self, rows: HostRows) -> NDArray[np.bool_]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-RESOURCES = ("step", "cpu_pct", "runqueue_pct", "rss_bytes", "gpu_utilization_pct", "gpu_power_w", "gpu_clock_mhz")
-_UNITS = np.array([1 << 30 if name == "rss_bytes" else 1 for name in RESOURCES[1:]], np.float64)
+OWN = ("cpu_pct", "runqueue_pct", "rss_bytes", "gpu_allocated")  # of the rank's process; the others are of its GPU
+RESOURCES = ("step", *OWN, "gpu_utilization_pct", "gpu_power_w", "gpu_clock_mhz")
+_UNITS = np.array([1 << 30 if name in ("rss_bytes", "gpu_allocated") else 1 for name in RESOURCES[1:]], np.float64)
 _LARGEST = float(np.finfo(np.float16).max)
 _POINTS, _FEWEST_POINTS = 600, 64  # a rank
 _ALL_POINTS = 1 << 18

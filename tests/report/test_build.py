@@ -47,13 +47,15 @@ def test_a_ranks_process_and_its_run_queue_arrive() -> None:
     run, job = Run(run_info(2)), MadeJob(healthy_phases(2, 40))
     waits = (12.5, None, 40.0)
     for seq, wait in enumerate(waits):
-        process = ProcessFigures(cpu_pct=90.0, rss_bytes=7 << 30, runqueue_pct=wait, cpus="0-3")
+        held = (40 + seq) << 30
+        process = ProcessFigures(cpu_pct=90.0, rss_bytes=7 << 30, runqueue_pct=wait, cpus="0-3", gpu_allocated=held)
         run.add_rank(rank_frame(1, seq, job.columns(1, 0, 10 * seq + 10), process=process), float(seq))
     detail, ranks = build_detail(run, 1), build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
     assert detail is not None
     np.testing.assert_array_equal(detail.courses["runqueue_pct"].own, [12.5, np.nan, 40.0])
     np.testing.assert_array_equal(detail.courses["cpu_pct"].own, [90.0] * 3)
     np.testing.assert_array_equal(detail.courses["rss_bytes"].own, [7.0 * (1 << 30)] * 3)
+    np.testing.assert_array_equal(detail.courses["gpu_allocated"].own, [40.0 * 2**30, 41.0 * 2**30, 42.0 * 2**30])
     assert detail.courses["cpu_pct"].step.tolist() == [9, 19, 29]
     assert ranks.process[0] is None
     assert ranks.process[1] is not None

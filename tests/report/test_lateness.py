@@ -24,6 +24,7 @@ from ddpmon.report.sentences import in_words
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.wording import on_host, stack_command
 from ddpmon.run.model import Run
+from ddpmon.run.resources import RESOURCES
 from ddpmon.snapshot import Finding, Heat, Metric, Series, Snapshot, Timeline
 from tests.made_frames import MadeJob, healthy_phases, noisy, rank_frame, run_info
 from tests.tui.made_runs import HANG, STALL, Made, snapshot
@@ -198,10 +199,10 @@ def test_nobody_is_the_latest_rank_of_a_step_that_the_latest_has_not_told_of() -
 
 def test_a_reading_of_a_gpu_holds_until_the_next() -> None:
     run = Run(run_info(2))
-    points = np.array([[10, 90, 1, 1e9, 97, 600, 1700.0], [10, 90, 1, 1e9, 50, 300, 1200.0]])
+    points = np.array([[10, 90, 1, 1e9, 2e9, 97, 600, 1700.0], [10, 90, 1, 1e9, 2e9, 50, 300, 1200.0]])
     run.resources.add(np.array([0, 1]), points)
     points[:, 0] = 14
-    points[:, 4] = (80, 40)
+    points[:, RESOURCES.index("gpu_utilization_pct")] = (80, 40)
     run.resources.add(np.array([0, 1]), points)
     table = run.resources.over("gpu_utilization_pct", np.arange(8, 17))
     assert table[0].tolist()[2:] == [97, 97, 97, 97, 80, 80, 80]

@@ -275,9 +275,10 @@ def make_detail(made: Made, rank: int, rng: np.random.Generator) -> RankDetail:
     at = steps[::6]
     clock = np.where((at >= made.onset) & (rank == made.straggler), 1110.0, 1755.0)
     gpu = (92 + rng.normal(0, 2, len(at)), 540 + rng.normal(0, 9, len(at)), clock)
-    read = (98 + rng.normal(0, 3, len(at)), 3 + rng.random(len(at)), 1.2e9 + np.linspace(0, 2e7, len(at)))
+    held = np.full(len(at), 44 * 2.0**30 if made.gpu else np.nan)
+    read = (98 + rng.normal(0, 3, len(at)), 3 + rng.random(len(at)), 1.2e9 + np.linspace(0, 2e7, len(at)), held)
     figures = (*read, *(gpu if made.gpu else (np.full(len(at), np.nan),) * 3))
-    for name, values, middle in zip(RESOURCES[1:], figures, (98, 3, 1.2e9, 92, 540, 1755), strict=True):
+    for name, values, middle in zip(RESOURCES[1:], figures, (98, 3, 1.2e9, 44 * 2.0**30, 92, 540, 1755), strict=True):
         courses[name] = Course(at, values, around(middle, len(at), made))
     stall, failure = STALL if rank == made.stuck else None, FAILURE if rank == made.failed else None
     return RankDetail(rank, courses, (), stall, failure)

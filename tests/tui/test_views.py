@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.snapshot import BucketView, Finding, MarkView, Snapshot, Timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.compare_screen import CompareScreen
@@ -138,6 +139,21 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
         assert "4,242" not in text
 
     watch(source, act, (160, 50))
+
+
+@pytest.mark.parametrize(
+    ("kind", "plot"),
+    [("gpu_memory_growth", "torch memory, GiB"), ("gpu_throttled", "GPU clock, MHz"), ("loss_jump", "loss")],
+)
+def test_what_a_finding_is_about_is_plotted_below_it(kind: KindName, plot: str) -> None:
+    found = Finding(kind, "warning", "something of rank 3", (3,), ("node0",), "backward", since_step=1_000)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("5")
+        await watched.until_shown(f"rank 3: {plot}")
+
+    watch(Fixed(replace(SHOWN, findings=(found,))), act, (160, 50))
 
 
 @pytest.mark.parametrize(("size", "keys"), [((120, 34), ("5", "f", "f", "f")), ((80, 30), ("2", "v", "v"))])

@@ -39,11 +39,15 @@ class Fixed:
         return replace(self.rebuild(), taken_monotonic=time.monotonic())
 
     def rebuild(self) -> Snapshot:
-        made = snapshot(Made(ranks=8, straggler=5, focus=self.focus))
+        made = snapshot(Made(ranks=8, straggler=5, focus=self.focus, gpu=_has_gpus(self.shown)))
         return replace(self.shown, detail=made.detail if self.focus is not None else None)
 
     def close(self) -> None:
         self.closed.set()
+
+
+def _has_gpus(shown: Snapshot) -> bool:
+    return shown.ranks is not None and any(shown.ranks.gpu)
 
 
 class Watched:

@@ -49,6 +49,7 @@ METRICS = (
     Metric("runqueue_pct", "run-queue wait", "%", from_zero=True),
     Metric("wait", "wait", "ms", from_zero=True),
     Metric("rss_bytes", "resident memory", "GiB", 1 / 2**30),
+    Metric("gpu_allocated", "torch memory", "GiB", 1 / 2**30),
     Metric("loss", "loss", ""),
     *(Metric(phase, phase, "ms") for phase in PHASES),
 )

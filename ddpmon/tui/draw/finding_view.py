@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
@@ -29,6 +30,14 @@ CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two
 NAME = 10  # of a row of evidence
 PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the evidence, with further ones and alone
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
+# What is plotted of a rank where the kind says more of it than the phase does.
+ABOUT: Mapping[KindName, str] = {
+    "gpu_memory_growth": "gpu_allocated",
+    "gpu_memory_uneven": "gpu_allocated",
+    "gpu_throttled": "gpu_clock_mhz",
+    "memory_pressure": "rss_bytes",
+    "loss_jump": "loss",
+}
 
 
 def _badge(finding: Finding, look: Look) -> Segment:
@@ -172,8 +181,9 @@ def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _plotted(detail: RankDetail, finding: Finding) -> Metric:
-    """The phase that the finding blames, if it is plotted, else work."""
-    return next((metric for metric in offered(detail) if metric.key == finding.phase), METRICS[0])
+    """What the finding is about, or the phase that it blames, if that is plotted, else work."""
+    wanted = ABOUT.get(finding.kind, finding.phase)
+    return next((metric for metric in offered(detail) if metric.key == wanted), METRICS[0])
 
 
 def _notices(snapshot: Snapshot, width: int, look: Look) -> list[Line]:

@@ -12,7 +12,7 @@ from ddpmon.tui.view_state import ViewState, fills_room
 
 MACHINE = (  # the order in which they are plotted: the machine first
     "gpu_power_w", "cpu_pct", "lateness", "gpu_clock_mhz", "runqueue_pct", "work", "gpu_utilization_pct", "rss_bytes",
-    "wait",
+    "gpu_allocated", "wait",
 )  # fmt: skip
 FEW = 20  # ranks, of which one in ten is not to be left out
 PLOTS_LEAST = 1 + LEAST_ROWS  # lines of the plots with their title

@@ -52,6 +52,8 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("shift+letter", "sort: "
          + ", ".join(f"{letter} {name}" for letter, name in HOST_LETTERS.items()) + ";  again: reverse"),
         ("v", "the next metric of the GPUs"),
+        ("V", "sort by odd: the value of a host's GPU that is farthest from the median of the GPUs, above or below;"
+         "  of lateness that of the latest rank.  So does a click above the cells"),
     ),
     "host": (("j k", "the next link, the one before, or scroll"), ("enter", "the rank under the cursor in detail")),
     "run": (SCROLL,),

@@ -13,7 +13,7 @@ from ddpmon.format import plural
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
-from ddpmon.tui.draw.order import HOST_LETTERS
+from ddpmon.tui.draw.order import HOST_LETTERS, ODD
 from ddpmon.tui.draw.panel import Keys, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.lines import Line, fit_all
@@ -182,7 +182,8 @@ class HostsScreen(HostReading):
     @property
     def sorts(self) -> Sequence[tuple[str, str, str]]:
         """The columns of the table."""
-        return [(letter, name, name) for letter, name in HOST_LETTERS.items()]
+        words = {ODD: f"{ODD} (the GPU farthest from the median)"}
+        return [(letter, name, words.get(name, name)) for letter, name in HOST_LETTERS.items()]
 
     def action_reverse(self) -> None:
         """Turn the order round."""

@@ -18,6 +18,7 @@ from ddpmon.tui.draw.panel import Keys, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.view_tables import TableName, hosts_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
@@ -27,6 +28,7 @@ from ddpmon.tui.widgets.virtual_table import HostTable
 class HostReading(ViewScreen):
     """Reads one host in full, and where there is room what its ranks did over the last steps below that."""
 
+    exported: ClassVar[TableName] = "hosts"
     _plotted_rank: int | None = None  # the rank whose plots there is room for
 
     @property
@@ -157,6 +159,10 @@ class HostsScreen(HostReading):
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
         return (("esc", "back"), ("enter", "host detail"), *order, *rest)
 
+    def csv(self) -> str:
+        """The hosts that the filter fits, in the order of the table."""
+        return hosts_csv(self.picture.snapshot, self.table.view.order.tolist())
+
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""
         self.table.next_sort(step)
@@ -212,6 +218,10 @@ class HostScreen(HostReading):
         yield Canvas(self.head, id="head")
         yield LinkedText(lambda w: self.page(self.node, w), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
+
+    def csv(self) -> str:
+        """This host."""
+        return hosts_csv(self.picture.snapshot, [self.node])
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
 from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.verdicts import marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
@@ -137,14 +138,36 @@ def now_and_then_words(finding: Finding | None, width: int) -> str:
     Its medians over the steps do not show this lateness. The rhythm is left out where `width` is too short, and where
     the sentence of the finding says "in most steps".
     """
-    if finding is None or not KINDS[finding.kind].late:
+    if finding is None or (measured := _now_and_then(finding)) is None:
         return ""
-    excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
-    if not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
-        return ""
+    excess, rhythm = measured
     more = signed(excess)
     whole = f"{more} 1/{rhythm:.0f}" if one_step_of(rhythm) else more
     return whole if len(whole) <= width else more
+
+
+def _now_and_then(finding: Finding) -> tuple[float, float] | None:
+    """By how many ms its rank is late, and in one step of how many; None of a finding that measured no rhythm."""
+    excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
+    if not KINDS[finding.kind].late or not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
+        return None
+    return excess, rhythm
+
+
+def as_shown(snapshot: Snapshot) -> Ranks | None:
+    """The ranks with the lateness that tables show: of one that is late now and then that of its late steps.
+
+    What is not known stays so: while no step finishes nobody is late.
+    """
+    ranks, marked = snapshot.ranks, marked_ranks(snapshot.findings)
+    found = {rank: measured[0] for rank, finding in marked.items() if (measured := _now_and_then(finding)) is not None}
+    if ranks is None or not found:
+        return ranks
+    late = ranks.lateness_ms.copy()
+    for rank, excess in found.items():
+        if 0 <= rank < len(late) and math.isfinite(late[rank]):
+            late[rank] = excess
+    return replace(ranks, lateness_ms=late)
 
 
 def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:

@@ -14,7 +14,6 @@ from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify
-from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
@@ -27,10 +26,9 @@ from ddpmon.tui.view_files import (
     FINDING_FORMS,
     REPORT,
     REPORT_FORMS,
-    VIEW_FORMS,
     finding_file,
     snapshot_json,
-    table_csv,
+    view_forms,
     view_text,
 )
 
@@ -85,8 +83,9 @@ class Habits:
 
     def ask_what_to_write(self) -> None:
         """Ask for a form, and write the view in it."""
-        if self._app.picture.snapshot.run is not None and isinstance(self._app.screen, BaseScreen):
-            self._app.push_screen(WriteAs("view", VIEW_FORMS), self._write_once_closed)
+        screen = self._app.screen
+        if self._app.picture.snapshot.run is not None and isinstance(screen, BaseScreen):
+            self._app.push_screen(WriteAs("view", view_forms(screen.exported)), self._write_once_closed)
 
     def ask_how_to_write(self, finding: Finding) -> None:
         """Ask for a form, and write this finding in it; with a past also offer a report of the run."""
@@ -108,8 +107,7 @@ class Habits:
     def _write_view(self, form: str | None) -> None:
         screen = self._app.screen
         if form is not None and isinstance(screen, BaseScreen):
-            what = "ranks" if form == "csv" else screen.view  # every view writes the same table
-            self._write_file(what, form, self._written(form, screen))
+            self._write_file(screen.exported if form == "csv" else screen.view, form, self._written(form, screen))
 
     def _write_file(self, what: str, form: str, text: str) -> None:
         """Write a new file that is named after what it holds and the run, and say where it is."""
@@ -131,8 +129,7 @@ class Habits:
             return view_text(screen)
         if form == "json":
             return snapshot_json(snapshot)
-        view = self._overview.table.view
-        return table_csv(snapshot, ordered(snapshot, view.sort, view.reverse, view.wanted))
+        return screen.csv()
 
     def look_for_news(self, snapshot: Snapshot) -> None:
         """Ring, or notify, if a critical finding has come since the picture before; the first picture has no news."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
@@ -63,6 +64,13 @@ class Links:
         """The number of the host that a rank runs on, None where that is not known."""
         nodes = self._app.picture.snapshot.nodes
         return None if rank is None else next((node.node for node in nodes if rank in node.ranks), None)
+
+    @property
+    def in_order(self) -> list[int]:
+        """The ranks that the filter fits, in the order of the overview's table."""
+        view = self._overview.table.view
+        order: list[int] = ordered(self._app.picture.snapshot, view.sort, view.reverse, view.wanted).tolist()
+        return order
 
     def step_rank(self, rows: int) -> int | None:
         """Go along the rows of the overview's table; the rank there."""

@@ -25,7 +25,7 @@ _EVERYWHERE = (
     ("Copy the finding as text", "the chosen one, or the headline", "y", "copy(False)"),
     ("Copy the finding as JSON", "the chosen one, or the headline", "Y", "copy(True)"),
     ("Write a report", "one HTML page in the current folder", "w", "write"),
-    ("Export the view", "SVG, text, CSV or JSON in the current folder", "ctrl+s", "write_view"),
+    ("Export the view", "SVG, text, its table as CSV, or JSON in the current folder", "ctrl+s", "write_view"),
     ("Read more often", "the interval: down to 0.25 s", "+", "rate(-1)"),
     ("Read less often", "the interval: up to 10 s", "-", "rate(1)"),
     ("Go to a step or a time", "1200, 03:12, or 2 min ago; over what was seen", "t", "go_to"),

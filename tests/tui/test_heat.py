@@ -10,9 +10,9 @@ import pytest
 
 from ddpmon.run.medians import peers
 from ddpmon.snapshot import Heat, Metric
-from ddpmon.tui.draw.bands import share_out
+from ddpmon.tui.draw.bands import FRAME, GUTTER, share_out
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
-from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines
+from ddpmon.tui.draw.heat import Cursor, heat_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -169,8 +169,8 @@ def test_hosts_whose_ranks_lie_apart_are_kept_together() -> None:
     ("name", "labels"),
     [
         ("node011{}", ["n110", "n111", "n112"]),
-        ("10.0.0.1{}", ["~0.10", "~0.11", "~0.12"]),
-        ("gpu0{}-a", ["00-a", "01-a", "02-a"]),
+        ("10.0.0.1{}", [".10", ".11", ".12"]),
+        ("gpu0{}-a", ["g0", "g1", "g2"]),
         ("worker1234{}", ["~2340", "~2341", "~2342"]),
     ],
 )
@@ -179,6 +179,29 @@ def test_a_host_is_named_by_its_whole_number_or_by_the_end_of_its_name(name: str
     made = ViewState(snapshot(Made(ranks=64, per_node=8, hosts=hosts)), ASCII)
     shown = [line[:GUTTER].split()[0] for line in text_of(heat_lines(made, 120, 12))[1:4]]
     assert shown == labels
+
+
+@pytest.mark.parametrize(
+    ("hosts", "labels"),
+    [
+        (("gpu1.rack1.x", "gpu1.rack2.x"), ["r1", "r2"]),
+        (("gpu1.rack1.x", "gpu2.rack1.x", "gpu1.rack2.x", "gpu2.rack2.x"), ["g1r1", "g2r1", "g1r2", "g2r2"]),
+        (("node5", "node05"), ["node5", "~de05"]),
+        (("job-7f-ab.cluster", "job-8-c1.cluster"), ["7f-ab", "8-c1"]),
+        (("w1-7777", "w2-7777", "w12-7777"), ["w1", "w2", "w12"]),
+        (("ip-10-12-134", "ip-10-112-134", "ip-10-12-34"), ["12-134", "~2-134", "12-34"]),
+    ],
+)
+def test_hosts_that_are_called_alike_up_to_a_point_have_labels_of_their_own(
+    hosts: tuple[str, ...], labels: list[str]
+) -> None:
+    made = ViewState(snapshot(Made(ranks=4 * len(hosts), per_node=4, hosts=hosts)), ASCII)
+    lines = text_of(heat_lines(made, 120, len(hosts) + FRAME))
+    rows = lines[1 : 1 + len(hosts)]
+    assert [row.split()[0] for row in rows] == labels
+    assert {len(row.rstrip()) for row in rows} == {119}, "the map ends where the others do"
+    edge = max(GUTTER - 2, *map(len, labels))
+    assert all(row[:edge].strip() in labels and row[edge : edge + 2].isspace() for row in rows)
 
 
 def test_the_cursor_names_rank_step_time_and_value() -> None:

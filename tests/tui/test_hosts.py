@@ -331,7 +331,7 @@ def test_information_comes_after_what_is_worse() -> None:
 def test_gpus_that_do_not_fit_are_counted() -> None:
     assert rows_of(MANY, 60)[2].rstrip().endswith("+4")
     for width in (40, 60, 80, 120, 160, 300):
-        sheet = host_sheet(MANY.nodes, METRICS[0], width)
+        sheet = host_sheet(MANY, METRICS[0], width)
         assert sheet.lead + sheet.cells * sheet.cell <= width
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.draw.heat import GUTTER
+from ddpmon.tui.draw.bands import GUTTER
 from tests.tui.made_runs import HANG, NOTES, STALL, Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.draw.heat import GUTTER
+from ddpmon.tui.draw.bands import GUTTER
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_overview import empty_share

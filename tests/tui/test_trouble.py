@@ -37,6 +37,7 @@ def test_a_hanging_rank_shows_its_stack_before_its_phases() -> None:
         assert "while not path.exists(): time.sle" in own[-1]
         assert text.index("no step for 14 s") < text.index("train.py:88") < text.index("shards.py:19")
         assert text.index("shards.py:19") < text.index("last entered gloo:all_reduce #41, last completed #40")
+        assert "\n   last entered" in text, "it is no call, and signs mark the calls"
         assert text.index("last completed #40") < text.index("work, ms")
 
 

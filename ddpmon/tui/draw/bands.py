@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import Ints
+from ddpmon.tui.draw.host_labels import LABEL, host_labels
 from ddpmon.tui.draw.panel_sizes import fold
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.view_state import ViewState
 
-LABEL = 5  # cells of a row's name
+GUTTER = 7  # cells of a usual label, its marker, and a gap
 FRAME = 2  # lines of the panel besides the rows: title and axis
 
 
@@ -25,10 +26,11 @@ class Bands:
     Attributes:
         order: [k] the ranks shown, band after band.
         starts: [b] where in `order` each band begins.
-        labels: what each band is called: its first rank, or its first host's name in short, not cut to `LABEL` cells.
+        labels: what each band is called: its first rank, or its first host's name in short, not cut to `label` cells.
         unit: "rank" or "host".
         size: how many of these a band holds.
         halves: two bands share a line.
+        label: cells of a label.
     """
 
     order: Ints
@@ -37,6 +39,7 @@ class Bands:
     unit: str
     size: int
     halves: bool
+    label: int = LABEL
 
     def __post_init__(self) -> None:
         self.order.flags.writeable = self.starts.flags.writeable = False  # drawings share them
@@ -45,6 +48,11 @@ class Bands:
         """The ranks of a band."""
         end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
         return self.order[int(self.starts[band]) : end]
+
+    @property
+    def gutter(self) -> int:
+        """Cells left of the map: the label, its marker, and a gap."""
+        return GUTTER + self.label - LABEL
 
     @property
     def folded(self) -> bool:
@@ -71,23 +79,10 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     order = np.argsort(host, kind="stable")
     folding = fold(len(named), room, halves=halves, hosts=True)
     first = np.arange(folding.bands) * folding.size
-    low, high = min(named), max(named)
-    common = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    common = len(low[:common].rstrip("0123456789"))
-    labels = tuple(_host_label(named[number], common) for number in first.tolist())
-    return Bands(chosen[order], np.searchsorted(host[order], first), labels, "host", folding.size, folding.halves)
-
-
-def _host_label(name: str, common: int) -> str:
-    """`n5` of `node0005`: what tells it from the others behind its first letter, so that it is not taken for a rank.
-
-    A number without such a letter, and one that is too long, stands behind the whole name.
-    """
-    own = name[common:] or name
-    short = own.lstrip("0") or "0"
-    if not own.isdigit():
-        return own
-    return f"{name[0]}{short}" if name[0].isalpha() and len(short) < LABEL else name
+    labels, cells = host_labels(named)
+    starts = np.searchsorted(host[order], first)
+    shown = tuple(labels[number] for number in first.tolist())
+    return Bands(chosen[order], starts, shown, "host", folding.size, folding.halves, cells)
 
 
 @dataclass(slots=True)

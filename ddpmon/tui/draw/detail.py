@@ -162,8 +162,8 @@ def failure_lines(failure: Failure, width: int, room: int, look: Look) -> list[L
 
 
 def _flight(said: str, width: int, look: Look) -> Line:
-    said = clip(look.clean(said), width - 4, look.glyphs.more)
-    return fit([Segment(f" {look.glyphs.note} ", look.dim), Segment(said, look.text)], width)
+    """Under the frames and without a sign: signs mark the user's own calls."""
+    return fit([Segment(f"   {clip(look.clean(said), width - 4, look.glyphs.more)}", look.text)], width)
 
 
 def _stack(stack: Stack, name: str, width: int, room: int, look: Look) -> list[Line]:

@@ -15,8 +15,9 @@ from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, LABEL, Bands, bands_of, named_bands
+from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
+from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
@@ -24,7 +25,6 @@ from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
-GUTTER = 7  # the rank number, its marker, and a gap
 WIDE = 100  # cells from which on the axis has times of day
 
 
@@ -62,10 +62,10 @@ def heat_lines(
     if heat is None or heat.values.size == 0 or height < FRAME + 1:
         return fit_all([title("lateness by rank and step", "", width, look), *_nothing(look)], width, height)
     bands = bands_of(picture, height, wanted, only)
-    grid = quantise(heat, max(width - GUTTER - 1, 1), bands)
+    grid = quantise(heat, max(width - bands.gutter - 1, 1), bands)
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
-    lines.append(_axis(grid, picture, width))
+    lines.append(_axis(grid, picture, bands.gutter, width))
     return fit_all(lines, width, height)
 
 
@@ -177,7 +177,8 @@ def _rows(
         label = bands.labels[cursor.band if here and cursor is not None else band]
         if here and cursor is not None:
             cells = [_crossed(line, cursor.column(grid), look) for line in cells]
-        gutters = [_gutter(label, bool(named[band : band + step].any()), here, look), *[[_EMPTY]] * (len(cells) - 1)]
+        gutter = _gutter(label, bands.label, bool(named[band : band + step].any()), here, look)
+        gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
     return lines
 
@@ -189,19 +190,17 @@ def _crossed(line: Line, column: int, look: Look) -> Line:
     return [*before, Segment(look.glyphs.here, look.strong), *after]
 
 
-def _gutter(label: str, named: bool, here: bool, look: Look) -> Line:
+def _gutter(label: str, cells: int, named: bool, here: bool, look: Look) -> Line:
     sign = look.glyphs.mark if named else " "
     style = look.strong if here else look.accent if named else look.dim
-    name = look.clean(label)
-    name = name if len(name) <= LABEL else f"{look.glyphs.more}{name[1 - LABEL :]}"
+    name = cut_label(look.clean(label), cells, look.glyphs.more)
     return [
-        Segment(f"{name:>{LABEL}}", style),
+        Segment(f"{name:>{cells}}", style),
         Segment(f"{sign}{look.glyphs.cursor if here else ' '}", look.accent),
     ]
 
 
 NOT_KNOWN = "not known in these steps "
-_EMPTY = Segment(" " * GUTTER)
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
@@ -256,7 +255,7 @@ def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(value, len(list(run))) for value, run in groupby(values.tolist())]
 
 
-def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
+def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked."""
     look, snapshot = picture.look, picture.snapshot
     columns = len(grid.at)
@@ -264,11 +263,11 @@ def _axis(grid: Grid, picture: ViewState, width: int) -> Line:
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
     seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
-    marks = beginning(_dated("step ", first, picture, width), told, max(width - GUTTER, 0), look)
+    marks = beginning(_dated("step ", first, picture, width), told, max(width - gutter, 0), look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]
-    return [Segment(" " * GUTTER, look.text), *axis(marks, max(width - GUTTER, 0), look)]
+    return [Segment(" " * gutter, look.text), *axis(marks, max(width - gutter, 0), look)]
 
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:

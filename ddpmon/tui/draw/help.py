@@ -52,6 +52,8 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("shift+letter", "sort: "
          + ", ".join(f"{letter} {name}" for letter, name in HOST_LETTERS.items()) + ";  again: reverse"),
         ("v", "the next metric of the GPUs"),
+        ("V", "sort by odd: the value of a host's GPU that is farthest from the median of the GPUs, above or below;"
+         "  of lateness that of the latest rank.  So does a click above the cells"),
     ),
     "host": (("j k", "the next link, the one before, or scroll"), ("enter", "the rank under the cursor in detail")),
     "run": (SCROLL,),
@@ -73,7 +75,7 @@ EVERYWHERE = (
     ("esc  f", "one level back;  the next panel alone, and after the last one all of them"),
     ("m  c", "mark the rank under the cursor;  compare the marked ranks side by side"),
     ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
-    ("ctrl+s", "write the view into the current folder: SVG, text, CSV, JSON"),
+    ("ctrl+s", "write the view into the current folder: SVG, text, its table as CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
     ("ctrl+p  q", "every command by name, your own commands and the themes;  quit, as ctrl+c does"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.segment import Segment
@@ -12,7 +13,7 @@ from rich.style import Style
 
 from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
-from ddpmon.snapshot import NodeView, Ranks, Snapshot
+from ddpmon.snapshot import Floats, NodeView, Ranks, Snapshot
 from ddpmon.tui.theme import LEVELS, Look, ink
 
 # A value is quiet as long as it differs from the median by less than the first of these shares, and brighter from each
@@ -89,10 +90,30 @@ def middle_of(metric: CellMetric, snapshot: Snapshot) -> float:
     return float(np.median(known)) if known else math.nan
 
 
+def odd_one(metric: CellMetric, values: Sequence[float], middle: float) -> float:
+    """The value that is farthest from the median `middle`, of lateness the largest; NaN where unknown."""
+    known = [value for value in values if math.isfinite(value)]
+    return max(known, key=lambda value: _oddness(metric, value, middle), default=math.nan)
+
+
+def oddness(metric: CellMetric, snapshot: Snapshot, ranks: Ranks | None) -> Floats:
+    """[hosts] how far the odd one of each host's values is from the median, of lateness how late; NaN where unknown."""
+    values = [values_of(metric, node, ranks) for node in snapshot.nodes]
+    host = np.repeat(np.arange(len(values)), [len(each) for each in values])
+    found = np.full(len(values), np.nan)
+    every = np.array([value for each in values for value in each], np.float64)
+    np.fmax.at(found, host, _oddness(metric, every, middle_of(metric, snapshot)))
+    return found
+
+
+def _oddness(metric: CellMetric, value: Any, middle: float) -> Any:
+    return abs(value - middle) if metric.of_gpu is not None else value
+
+
 def level_of(metric: CellMetric, value: float, middle: float, base_ms: float | None) -> int:
     """0 for what is quiet, up to `len(STOPS)`: by the lateness as a share of the base step, else of the median."""
     whole = abs(middle) if metric.of_gpu is not None else base_ms or math.nan
-    more = abs(value - middle) if metric.of_gpu is not None else value
+    more = _oddness(metric, value, middle)
     if not (math.isfinite(more) and math.isfinite(whole) and whole > 0):
         return 0
     return sum(more >= stop * whole for stop in STOPS)
@@ -105,10 +126,14 @@ def cell(
     sign, style = glyph
     if not math.isfinite(value):
         return [Segment(sign, style), Segment(f"{look.unknown:>{metric.width}} ", look.dim)]
-    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:,.0f}"
-    text = text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
-    tone = _heat(level, look)
+    text, tone = cell_words(metric, value, noise, look), _heat(level, look)
     return [Segment(sign, style), Segment(f"{text:>{metric.width}}", tone), Segment(" ", look.text)]
+
+
+def cell_words(metric: CellMetric, value: float, noise: float, look: Look) -> str:
+    """A known value as its cell shows it."""
+    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:,.0f}"
+    return text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
 
 
 def _heat(level: int, look: Look) -> Style:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,6 +13,7 @@ from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
+from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
@@ -243,6 +245,7 @@ def _ranks(
     snapshot: Snapshot, node: NodeView, states: Sequence[GpuState], above: int, width: int, look: Look
 ) -> tuple[list[Line], dict[int, int]]:
     """Its GPUs with the ranks on them, and the other ranks; and the rank of each line, counted from the page's top."""
+    snapshot = replace(snapshot, ranks=as_shown(snapshot))
     marked, ranks = marked_ranks(snapshot.findings), snapshot.ranks
     late = [lateness_words(snapshot, state.ranks, look) for state in states]
     lines = gpu_lines(states, marked, late, width, look) if states else []

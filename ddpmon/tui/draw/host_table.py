@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.segment import Segment
@@ -15,13 +15,16 @@ from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
-from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
+from ddpmon.report.peers import as_shown, now_and_then_words
+from ddpmon.report.verdicts import firing, is_standing_still, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot, is_over
 from ddpmon.tui.draw.bands import FRAME
+from ddpmon.tui.draw.columns import RHYTHM
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
-from ddpmon.tui.draw.host_cells import CellMetric, cell, level_of, metric_of, middle_of, values_of
+from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
+from ddpmon.tui.draw.order import ODD
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
@@ -34,16 +37,18 @@ BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST, REMARK_GOOD = 16, 60
 SIDE_LEAST, HEAT_LEAST = 90, 4  # cells beside the table, and its lines, from which on a heat-map stands there
 TITLE_LEAST = 12  # cells of the title besides its words
-RANKS, LATE, SHARE, LOAD, NET = 9, 6, 5, 6, 9
-NET_FROM = 100  # columns from which load and network have columns of their own
+RANKS = 9
+FIGURES = {"late": 6, "cpu%": 5, "mem%": 5, "load": 6, "net/s": 9}  # the cells of each, with the gap before it
+ALWAYS = ("late", "cpu%", "mem%")
+NET_FROM = 100  # columns from which load and network have columns of their own, too
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Widths: of the host's name, whether load and network are shown, of a cell, and how many cells fit."""
+    """Widths: of the host's name, of each figure by its heading, of a cell, and how many cells fit."""
 
     host: int
-    wide: bool
+    figures: Mapping[str, int]
     cell: int
     cells: int
 
@@ -54,20 +59,34 @@ class Sheet:
 
     def heads(self) -> list[tuple[str, str]]:
         """The headings before the metric's from left to right, with the order that each stands for."""
-        widths = {"late": LATE, "cpu%": SHARE, "mem%": SHARE} | ({"load": LOAD, "net/s": NET} if self.wide else {})
         names = [("   ", "worst"), (f"{'host':<{self.host}}", "host"), (f"{'ranks':>{RANKS}}", "host")]
-        return [*names, *((f"{name:>{cells}}", name) for name, cells in widths.items())]
+        return [*names, *((f"{name:>{cells}}", name) for name, cells in self.figures.items())]
 
 
-def host_sheet(nodes: Sequence[NodeView], metric: CellMetric, width: int) -> Sheet:
-    """Share the width out: the cells take what the host's own figures leave, the remarks what is left over."""
+def host_sheet(snapshot: Snapshot, metric: CellMetric, width: int, sort: str = "worst") -> Sheet:
+    """Share the width out: the cells take what the host's own figures leave, the remarks what is left over.
+
+    The figure that sorts is always there. Where that is the odd cell of each host, other figures make room for cells.
+    """
+    nodes = snapshot.nodes
     longest = max((len(node.host) for node in nodes), default=0)
     host = min(max(longest, 4), 20 if width >= NET_FROM else 10)
     most = max((len(node.gpus if metric.of_gpu is not None else node.ranks) for node in nodes), default=0)
-    one = metric.width + 2
-    sheet = Sheet(host, width >= NET_FROM, one, most)
+    one, by_cells = metric.width + 2, sort == ODD and metric.of_gpu is not None
+    figures = _figures(snapshot, width, sort) | ({ODD: 1 + max(metric.width, len(ODD))} if by_cells else {})
+    less = [name for name in figures if name not in ("late", sort)]
+    while less and Sheet(host, figures, one, most).lead + by_cells * most * one > width:
+        del figures[less.pop()]
+    sheet = Sheet(host, figures, one, most)
     room = width - sheet.lead
-    return sheet if most * one <= room else Sheet(host, sheet.wide, one, max(room - BEYOND, 0) // one)
+    return sheet if most * one <= room else Sheet(host, figures, one, max(room - BEYOND, 0) // one)
+
+
+def _figures(snapshot: Snapshot, width: int, sort: str) -> dict[str, int]:
+    """The headings of the figures at this width with their cells; the lateness may need room for how often it is."""
+    shown = {name: cells for name, cells in FIGURES.items() if name in (*ALWAYS, sort) or width >= NET_FROM}
+    rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
+    return shown | ({"late": RHYTHM} if rhythm else {})
 
 
 def host_table_lines(picture: ViewState, view: TableView, width: int, height: int, metric: str = "util") -> list[Line]:
@@ -81,7 +100,7 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
         metric: the key of what the cells show.
     """
     shown = metric_of(picture.snapshot, metric)
-    if side := _side(picture, shown, width, height):
+    if side := _side(picture, view.sort, shown, width, height):
         table = _table_lines(picture, view, width - side - 1, height, shown)
         beside = heat_lines(picture, side, min(height, FRAME + HEAT_ROWS_MOST), view.wanted)
         return [[*one, Segment(" "), *other] for one, other in zip(table, fit_all(beside, side, height), strict=True)]
@@ -92,7 +111,7 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     """The table alone."""
     snapshot, look = picture.snapshot, picture.look
     room = max(height - HEAD, 0)
-    page = _Page(snapshot, look, width, shown)
+    page = _Page(snapshot, look, width, shown, view.sort)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
@@ -102,11 +121,11 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     return fit_all(lines, width, height)
 
 
-def _side(picture: ViewState, metric: CellMetric, width: int, height: int) -> int:
+def _side(picture: ViewState, sort: str, metric: CellMetric, width: int, height: int) -> int:
     """Cells of the heat-map beside a table that leaves much of the width; 0 without room for it."""
     if height <= HEAT_LEAST or not fills_room(picture):
         return 0
-    sheet = host_sheet(picture.snapshot.nodes, metric, width)
+    sheet = host_sheet(picture.snapshot, metric, width, sort)
     needed = max(sheet.lead + sheet.cells * sheet.cell + REMARK_GOOD, width // 2)
     return width - needed - 1 if width - needed > SIDE_LEAST else 0
 
@@ -125,18 +144,26 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
     still = ["no step finishes"] if is_standing_still(snapshot) else []
-    order = ORDERS.get(view.sort, f"by {view.sort}") + (", reversed" if view.reverse else "")
-    rest = [order, f"cells: {metric.name} [v]"]
-    brief = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
-    told = [look.clean("; ".join(each)) for each in ([*parts, *still, *rest, *brief], [*parts, *still, *rest],
-                                                     [*parts, *rest])]  # fmt: skip
+    order, brief = _order_words(view, metric)
+    cells = f"cells: {metric.name} [v]"
+    legend = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
+    both = [*parts, *still, order, cells]
+    tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
+    told = [look.clean("; ".join(each)) for each in tries]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 
 
-def host_heading_at(snapshot: Snapshot, width: int, x: int, metric: str) -> str | None:
+def _order_words(view: TableView, metric: CellMetric) -> tuple[str, str]:
+    """What the rows are sorted by, and the same in short: without which of a host's cells counts."""
+    order, reverse = ORDERS.get(view.sort, f"by {view.sort}"), ", reversed" if view.reverse else ""
+    which = "" if view.sort != ODD else ": GPU farthest from the median" if metric.of_gpu else ": the latest rank"
+    return f"{order}{which}{reverse}", f"{order}{reverse}"
+
+
+def host_heading_at(snapshot: Snapshot, sort: str, width: int, x: int, metric: str) -> str | None:
     """The order that the heading at the cell `x` stands for; `metric` is the key of what the cells show."""
-    end = 0
-    for text, name in host_sheet(snapshot.nodes, metric_of(snapshot, metric), width).heads():
+    sheet, end = host_sheet(snapshot, metric_of(snapshot, metric), width, sort), 0
+    for text, name in [*sheet.heads(), (" " * (1 + sheet.cells * sheet.cell), ODD)]:
         end += len(text)
         if x < end:
             return name
@@ -146,12 +173,13 @@ def host_heading_at(snapshot: Snapshot, width: int, x: int, metric: str) -> str 
 class _Page:
     """What all rows of one drawing share."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int, metric: CellMetric) -> None:
+    def __init__(self, snapshot: Snapshot, look: Look, width: int, metric: CellMetric, sort: str) -> None:
         self.snapshot, self.look, self.width, self.metric = snapshot, look, width, metric
         self.nodes = {node.node: node for node in snapshot.nodes}
-        self.sheet = host_sheet(snapshot.nodes, metric, width)
+        self.sheet = host_sheet(snapshot, metric, width, sort)
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
+        self.shown = as_shown(snapshot)
         self.middle = middle_of(metric, snapshot)
         self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
@@ -185,18 +213,25 @@ class _Page:
             Segment(f"{glyph} ", style),
             Segment(name, look.strong if loud else look.dim if old else look.text),
             Segment(clip(number_span(node.ranks), RANKS - 1, look.cut).rjust(RANKS), look.dim),
-            self._number(self._late(node), LATE, old, loud=loud),
-            self._number(_percent(figures.cpu_pct), SHARE, old),
-            self._number(_percent(memory_pct(figures)), SHARE, old),
         ]
-        if sheet.wide:
-            line += [self._number(_load(node), LOAD, old), self._number(_net(node), NET, old)]
+        for name, cells in sheet.figures.items():
+            words = self._late(node) if name == "late" else self._odd(node) if name == ODD else WORDS[name](node)
+            line.append(self._number(words, cells, old, loud=loud and name == "late"))
         return [*line, Segment(" ", look.text)]
 
     def _late(self, node: NodeView) -> str | None:
-        """Lateness of its latest rank."""
-        late = latest(node, self.snapshot.ranks)
-        return None if late is None else self.look.clean(signed(late, noise=self.noise_ms))
+        """Lateness of its latest rank, and how often where that is late now and then."""
+        late = latest(node, self.shown)
+        if late is None or self.shown is None:
+            return None
+        named = [rank for rank in node.ranks if rank in self.ranks and self.shown.lateness_ms[rank] == late]
+        often = [now_and_then_words(self.ranks[rank], self.sheet.figures["late"] - 1) for rank in named]
+        return self.look.clean(next(filter(None, often), signed(late, noise=self.noise_ms)))
+
+    def _odd(self, node: NodeView) -> str | None:
+        """The value of its cells that sorts."""
+        value = odd_one(self.metric, values_of(self.metric, node, self.shown), self.middle)
+        return cell_words(self.metric, value, self.noise_ms, self.look) if math.isfinite(value) else None
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown
@@ -216,7 +251,7 @@ class _Page:
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
-        values = values_of(metric, node, self.snapshot.ranks)
+        values = values_of(metric, node, self.shown)
         line: Line = []
         for place, value in enumerate(values[: sheet.cells]):
             level = level_of(metric, value, self.middle, self.base_ms)
@@ -259,3 +294,11 @@ def _load(node: NodeView) -> str | None:
 def _net(node: NodeView) -> str | None:
     rate = known_sum([received(node.figures), sent(node.figures)])
     return None if rate is None else size(rate)
+
+
+WORDS: Mapping[str, Callable[[NodeView], str | None]] = {
+    "cpu%": lambda node: _percent(node.figures.cpu_pct),
+    "mem%": lambda node: _percent(memory_pct(node.figures)),
+    "load": _load,
+    "net/s": _net,
+}

@@ -9,9 +9,11 @@ import numpy as np
 
 from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import known_sum, latest, memory_pct, received, sent
+from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
+from ddpmon.tui.draw.host_cells import METRICS, metric_of, oddness
 from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
@@ -27,12 +29,14 @@ def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
     ranks = snapshot.ranks
     if ranks is None or len(ranks) == 0:
         return np.zeros(0, dtype=np.int64)
-    order = _worst(snapshot, ranks) if sort == "worst" else _by_column(ranks, sort)
+    shown = as_shown(snapshot) if sort == "late" else ranks
+    order = _worst(snapshot, ranks) if sort == "worst" else _by_column(shown or ranks, sort)
     if reverse:
         order = order[::-1]
     return order[fitting_ranks(snapshot, wanted)[order]]
 
 
+ODD = "odd"  # the order by what the cells of the hosts show
 HOST_SORTS: Mapping[str, Callable[[NodeView, Ranks | None], float | None] | None] = {  # by a heading of the host table
     "worst": None,
     "host": None,
@@ -41,22 +45,29 @@ HOST_SORTS: Mapping[str, Callable[[NodeView, Ranks | None], float | None] | None
     "mem%": lambda node, _ranks: memory_pct(node.figures),
     "load": lambda node, _ranks: node.figures.load_1m,
     "net/s": lambda node, _ranks: known_sum([received(node.figures), sent(node.figures)]),
+    ODD: None,
 }
 HOST_LETTERS = {  # shift and this letter sorts
-    "H": "host", "L": "late", "C": "cpu%", "M": "mem%", "D": "load", "T": "net/s",
+    "H": "host", "L": "late", "C": "cpu%", "M": "mem%", "D": "load", "T": "net/s", "V": ODD,
 }  # fmt: skip
 
 
-def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = "") -> Ints:
+def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = "", metric: str = METRICS[0].key) -> Ints:
     """The node numbers, first row first: named ones in the findings' order, all in node order, or by a figure.
+
+    `metric` is the key of what the cells show.
 
     Raises:
         FilterError: the filter `wanted` is not understood.
     """
     marked = marked_hosts(snapshot.findings, snapshot.nodes) if sort == "worst" else {}
-    value, nodes, ranks = HOST_SORTS[sort], snapshot.nodes, snapshot.ranks
+    value, nodes = HOST_SORTS[sort], snapshot.nodes
+    ranks = as_shown(snapshot) if sort in ("late", ODD) else snapshot.ranks
     if value is not None:
         nodes = tuple(sorted(nodes, key=lambda node: _largest_first(value(node, ranks))))
+    elif sort == ODD:
+        odd = oddness(metric_of(snapshot, metric), snapshot, ranks)
+        nodes = [nodes[place] for place in np.argsort(-np.nan_to_num(odd, nan=-np.inf), kind="stable").tolist()]
     rest = [node.node for node in nodes if node.node not in marked]
     shown = fitting_hosts(snapshot, wanted)
     return np.array([node for node in [*marked, *rest][:: -1 if reverse else 1] if node in shown], dtype=np.int64)

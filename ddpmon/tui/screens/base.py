@@ -16,6 +16,7 @@ from ddpmon.tui.draw.panel import Keys, footer_line
 from ddpmon.tui.draw.panel_sizes import LEAST
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
+from ddpmon.tui.view_tables import TableName, ranks_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 
@@ -40,6 +41,7 @@ class BaseScreen(Screen[None]):
     canvases: tuple[Canvas, ...] = ()
     bar: FilterBar | None = None
     view: ClassVar[str] = ""  # what help and files call it
+    exported: ClassVar[TableName] = "ranks"  # the table that it writes as CSV
 
     def on_mount(self) -> None:
         """From now on there is something to draw on."""
@@ -97,6 +99,10 @@ class BaseScreen(Screen[None]):
     def finding(self) -> Finding | None:
         """What `y` copies here: the chosen finding, or the headline."""
         return headline(self.picture.snapshot.findings)
+
+    def csv(self) -> str:
+        """The table `exported`: here that of the ranks, in the order of the overview's table."""
+        return ranks_csv(self.picture.snapshot, self.dashboard.links.in_order)
 
     @property
     def metrics(self) -> Sequence[tuple[str, str]]:

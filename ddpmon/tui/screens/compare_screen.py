@@ -15,6 +15,7 @@ from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
+from ddpmon.tui.view_tables import ranks_csv
 from ddpmon.tui.widgets.canvas import Canvas
 
 SIDE_LEAST = 60  # cells beside the table from which on something stands there
@@ -59,6 +60,10 @@ class CompareScreen(ViewScreen):
         """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
         lines = ranks_lines(self.picture, ranks, width, height)
         return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
+
+    def csv(self) -> str:
+        """The rank table of the compared ranks."""
+        return ranks_csv(self.picture.snapshot, self.ranks)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

@@ -14,6 +14,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import finding_plan
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.view_tables import TableName, findings_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.finding_list import FindingList
@@ -34,6 +35,7 @@ class FindingsScreen(ViewScreen):
     ]
     AUTO_FOCUS = "FindingList"
     view: ClassVar[str] = "findings"
+    exported: ClassVar[TableName] = "findings"
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
 
     def compose(self) -> ComposeResult:
@@ -119,6 +121,10 @@ class FindingsScreen(ViewScreen):
             return None if finding is None else finding.ranks[0]
         here = [node for node in self.picture.snapshot.nodes if node.host in finding.nodes and node.ranks]
         return here[0].ranks[0] if here else None
+
+    def csv(self) -> str:
+        """The findings that the filter fits, in the order of the list."""
+        return findings_csv(self.picture.snapshot, self.listing.findings)
 
     def keys(self) -> Keys:
         """Along the list, to the rank, to the host."""

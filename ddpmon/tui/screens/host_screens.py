@@ -13,11 +13,12 @@ from ddpmon.format import plural
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
-from ddpmon.tui.draw.order import HOST_LETTERS
+from ddpmon.tui.draw.order import HOST_LETTERS, ODD
 from ddpmon.tui.draw.panel import Keys, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.view_tables import TableName, hosts_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.linked_text import LinkedLines, LinkedText
@@ -27,6 +28,7 @@ from ddpmon.tui.widgets.virtual_table import HostTable
 class HostReading(ViewScreen):
     """Reads one host in full, and where there is room what its ranks did over the last steps below that."""
 
+    exported: ClassVar[TableName] = "hosts"
     _plotted_rank: int | None = None  # the rank whose plots there is room for
 
     @property
@@ -157,6 +159,10 @@ class HostsScreen(HostReading):
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
         return (("esc", "back"), ("enter", "host detail"), *order, *rest)
 
+    def csv(self) -> str:
+        """The hosts that the filter fits, in the order of the table."""
+        return hosts_csv(self.picture.snapshot, self.table.view.order.tolist())
+
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""
         self.table.next_sort(step)
@@ -182,7 +188,8 @@ class HostsScreen(HostReading):
     @property
     def sorts(self) -> Sequence[tuple[str, str, str]]:
         """The columns of the table."""
-        return [(letter, name, name) for letter, name in HOST_LETTERS.items()]
+        words = {ODD: f"{ODD} (the GPU farthest from the median)"}
+        return [(letter, name, words.get(name, name)) for letter, name in HOST_LETTERS.items()]
 
     def action_reverse(self) -> None:
         """Turn the order round."""
@@ -211,6 +218,10 @@ class HostScreen(HostReading):
         yield Canvas(self.head, id="head")
         yield LinkedText(lambda w: self.page(self.node, w), lambda: self.picture.look)
         yield Canvas(self.foot, id="foot")
+
+    def csv(self) -> str:
+        """This host."""
+        return hosts_csv(self.picture.snapshot, [self.node])
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""

@@ -10,6 +10,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.view_tables import TableName, run_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
 
@@ -17,6 +18,7 @@ class RunScreen(ViewScreen):
     """What the run is and how it was set up."""
 
     view: ClassVar[str] = "run"
+    exported: ClassVar[TableName] = "run"
 
     _count = 0  # lines that were drawn last
 
@@ -30,6 +32,10 @@ class RunScreen(ViewScreen):
         lines = run_lines(self.picture, width, self.query_one(ScrollText).size.height)
         self._count = len(lines)
         return lines
+
+    def csv(self) -> str:
+        """What is known of the run."""
+        return run_csv(self.picture.snapshot)
 
     def keys(self) -> Keys:
         """Back and scrolling."""

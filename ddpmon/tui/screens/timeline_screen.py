@@ -15,6 +15,7 @@ from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.view_tables import TableName, timeline_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.virtual_table import RankTable
@@ -24,6 +25,7 @@ class TimelineScreen(ViewScreen):
     """The keys that travel in time move its cursor: they work in every view."""
 
     view: ClassVar[str] = "timeline"
+    exported: ClassVar[TableName] = "timeline"
     panels: ClassVar[tuple[str, ...]] = ("timeline", "pair")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "buckets", "Ranks or buckets", show=False)]
     AUTO_FOCUS = "RankTable"
@@ -80,6 +82,10 @@ class TimelineScreen(ViewScreen):
         """Show the buckets, or hide them again."""
         self._shows_buckets = not self._shows_buckets
         self.show()
+
+    def csv(self) -> str:
+        """The steps that are drawn."""
+        return timeline_csv(self.picture.over)
 
     def keys(self) -> Keys:
         """Along time, to a rank."""

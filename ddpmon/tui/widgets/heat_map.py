@@ -11,7 +11,7 @@ from textual.message import Message
 
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.bands import Bands, bands_of
-from ddpmon.tui.draw.heat import GUTTER, Cursor, heat_lines, lines_of_bands, shown_heat
+from ddpmon.tui.draw.heat import Cursor, heat_lines, lines_of_bands, shown_heat
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
@@ -80,7 +80,7 @@ class HeatMap(Canvas, can_focus=True):
         """Move the cursor to a cell that exists."""
         bands = self._bands()
         if bands is not None:
-            columns = max(self.size.width - GUTTER - 1, 1)
+            columns = max(self.size.width - bands.gutter - 1, 1)
             band = max(0, min(band, len(bands.starts) - 1))
             self._cursor = Cursor(band, max(0, min(back, columns - 1)))
             self.redraw(faded=self._faded())

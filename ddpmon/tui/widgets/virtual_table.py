@@ -16,7 +16,7 @@ from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
 from ddpmon.tui.draw.host_table import host_heading_at, host_table_lines
-from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
+from ddpmon.tui.draw.order import HOST_SORTS, ODD, ordered, ordered_hosts
 from ddpmon.tui.draw.place_table import first_ranks, leader_of, place_lines
 from ddpmon.tui.draw.table import HEAD, TableView, heading_at, table_lines
 from ddpmon.tui.lines import Line
@@ -286,7 +286,7 @@ class HostTable(VirtualTable):
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The node numbers in row order."""
-        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, wanted)
+        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, wanted, self.metric)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""
@@ -297,19 +297,20 @@ class HostTable(VirtualTable):
         self.post_message(self.Opened(number))
 
     def next_sort(self, step: int = 1) -> None:
-        """Sort by the next column, or by the one before."""
-        self._sort_next(list(HOST_SORTS), step)
+        """Sort by the next column, or by the one before; cells of ranks are ordered as the lateness is."""
+        of_ranks = self.picture is not None and metric_of(self.picture.snapshot, self.metric).of_gpu is None
+        self._sort_next([name for name in HOST_SORTS if not (of_ranks and name == ODD)], step)
 
     def heading_at(self, x: int) -> str | None:
         """The column whose heading stands there."""
         if self.picture is None:
             return None
-        return host_heading_at(self.picture.snapshot, self.size.width, x, self.metric)
+        return host_heading_at(self.picture.snapshot, self.view.sort, self.size.width, x, self.metric)
 
     def next_metric(self) -> None:
-        """Show the next metric that this run can have."""
+        """Show the next metric that this run can have; the order by what the cells show follows it."""
         if self.picture is not None:
             known = offered(self.picture.snapshot)
             here = metric_of(self.picture.snapshot, self.metric)
             self.metric = known[(known.index(here) + 1) % len(known)].key
-            self.redraw(faded=self._faded())
+            self._settle(self.arranged(self.picture, self.view.wanted))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.theme import Look
 
 Pairs = tuple[tuple[str, str], ...]
@@ -76,7 +77,7 @@ EVERYWHERE = (
     ("ctrl+s", "write the view into the current folder: SVG, text, CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
-    ("ctrl+p  q", "every command by name, your own commands and the themes;  quit, as ctrl+c does"),
+    ("ctrl+p  q", "every command by name, your own commands, themes, notifications;  quit, as ctrl+c does"),
 )
 TRAVEL = (  # where what was seen is on record
     ("w", "write a report on what is shown, one page in the current folder; on a finding first asks for the form"),
@@ -117,10 +118,12 @@ WORDS = (
 )
 
 
-def help_lines(look: Look, width: int, view: str = "overview", *, has_past: bool = True) -> list[Line]:
+def help_lines(
+    look: Look, width: int, view: str = "overview", *, has_past: bool = True, own: Sequence[UserCommand] = ()
+) -> list[Line]:
     """The help of a view at this width, and then what holds everywhere; as many lines as it takes.
 
-    Without a past nothing is said of the keys that travel in it.
+    Without a past nothing is said of the keys that travel in it. `own` are the user's commands.
     """
     lines: list[Line] = [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
@@ -128,6 +131,8 @@ def help_lines(look: Look, width: int, view: str = "overview", *, has_past: bool
     here = KEYS_OF.get(view, ())
     lines += [[], _heading(f"Keys: {view}", look), *_pairs(here, width, look, strong=True)] if here else []
     lines += [[], _heading("Filter", look), *_pairs(FILTER, width, look, strong=True)] if view in FILTERED else []
+    yours = tuple((command.key, f"{command.name}: {' '.join(command.run)}") for command in own)
+    lines += [[], _heading("Your commands", look), *_pairs(yours, width, look, strong=True)] if yours else []
     everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
     lines += [[], _heading("Keys everywhere", look), *_pairs(everywhere, width, look, strong=True)]
     lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]

@@ -76,6 +76,10 @@ class HostsScreen(HostReading):
 
     _followed: int | None = None  # the chosen rank to whose host the cursor went last
 
+    def on_mount(self) -> None:
+        """Arrange the table as it was left; the base class does the rest."""
+        self.dashboard.habits.take_hosts(self.table)
+
     def action_maximise(self) -> None:
         """Show one panel alone; the only host of a run is one already."""
         if len(self.picture.snapshot.nodes) != 1:

@@ -52,8 +52,8 @@ def test_metrics_the_order_of_the_hosts_and_the_theme_come_back() -> None:
 
     gpus = snapshot(Made(ranks=8, gpu=True))
     left = watch(Fixed(gpus), leave).session
-    kept = {"hosts_metric": "power", "hosts_sort": "host", "hosts_reverse": True}
-    assert left == Session("hosts", heat="work", theme="light", **kept)
+    kept = Session(hosts_metric="power", hosts_sort="host", hosts_reverse=True)
+    assert left == replace(kept, view="hosts", heat="work", theme="light")
 
     async def come_back(watched: Watched) -> None:
         await watched.until_shown("cells: GPU power")

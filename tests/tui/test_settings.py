@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,9 @@ def test_sessions_are_kept_by_run_and_the_oldest_are_forgotten(tmp_path: Path) -
     (path,) = (tmp_path / "state" / "ddpmon").iterdir()
     path.write_text('{"r1": {"view": "hosts", "sort": "late", "reverse": true, "filter": "late>5"}}')
     assert sessions.remembered("r1") == Session("hosts", "late", True, "late>5"), "a file of an older version"
-    for damaged in ('"view": "nowhere"', '"sort": "nothing"', '"filter": "late>"', '"hosts_sort": 1', '"theme": "pink"'):
-        path.write_text('{"r1": {%s}, "r2": {"view": "run"}}' % damaged)
+    damaged = {"view": "nowhere", "sort": "nothing", "filter": "late>", "hosts_sort": 1, "theme": "pink"}
+    for name, value in damaged.items():
+        path.write_text(json.dumps({"r1": {name: value}, "r2": {"view": "run"}}))
         assert sessions.remembered("r1") is None
         assert sessions.remembered("r2") == Session("run"), "the other runs are still remembered"
     for nothing in (b"", b"\xff", b'{"r1": "\xff"}', b"[]", b'{"r1":' * 5000):

@@ -44,6 +44,33 @@ def test_enter_says_what_is_wrong_even_while_a_word_is_offered() -> None:
     watch(Fixed(STRAGGLER), act)
 
 
+@pytest.mark.parametrize(("size", "said"), [((120, 34), 3), ((80, 24), 2), ((200, 60), 4)])
+def test_every_panel_about_ranks_says_that_none_matches(size: tuple[int, int], said: int) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "late>999")
+        await watched.press("enter")
+        await watched.until(lambda: watched.text().count("no rank matches; esc in the") == said)
+        assert "lateness of rank" not in watched.text()
+        for view in ("2", "3", "5"):
+            await watched.press(view)
+            await watched.until_shown("matches; esc in the overview clears the filter")
+        await watched.press("1", "escape")
+        assert len(watched.rows()) == 8
+
+    watch(Fixed(STRAGGLER), act, size)
+
+
+def test_the_only_host_says_that_the_filter_fits_none_of_its_ranks() -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "late>999")
+        await watched.press("enter", "3")
+        await watched.until_shown("no rank matches; esc in the overview clears the filter")
+        await watched.press("enter")
+        await watched.until_shown("rank 3 ")
+
+    watch(Fixed(snapshot(Made(ranks=4, straggler=3))), act)
+
+
 def test_tab_completes_what_is_common_and_then_goes_through_the_candidates() -> None:
     async def act(watched: Watched) -> None:
         await type_filter(watched, "host=n")

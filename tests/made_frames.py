@@ -151,6 +151,7 @@ def play(
     steps_per_tick: int = 10,
     silent: Mapping[int, int] | None = None,
     hosts: Sequence[str] | None = None,
+    begins_at: int = 0,
 ) -> list[tuple[Finding, ...]]:
     """Run a watcher over the job's frames, tick by tick; returns the findings of every tick.
 
@@ -159,15 +160,16 @@ def play(
         steps_per_tick: steps that a tick of one second brings.
         silent: rank -> the step from which on it is not heard of any more.
         hosts: [ranks] host names; one host by default.
+        begins_at: the first step that the watcher reads.
     """
     run, judge = Run(run_info(job.ranks)), Judge()
     said = []
-    for tick, first in enumerate(range(0, job.steps, steps_per_tick)):
+    for tick, first in enumerate(range(begins_at, job.steps, steps_per_tick)):
         now = float(tick)
         frames = []
         for rank in range(job.ranks):
             if first < (silent or {}).get(rank, job.steps):
-                part = job.columns(rank, max(0, first - 5), min(job.steps, first + steps_per_tick))
+                part = job.columns(rank, max(begins_at, first - 5), min(job.steps, first + steps_per_tick))
                 host = hosts[rank] if hosts else "node0"
                 frames.append(rank_frame(rank, tick, part, host=host))
         run.add_ranks(frames, now, {})

@@ -19,6 +19,7 @@ from ddpmon.recording.perfetto import TooManySteps, write_trace
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.step_table import StepTable
+from ddpmon.report.new_file import replacing
 from ddpmon.report.verdicts import is_reading
 from ddpmon.store.base import StoreUnavailable, TargetError
 
@@ -97,14 +98,14 @@ def _csv(recording: Recording, out: str, span: tuple[int, int] | None) -> int:
     if out == "-":
         steps.write_csv(sys.stdout)
         return OK
-    with Path(out).open("w", encoding="utf-8", errors="replace", newline="") as file:
+    with replacing(Path(out)) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="") as file:
         rows = steps.write_csv(file)
     print(f"wrote {rows:,} rows to {printable(out)}")
     return _noted(recording)
 
 
 def _trace(recording: Recording, out: str, span: tuple[int, int] | None) -> int:
-    with Path(out).open("wb") as raw:
+    with replacing(Path(out)) as raw:
         packed = gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, mtime=0) if out.endswith(".gz") else raw
         with io.TextIOWrapper(packed, encoding="utf-8", errors="replace") as file:
             events = write_trace(recording, file, span)

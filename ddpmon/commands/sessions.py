@@ -6,21 +6,31 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ddpmon.commands.user_folders import state_folder
+from ddpmon.tui.draw.columns import SORTS
+from ddpmon.tui.draw.order import HOST_SORTS
+from ddpmon.tui.filter.parse import parse
+from ddpmon.tui.filter.tree import FilterError
 from ddpmon.tui.preferences import Session
 
 _FILE = "views.json"
 _KEPT = 50  # runs, the ones left last
 _LARGEST = 1 << 20
-_Sessions = dict[str, Session]
+_Sessions = dict[str, Any]  # each is checked once its run is watched
 
 
 def remembered(run_id: str) -> Session | None:
     """Where a dashboard on this run was left; None if none was, or if that cannot be read."""
-    return _read().get(run_id)
+    with suppress(msgspec.ValidationError, FilterError):
+        session = msgspec.convert(_read().get(run_id), Session)
+        parse(session.filter)
+        if session.sort in SORTS and session.hosts_sort in HOST_SORTS:
+            return session
+    return None
 
 
 def remember(run_id: str, session: Session) -> None:
@@ -39,7 +49,7 @@ def remember(run_id: str, session: Session) -> None:
 
 def _read() -> _Sessions:
     folder = state_folder()
-    with suppress(OSError, msgspec.DecodeError):  # a file of another version, or none
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # damaged, or none
         if folder is not None:
             with (folder / _FILE).open("rb") as file:
                 return msgspec.json.decode(file.read(_LARGEST), type=_Sessions)

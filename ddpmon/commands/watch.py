@@ -121,7 +121,7 @@ def show_source(source: Source, chosen: Mapping[str, Any] | None = None) -> int:
         complain(sentence)
     if app.latest_run is not None and app.session is not None:
         remember(app.latest_run.id, app.session)
-    if not (app.has_seen_a_run or app.return_code):
+    if app.latest_run is None and not app.return_code:
         complain(app.summary())
         return NO_RUN
     print(_broken_at_words(app.summary()))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.blame import blame
-from ddpmon.diagnose.intermittent import Hits
+from ddpmon.diagnose.intermittent import Hits, said_since
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import INTERMITTENT, STRAGGLER, SUSTAINED, TOGETHER
 from ddpmon.diagnose.measure import Others, Whom, cost_of_steps
@@ -123,7 +123,7 @@ def _described(run: Run, matrix: StepMatrix, life: Life, ranks: Sequence[int]) -
         hit_steps=len(at),
         one_step_in=own.gap,
     )
-    since = (int(matrix.steps[own.first]), own.first <= own.pause and int(matrix.steps[0]) > INTERMITTENT.quiet_steps)
+    since = own.since(matrix.steps, said_since(life), INTERMITTENT.quiet_steps)
     hosts = tuple(dict.fromkeys(matrix.hosts[place] for place in matrix.host_of[rows].tolist()))
     return blame("slow_node" if whom.of_host else "intermittent_straggler", life, hosts, since, late)
 

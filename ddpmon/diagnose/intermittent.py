@@ -50,6 +50,21 @@ class Hits(Struct, frozen=True):
         breaks = np.flatnonzero(np.diff(self.at) > self.pause)
         return int(self.at[breaks[-1] + 1] if breaks.size else self.at[0])
 
+    def since(self, steps: I64, said: tuple[int, bool] | None, unjudged: int) -> tuple[int, bool]:
+        """The first step of the present stretch, and whether it is only a bound.
+
+        It is one where the record begins so late, and so shortly before, that an earlier late step may be missing.
+        What was said while the record reached further back then stands.
+
+        Args:
+            steps: [T] the steps on record.
+            said: what this returned before for the same stretch; None: nothing yet.
+            unjudged: a record that begins no later than in this step lacks none of them.
+        """
+        first = self.first
+        is_bound = first <= INTERMITTENT.quiet_gaps * self.gap and int(steps[0]) > unjudged
+        return said if is_bound and said is not None else (int(steps[first]), is_bound)
+
     @property
     def steady(self) -> bool:
         """Whether the present stretch is of nearly all steps."""
@@ -59,6 +74,11 @@ class Hits(Struct, frozen=True):
     def fresh(self, end: int) -> bool:
         """Whether the newest is no further behind `end` than usual."""
         return end - self.last <= max(INTERMITTENT.quiet_steps, self.gap)
+
+
+def said_since(life: Life) -> tuple[int, bool] | None:
+    """The onset that the last alert of a life gave, and whether it is only a bound; None before the first alert."""
+    return None if life.alert is None else (life.alert.since_step or 0, life.alert.since_is_bound)
 
 
 class CostlyRanks:
@@ -127,7 +147,7 @@ class CostlyRanks:
             hit_steps=len(chosen),
             one_step_in=own.gap,
         )
-        since = (int(matrix.steps[first]), first <= own.pause and int(matrix.steps[0]) > INTERMITTENT.quiet_steps)
+        since = own.since(matrix.steps, said_since(life), INTERMITTENT.quiet_steps)
         life.describe(blame("intermittent_straggler", life, (host,), since, late))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.intermittent import Hits
 from ddpmon.diagnose.job_policy import GC, PAST_PAUSES
 from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps
@@ -186,17 +187,20 @@ class GcRule:
     def __init__(self) -> None:
         self._steps = NewSteps()
         self._judged: NDArray[np.float64] = np.empty((0, 4))  # step, duration, saved, the collector's longest: ms
+        self._since: tuple[int, bool] | None = None  # the onset, and whether it is only a bound
 
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         """Take in the steps finished since the last call; the verdict is on the last 500 usable ones."""
         run, ranks = tick.run, tick.alive
         steps = self._steps.take(run, ranks)
         if steps.size and len(self._judged) and steps[-1] < self._judged[-1, 0]:
-            self._judged = np.empty((0, 4))
+            self._judged, self._since = np.empty((0, 4)), None
         for start in range(0, len(steps), _CHUNK):
             self._add(run, ranks, steps[start : start + _CHUNK])
         self._judged = self._judged[-GC.window_steps :]
-        return self._verdict(run, ranks)
+        found = self._verdict(run, ranks)
+        self._since = (found[0].since_step or 0, found[0].since_is_bound) if found else None
+        return found
 
     def _add(self, run: Run, ranks: NDArray[np.bool_], steps: I64) -> None:
         """`saved = max_r work - max_r(work - gc)`: what the slowest rank would have been faster."""
@@ -218,13 +222,15 @@ class GcRule:
         if cost < GC.info_pct or pauses.sum() < GC.fewest_pauses:
             return []
         typical, often = middle(longest[pauses]), len(step) / int(pauses.sum())
+        hits = Hits(np.flatnonzero(pauses))
+        since_step, is_bound = hits.since(step.astype(np.int64), self._since, SUSTAINED.warm_up_steps)
         return [
             Alert(
                 kind="gc_pauses",
                 severity="warning" if cost >= ALERTS.warning_pct else "info",
                 ranks=tuple(_worst(run, ranks, step[pauses].astype(np.int64))),
-                since_step=int(step[pauses][0]),
-                since_is_bound=len(step) >= GC.window_steps,
+                since_step=since_step,
+                since_is_bound=is_bound,
                 cost_pct=cost,
                 measures=GcMeasures(int(pauses.sum()), typical, len(step), often),
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from ddpmon.format import time_of_day
+from ddpmon.recording.beginning import begins_words
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
@@ -55,14 +55,15 @@ class Travel:
 
     Args:
         recording: what is travelled in.
+        folder: where another recording may hold what was before its beginning; None: nowhere.
 
     Attributes:
         playing, speed: whether it goes on by itself, and how many times as fast as it was.
         wants_end: whether the end has been asked for, or has been reached, since this was last set to False.
     """
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording, self.player = recording, Player(recording)
+    def __init__(self, recording: Recording, folder: Path | None = None) -> None:
+        self.recording, self.player, self._folder = recording, Player(recording), folder
         self.playing = self.wants_end = False
         self._report_asked: Request | None = None
         self._said, self._said_until = "", 0.0
@@ -155,13 +156,18 @@ class Travel:
 
     def _tell_beginning(self, request: Request) -> None:
         """Say where the record begins, if something before that is asked for."""
-        first = self.recording.first()
-        if first is None:
+        first, here = self.recording.first(), self._here or self.recording.last()
+        if first is None or here is None:
             return
-        is_before = {"to_step": request.amount < first.step, "to_wall": request.amount < first.wall}
+        is_before = {
+            "to_step": request.amount < first.step,
+            "to_wall": request.amount < first.wall,
+            "seconds": here.t + request.amount < first.t,
+            "step": request.amount < 0 and here.look == first.look,
+        }
         if is_before.get(request.move, False):
-            begins = f"step {max(first.step, 0):,}, {time_of_day(first.wall)}"
-            self._said, self._said_until = f"what was seen here begins at {begins}", time.monotonic() + _SAID_S
+            self._said = begins_words(self.recording, first, self._folder)
+            self._said_until = time.monotonic() + _SAID_S
 
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
@@ -289,7 +295,7 @@ class Rewindable:
 
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer, self._recorder = observer, recorder
-        self.travel = Travel(Recording(recorder.book))
+        self.travel = Travel(Recording(recorder.book), Path.cwd())
         self.closed = threading.Event()
         self._is_behind = False
 

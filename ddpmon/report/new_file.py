@@ -1,10 +1,15 @@
-"""Files that a user asks for while looking at a run: named after it, and never written over another file."""
+"""Files that a user asks for: named after a run and never written over another, or replaced once they are whole."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ddpmon.snapshot import RunView
 
@@ -32,3 +37,35 @@ def write_new(stem: str, suffix: str, text: str) -> Path:
             continue
         return path
     raise AssertionError("unreachable")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write, which takes the place of `path` once it is whole; after an error nothing has changed.
+
+    What is no regular file, such as a pipe, is written itself.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()  # of a link, the file that it leads to
+    part = path.with_name(f".ddpmon-{os.getpid()}.part")
+    try:
+        with _new(part, path) as file:
+            yield file
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _new(part: Path, path: Path) -> BinaryIO:
+    try:
+        return part.open("xb")
+    except OSError as error:  # the user has not asked for `part`
+        raise OSError(error.errno, error.strerror, str(path)) from error

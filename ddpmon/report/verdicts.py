@@ -128,8 +128,8 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
 
 
 def is_broken(finding: Finding) -> bool:
-    """Whether it says that something is broken rather than slow."""
-    return KINDS[finding.kind].broken > 0 and finding.severity != "info"
+    """Whether it says, as critical, that something is broken rather than slow: not of what the run goes on without."""
+    return KINDS[finding.kind].broken > 0 and finding.severity == "critical"
 
 
 def _compared(ranks: Ranks) -> NDArray[np.bool_]:

@@ -110,7 +110,7 @@ class WatchApp(App[None]):
         self.preferences, self._colour = preferences, not plain
         self.habits = Habits(self, preferences.notifications, remembered)
         self.session: Session | None = None
-        self._theme_name, self._is_light = preferences.theme, False
+        self._theme_name, self._is_light = preferences.theme or "auto", False
         self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._whole: Snapshot | None = None
         self.links = Links(self)
@@ -132,11 +132,6 @@ class WatchApp(App[None]):
     def latest_run(self) -> RunView | None:
         """The run that was read last."""
         return self._latest.run
-
-    @property
-    def has_seen_a_run(self) -> bool:
-        """Whether any run was read."""
-        return self._latest.run is not None
 
     def summary(self) -> str:
         """One line on what was seen last."""
@@ -245,12 +240,12 @@ class WatchApp(App[None]):
         """Be light in a light terminal, until the user chooses otherwise."""
         self._is_light = message.dark is False
         if self.asks_background:
-            self.action_choose_theme("auto")
+            self.theme = (LIGHT_THEME if self._is_light else DARK_THEME).name
 
     def action_choose_theme(self, name: ThemeName) -> None:
         """Take a theme; "auto" is the one that fits the terminal, as far as it has told."""
-        self._theme_name = name
-        self.theme = THEMES.get(name, LIGHT_THEME if self._is_light else DARK_THEME).name
+        self._theme_name = self.habits.theme = name
+        self.theme = THEMES.get(self._theme_name, LIGHT_THEME if self._is_light else DARK_THEME).name
 
     def exit(self, *args: Any, **options: Any) -> None:
         """Note where the dashboard is left, and end."""
@@ -259,7 +254,7 @@ class WatchApp(App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Our own commands, and none of Textual's."""
-        return commands(screen, self.preferences.commands)
+        return commands(screen, self.preferences.commands, self.habits)
 
     def action_copy(self, as_json: bool) -> None:
         """Copy the chosen finding, or the headline."""
@@ -278,6 +273,11 @@ class WatchApp(App[None]):
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
         return action != "travel_to" or self._shown.replay is not None
+
+    @property
+    def heat_metric(self) -> Metric:
+        """What the heat-map shows."""
+        return self._source.metric
 
     def choose_metric(self, names: Sequence[Metric]) -> None:
         """Show the metric that follows the present one in the heat-map."""

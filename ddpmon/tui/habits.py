@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpmon.format import json_line
@@ -13,7 +14,7 @@ from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity
 from ddpmon.snapshot import Finding, Snapshot
-from ddpmon.tui.choices import VIEWS, Notify
+from ddpmon.tui.choices import VIEWS, Notify, ThemeName
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
@@ -34,6 +35,7 @@ from ddpmon.tui.view_files import (
 
 if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
+    from ddpmon.tui.widgets.virtual_table import HostTable
 
 _SAID_S = 6.0
 # No terminal says whether it has taken what was copied.
@@ -48,11 +50,17 @@ class Habits:
         app: the dashboard.
         notify: what a new critical finding does.
         remembered: where a dashboard on the run of this id stood when it was left.
+
+    Attributes:
+        notify: that, until the reader chooses otherwise.
+        theme: the one that was chosen in the palette; None where none was.
     """
 
     def __init__(self, app: WatchApp, notify: Notify, remembered: Callable[[str], Session | None]) -> None:
-        self._app, self._notify, self._remembered = app, notify, remembered
-        self._has_begun = False
+        self._app, self.notify, self._remembered = app, notify, remembered
+        self.theme: ThemeName | None = None
+        self._left: Session | None = None  # where the last dashboard on this run was left, once it is known
+        self._hosts: HostTable | None = None
         self._critical: set[tuple[object, ...]] | None = None  # None before the first picture
 
     def say(self, text: str) -> None:
@@ -138,10 +146,15 @@ class Habits:
         now = {identity(each): each for each in firing(snapshot.findings) if each.severity == "critical"}
         before, self._critical = self._critical, set(now)
         new = [] if before is None else [finding for key, finding in now.items() if key not in before]
-        if new and self._notify == "bell":
+        if new and self.notify == "bell":
             self._write("\a")
-        elif new and self._notify == "desktop":
+        elif new and self.notify == "desktop":
             self._write(notification(f"{snapshot.run.name}: {new[0].summary}", os.environ))
+
+    def choose_notify(self, kind: Notify) -> None:
+        """From now on a new critical finding does this."""
+        self.notify = kind
+        self.say(f"notifications: {kind}")
 
     def run(self, command: UserCommand) -> None:
         """Run a command of the user's own on the chosen rank, and show what it prints."""
@@ -161,25 +174,50 @@ class Habits:
     def begin(self) -> None:
         """With the first picture of a run, go where the user asks for, or where the last dashboard on it was left."""
         app, run, chosen = self._app, self._app.latest_run, self._app.preferences
-        if self._has_begun or run is None:
+        if self._left is not None or run is None:
             return
-        self._has_begun = True
-        left = self._remembered(run.id) or Session()
+        self._left = left = self._remembered(run.id) or Session()
         reverse = left.reverse and chosen.sort is None
         self._overview.table.rearrange(sort=chosen.sort or left.sort, reverse=reverse)
+        self._arrange_hosts()
+        app.choose_metric([left.heat])
+        if left.theme is not None and chosen.theme is None:
+            app.action_choose_theme(left.theme)
         app.filter_by(left.filter if chosen.filter is None else chosen.filter)
         view = chosen.view or left.view
         if view != VIEWS[0] and len(app.screen_stack) == 1:
             app.call_later(app.run_action, view)
 
+    def take_hosts(self, table: HostTable) -> None:
+        """Arrange the table of hosts as it was left, and note how it is left now."""
+        self._hosts = table
+        self._arrange_hosts()
+
+    def _arrange_hosts(self) -> None:
+        """Once the table is there, and it is known how it was left."""
+        if self._hosts is not None and self._left is not None:
+            self._hosts.metric = self._left.hosts_metric
+            self._hosts.rearrange(sort=self._left.hosts_sort, reverse=self._left.hosts_reverse)
+
     def session(self) -> Session | None:
         """Where the dashboard stands; None before the first picture of a run."""
-        if not self._has_begun:
+        if self._left is None:
             return None
         open_views = {screen.view for screen in self._app.screen_stack if isinstance(screen, BaseScreen)}
         view = next((name for name in VIEWS[1:] if name in open_views), VIEWS[0])
-        table = self._overview.table.view
-        return Session(view, table.sort, table.reverse, self._app.picture.wanted)
+        table, hosts = self._overview.table.view, self._hosts
+        now = replace(
+            self._left,
+            view=view,
+            sort=table.sort,
+            reverse=table.reverse,
+            filter=self._app.picture.wanted,
+            heat=self._app.heat_metric,
+            theme=self.theme or self._left.theme,
+        )
+        if hosts is None:  # never opened
+            return now
+        return replace(now, hosts_metric=hosts.metric, hosts_sort=hosts.view.sort, hosts_reverse=hosts.view.reverse)
 
     @property
     def _overview(self) -> Overview:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
 from textual.screen import Screen
 
-from ddpmon.tui.choices import THEMES
+from ddpmon.tui.choices import NOTIFY, THEMES, Notify
 from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.screens.base import BaseScreen
+
+if TYPE_CHECKING:
+    from ddpmon.tui.habits import Habits
 
 _EVERYWHERE = (
     ("Overview", "verdict, rank table, heat-map, plots", "1", "overview"),
@@ -48,13 +51,20 @@ _HERE = (
     ("Reverse the order", "the table of ranks or hosts", "r", "reverse"),
 )
 
+_NOTIFIED: Mapping[Notify, str] = {
+    "off": "a new critical finding is only drawn",
+    "bell": "a new critical finding rings the terminal's bell",
+    "desktop": "a new critical finding is shown by the desktop",
+}
 
-def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[SystemCommand]:
+
+def commands(screen: Screen[Any], own: tuple[UserCommand, ...], habits: Habits) -> Iterator[SystemCommand]:
     """What can be done now on this screen.
 
     Args:
         screen: the one under the palette.
         own: the user's commands.
+        habits: knows what a new critical finding does.
     """
     app = screen.app
     here = [row for row in _HERE if hasattr(screen, f"action_{row[-1].partition('(')[0]}")]
@@ -74,6 +84,9 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...]) -> Iterator[Syst
             yield SystemCommand(title, words, partial(screen.run_action, f"app.{action}"))
     for theme in THEMES:
         yield SystemCommand(f"Theme: {theme}", "colours", partial(screen.run_action, f"app.choose_theme('{theme}')"))
+    for kind in NOTIFY:
+        now = "set now: " if kind == habits.notify else ""
+        yield SystemCommand(f"Notifications: {kind}", now + _NOTIFIED[kind], partial(habits.choose_notify, kind))
     for place, command in enumerate(own):
         run = partial(screen.run_action, f"app.user_command({place})")
         yield SystemCommand(command.name, f"{command.key}   your own", run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ddpmon.snapshot import Metric
 from ddpmon.tui.choices import GlyphSet, Notify, ThemeName, ViewName
 
 
@@ -24,12 +25,25 @@ class UserCommand:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where a dashboard stood when it was left, to be restored for the same run."""
+    """Where a dashboard stood when it was left, to be restored for the same run.
+
+    Attributes:
+        view: the open one.
+        sort, reverse, filter: of the overview.
+        heat: the metric of the heat-map.
+        hosts_metric, hosts_sort, hosts_reverse: of the table of hosts.
+        theme: the one that was chosen in the palette; None where none was.
+    """
 
     view: ViewName = "overview"
     sort: str = "worst"
     reverse: bool = False
     filter: str = ""
+    heat: Metric = "lateness"
+    hosts_metric: str = "util"
+    hosts_sort: str = "worst"
+    hosts_reverse: bool = False
+    theme: ThemeName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,8 @@ class Preferences:
     """How the dashboard begins.
 
     Attributes:
-        theme: "auto" asks the terminal for its background, and is dark until it answers.
+        theme: "auto" asks the terminal for its background, and is dark until it answers; None is "auto" until a session
+            is restored.
         glyphs: "blocks" is without braille, "ascii" with ASCII characters only.
         mouse: whether the mouse is the dashboard's; else the terminal selects text with it.
         view, sort, filter: where it begins; None where nothing is chosen, so that a session is restored.
@@ -47,7 +62,7 @@ class Preferences:
         complaints: what is wrong in the settings file, one sentence each.
     """
 
-    theme: ThemeName = "auto"
+    theme: ThemeName | None = None
     glyphs: GlyphSet = "full"
     mouse: bool = True
     view: ViewName | None = None

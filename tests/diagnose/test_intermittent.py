@@ -40,6 +40,24 @@ def test_a_rare_but_dear_one_is_found_over_a_longer_window() -> None:
     assert finding.cost_pct == pytest.approx(100 * 20 / (102 + 20), abs=2.0)
 
 
+def test_the_onset_stands_when_its_step_has_left_the_record() -> None:
+    phases = healthy_phases(4, 2400)  # a record holds 2,048 steps
+    hit_at(phases, 1, slice(ONSET, None, 5), 100.0)
+    (finding,) = last_open(phases)
+    assert (finding.since_step, finding.since_is_bound) == (ONSET, False)
+
+
+@pytest.mark.parametrize(("first", "is_bound"), [(ONSET - 25, False), (ONSET - 10, True)])
+def test_a_watcher_that_comes_late_says_before_only_where_a_late_step_may_be_missing(
+    first: int, is_bound: bool
+) -> None:
+    phases = healthy_phases(4, 300)
+    hit_at(phases, 1, slice(ONSET, None, 3), 100.0)
+    (finding,) = open_findings(play(MadeJob(phases), begins_at=first)[-1])
+    assert (finding.since_step, finding.since_is_bound) == (ONSET, is_bound)
+    assert ("before step" in finding.summary) is is_bound
+
+
 def test_it_is_cleared_when_nothing_has_been_seen_for_four_gaps() -> None:
     phases = healthy_phases(4, 400)
     hit_at(phases, 1, slice(ONSET, 250, 5), 100.0)

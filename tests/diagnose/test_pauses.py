@@ -167,6 +167,14 @@ def test_staggered_collections_cost_what_the_job_waits_for() -> None:
         assert finding.measures.every_steps == pytest.approx(finding.measures.steps / 37)
 
 
+@pytest.mark.parametrize("steps", [510, 530, 900])  # the window of 500 begins with step 20, before the onset, behind it
+def test_the_onset_of_collections_is_the_first_of_them_however_full_the_window_is(steps: int) -> None:
+    gc = np.zeros((4, steps))
+    gc[1, 150::3] = 80.0
+    (finding,) = collected(gc)
+    assert (finding.since_step, finding.since_is_bound) == (150, False)
+
+
 def test_the_rank_that_collects_is_named_first_and_a_small_cost_is_information() -> None:
     gc = np.zeros((4, 400))
     gc[3, 30::80] = 90.0

@@ -319,6 +319,21 @@ def test_the_trace_is_aligned_on_sync_points(recorded: Path, tmp_path: Path, ddp
         assert all(end <= start + 0.01 for (_, end), (start, _) in itertools.pairwise(spans)), "they nest"
 
 
+def test_an_export_replaces_a_file_only_once_it_is_whole(recorded: Path, tmp_path: Path, ddpmon: Shell) -> None:
+    out, link = tmp_path / "steps.json", tmp_path / "link.json"
+    out.write_text("of yesterday")
+    out.chmod(0o640)
+    link.symlink_to(out)
+    assert ddpmon("export", recorded, perfetto=str(link), steps="900000:").code == 2
+    assert out.read_text() == "of yesterday"
+    for form in ("csv", "perfetto"):
+        out.write_text("of yesterday")
+        assert ddpmon("export", recorded, **{form: str(link)}, steps="5:6").code == 0
+        assert "of yesterday" not in out.read_text()
+        assert (out.stat().st_mode & 0o777, link.is_symlink()) == (0o640, True)
+    assert {*tmp_path.iterdir()} == {out, link}, "nothing else is left behind"
+
+
 def test_a_recording_is_read_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "run.ddpmon"
     recorder = record(Plan(ranks=2), 30, path)

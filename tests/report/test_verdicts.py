@@ -74,12 +74,13 @@ def test_pauses_and_advice_mark_no_rank() -> None:
     assert marked_ranks([*notes, found("uneven_work", "info", 4)]).keys() == {4}
 
 
-def test_red_is_for_what_is_broken() -> None:
+def test_red_is_for_what_is_broken_and_critical() -> None:
     broken: tuple[KindName, ...] = ("hang", "rank_failed", "rank_lost", "uneven_inputs", "nonfinite_loss", "gpu_errors")
     for kind in broken:
-        assert is_broken(found(kind))
+        assert is_broken(found(kind, "critical"))
+        assert not is_broken(found(kind, "warning"))
         assert not is_broken(found(kind, "info"))
-    assert not is_broken(found("loss_jump"))
+    assert not is_broken(found("loss_jump", "critical"))
 
 
 def even(spread: float = 0.0) -> Snapshot:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.tui.screens.rank_screen import RankScreen
+from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_habits import KEYS, type_filter
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -41,6 +43,68 @@ def test_enter_says_what_is_wrong_even_while_a_word_is_offered() -> None:
         await watched.until_shown("no host, state or finding is called 'lat'")
 
     watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize(("size", "said"), [((120, 34), 3), ((80, 24), 2), ((200, 60), 4)])
+def test_every_panel_about_ranks_says_that_none_matches(size: tuple[int, int], said: int) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "late>999")
+        await watched.press("enter")
+        await watched.until(lambda: watched.text().count("no rank matches; esc in the") == said)
+        assert "lateness of rank" not in watched.text()
+        for view in ("2", "3", "5"):
+            await watched.press(view)
+            await watched.until_shown("matches; esc in the overview clears the filter")
+        await watched.press("1", "escape")
+        assert len(watched.rows()) == 8
+
+    watch(Fixed(STRAGGLER), act, size)
+
+
+def test_the_only_host_says_that_the_filter_fits_none_of_its_ranks() -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "late>999")
+        await watched.press("enter", "3")
+        await watched.until_shown("no rank matches; esc in the overview clears the filter")
+        await watched.press("enter")
+        await watched.until(lambda: isinstance(watched.app.screen, RankScreen))
+        assert "rank 0 " in watched.text(), "the cursor was on its line"
+
+    watch(Fixed(snapshot(Made(ranks=4, straggler=3))), act)
+
+
+def test_tab_completes_what_is_common_and_then_goes_through_the_candidates() -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "host=n")
+        for key, typed, hint in (
+            ("tab", "host=node", " tab: node0  node1 "),
+            ("tab", "host=node0", " tab:▸node0  node1 "),
+            ("tab", "host=node1", " tab: node0 ▸node1 "),
+            ("tab", "host=node0", " tab:▸node0  node1 "),
+            ("shift+tab", "host=node1", " tab: node0 ▸node1 "),
+        ):
+            await watched.press(key)
+            await watched.until_shown(hint)
+            assert watched.text().split("\n")[-2].strip() == typed, "nothing is offered behind a whole word"
+        assert watched.rows() == [5, 4, 6, 7]
+        await watched.press("backspace", "shift+tab")
+        assert watched.text().split("\n")[-2].strip() == "host=node1", "back begins at the last one"
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_the_candidate_that_is_taken_is_in_sight_however_many_there_are() -> None:
+    hosts = tuple(f"node{number:04}" for number in range(64))
+
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "host=node00")
+        await watched.press("shift+tab")
+        await watched.until_shown("node0062 ▸node0063")
+        await watched.until_shown("tab: … ")
+        await watched.press("tab")
+        await watched.until_shown("▸node0000  node0001")
+
+    watch(Fixed(snapshot(Made(ranks=64, per_node=1, hosts=hosts))), act, (80, 24))
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "5"])

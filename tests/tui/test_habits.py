@@ -12,7 +12,7 @@ import pytest
 from textual.app import SystemCommand
 
 from ddpmon.snapshot import Finding
-from ddpmon.tui.preferences import Session, UserCommand
+from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.screens.findings_screen import FindingsScreen
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
@@ -58,7 +58,7 @@ def test_tab_completes_a_field() -> None:
     async def act(watched: Watched) -> None:
         await type_filter(watched, "hos")
         await watched.until_shown("tab: host")
-        await watched.press("tab", "equals_sign", "n", "tab")
+        await watched.press("tab", "equals_sign", "n", "tab", "tab")
         assert len(watched.rows()) == 4
         await watched.until_shown("host=node0")
 
@@ -280,34 +280,34 @@ def test_help_is_of_the_view_that_it_was_opened_over(keys: tuple[str, ...], name
     watch(Fixed(STRAGGLER), act, (120, 60))
 
 
-def test_it_begins_where_it_is_asked_to() -> None:
+def test_notifications_are_chosen_in_the_palette() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("─ hosts ─")
-        await watched.press("escape")
-        await watched.until_shown("by barrier")
-        await watched.until_shown("filter node1: 4 of 8")
-
-    watch(Fixed(STRAGGLER), act, view="hosts", sort="barrier", filter="node1")
-
-
-def test_it_begins_where_the_last_one_was_left() -> None:
-    async def leave(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        await watched.press("R", "R")
-        await type_filter(watched, "node0")
-        await watched.press("enter", "5")
-        await watched.press("q")
-        await watched.until(lambda: not watched.app.is_running)
+        said = sent(watched)
+        await watched.press("ctrl+p")
+        await watched.press(*"notifications")
+        await watched.until_shown("set now: a new critical finding is only drawn")
+        await watched.press(*" bell")
+        await watched.until(lambda: "Notifications: desktop" not in watched.text())
+        await watched.press("enter")
+        await watched.until_shown("notifications: bell")
+        source.shown = replace(STRAGGLER, findings=(Finding("rank_failed", "critical", "rank 3 failed.", (3,)),))
+        await watched.until(lambda: "\a" in said)
 
-    left = watch(Fixed(STRAGGLER), leave).session
-    assert left == Session("findings", "rank", True, "node0")
+    source = Fixed(STRAGGLER)
+    watch(source, act)
 
-    async def come_back(watched: Watched) -> None:
-        await watched.until_shown("filter node0: ")
-        await watched.press("escape")
-        assert watched.rows() == [3, 2, 1, 0]
 
-    watch(Fixed(STRAGGLER), come_back, remembered={"r1": left}.get)
+def test_the_help_of_every_view_names_the_users_commands() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        for view in ("1", "5"):
+            await watched.press(view, "question_mark")
+            await watched.until_shown("say: echo {rank} [on] {host}")
+            assert "f5 " in next(line for line in watched.text().splitlines() if "say: echo" in line)
+            await watched.press("escape")
+
+    watch(Fixed(STRAGGLER), act, (120, 70), commands=(UserCommand("f5", "say", ("echo", "{rank}", "[on]", "{host}")),))
 
 
 def test_a_users_command_runs_on_the_chosen_rank_without_a_shell() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
-from ddpmon.snapshot import Course, Snapshot
+from ddpmon.snapshot import Course, Finding, Snapshot
 from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
@@ -264,3 +264,19 @@ def test_4096_ranks_are_compared_with_some_of_them() -> None:
     rows = {row.quantity.name: row for row in found.rows}
     assert rows["input"].is_worse()
     assert rows["input"].difference() == pytest.approx(41, abs=2)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_comparison_says_what_was_found_in_80_columns(ranks: int) -> None:
+    evidence = {"excess_ms": 361.6, "one_step_in": 5.0}
+    found = Finding(
+        "intermittent_straggler", "warning", "rank 5 (node1) is late by 362 ms in one step of 5, mostly in input "
+        "(since step 812). Costs 22 % of the run's time.", (5,), ("node1",), "input", None, 812, cost_pct=22.0,
+        evidence=evidence,
+    )  # fmt: skip
+    other = replace(found, ranks=(7,))
+    lines = text_of(marked_lines(snapshot(Made()), [5, 0, 1, 2][:ranks], 80, 12, ASCII, [other, found]))
+    assert [line for line in lines if "in one step of 5" in line] == [lines[-2]], "and none of a rank that is not there"
+    for fact in ("rank 5: late +362 ms", "input", "since step 812", "22 %"):
+        assert fact in lines[-2]
+    assert "more figures: " in lines[-1]

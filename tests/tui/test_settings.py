@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_what_is_wrong_is_said_with_its_line_and_the_rest_holds(file: Path, line
     assert said in sentence
     assert sentence.startswith(str(file))
     assert "\n" not in sentence
-    assert held.theme == "auto"
+    assert held.theme is None
     assert held.view == (None if "not read" in said else "hosts")
 
 
@@ -103,7 +104,15 @@ def test_sessions_are_kept_by_run_and_the_oldest_are_forgotten(tmp_path: Path) -
     assert sessions.remembered("r59") == Session("hosts", "late", True, "rank=59")
     assert sessions.remembered("r3") is None
     (path,) = (tmp_path / "state" / "ddpmon").iterdir()
-    path.write_text('{"r1": {"view": "nowhere"}}')
-    assert sessions.remembered("r1") is None
+    path.write_text('{"r1": {"view": "hosts", "sort": "late", "reverse": true, "filter": "late>5"}}')
+    assert sessions.remembered("r1") == Session("hosts", "late", True, "late>5"), "a file of an older version"
+    damaged = {"view": "nowhere", "sort": "nothing", "filter": "late>", "hosts_sort": 1, "theme": "pink"}
+    for name, value in damaged.items():
+        path.write_text(json.dumps({"r1": {name: value}, "r2": {"view": "run"}}))
+        assert sessions.remembered("r1") is None
+        assert sessions.remembered("r2") == Session("run"), "the other runs are still remembered"
+    for nothing in (b"", b"\xff", b'{"r1": "\xff"}', b"[]", b'{"r1":' * 5000):
+        path.write_bytes(nothing)
+        assert sessions.remembered("r1") is None
     sessions.remember("r1", Session())
     assert sessions.remembered("r1") == Session()

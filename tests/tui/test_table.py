@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.alert import Severity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
@@ -30,6 +31,13 @@ def rows_of(made: Snapshot, width: int = 120, height: int = 20, **view: object) 
 
 def bar_length(row: str) -> int:
     return sum(char in SOLID for char in row[30:])
+
+
+@pytest.mark.parametrize(("severity", "signs"), [("critical", " x  "), ("warning", " !x ")])  # its state is lost
+def test_a_lost_rank_has_the_sign_of_its_findings_severity(severity: Severity, signs: str) -> None:
+    made = snapshot(Made(ranks=8, lost=(2,)))
+    found = Finding("rank_lost", severity, "rank 2 is lost.", (2,))
+    assert rows_of(replace(made, findings=(found,)), focused=False)[0].startswith(signs)
 
 
 @pytest.mark.parametrize(("ranks", "straggler"), [(2, 1), (8, 5), (64, 17), (1024, 517), (4096, 4095)])

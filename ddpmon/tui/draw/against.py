@@ -17,7 +17,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, Ranks
 from ddpmon.tui.draw.bars import Excess, bar, swatch
 from ddpmon.tui.draw.columns import BY_KEY
-from ddpmon.tui.draw.panel import FAINT, meter, title
+from ddpmon.tui.draw.panel import FAINT, meter, no_match, title
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -31,8 +31,14 @@ MORE = (  # (name, unit, column): what follows the phases where there is room
 
 
 def against_lines(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
-    """A bar and three numbers a phase: this rank, the median of the others, and the difference."""
+    """A bar and three numbers a phase: this rank, the median of the others, and the difference.
+
+    A `rank` of -1 stands for none, because the filter fits none.
+    """
     look, ranks = picture.look, picture.snapshot.ranks
+    if rank < 0:
+        said = [title("a rank against the others", "", width, look), *no_match("rank", width, look)]
+        return fit_all(said, width, height)
     if ranks is None or not 0 <= rank < len(ranks):
         return fit_all([], width, height)
     lines = [title(f"rank {rank} against the others", "median of the last 20 steps", width, look)]

@@ -112,15 +112,19 @@ def _share_once(chosen: Ints, hosts: tuple[str, ...], room: int, *, halves: bool
     return _shared[0].bands
 
 
-def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[int] = ()) -> Bands:
-    """Which ranks share a row of a heat-map of this height; `only` are the ranks to show, in this order."""
+def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[int] = ()) -> Bands | None:
+    """Which ranks share a row of a heat-map of this height; `only` are the ranks to show, in this order.
+
+    None where the filter `wanted` fits no rank.
+    """
     snapshot = picture.snapshot
     count = 0 if snapshot.heat is None else len(snapshot.heat.values)
     hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
     chosen = np.array(only, np.int64) if only else np.arange(count)
     if wanted and hosts:
-        found = np.flatnonzero(fitting_ranks(snapshot, wanted))
-        chosen = found if found.size else chosen
+        chosen = np.flatnonzero(fitting_ranks(snapshot, wanted))
+        if not chosen.size:
+            return None
     return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)
 
 

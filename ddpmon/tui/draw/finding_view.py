@@ -17,7 +17,7 @@ from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered,
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
-from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.panel import no_match, paragraph, title
 from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
@@ -100,7 +100,7 @@ def calm_rows(picture: ViewState, width: int, height: int) -> int:
 def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
     if firing(snapshot.findings):
-        return paragraph("the filter fits no finding that lasts", look.glyphs.note, look.dim, width, look)
+        return no_match("finding that lasts" if picture.found else "finding", width, look)
     glyph, style = calm_style(snapshot, look)
     return paragraph(nothing_found(snapshot), glyph, style, width, look)
 

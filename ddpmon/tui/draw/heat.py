@@ -18,7 +18,7 @@ from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.host_labels import cut_label
-from ddpmon.tui.draw.panel import axis, beginning, title, title_line
+from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
@@ -54,7 +54,7 @@ def heat_lines(
         picture: what is known.
         width: cells.
         height: lines.
-        wanted: the table's filter; where it matches nobody, all ranks are shown.
+        wanted: the table's filter.
         cursor: the cell under the cursor, None without one.
         only: the ranks to show, in this order; empty for all.
     """
@@ -62,6 +62,9 @@ def heat_lines(
     if heat is None or heat.values.size == 0 or height < FRAME + 1:
         return fit_all([title("lateness by rank and step", "", width, look), *_nothing(look)], width, height)
     bands = bands_of(picture, height, wanted, only)
+    if bands is None:
+        name = f"{METRICS[heat.metric].name} by rank and step"
+        return fit_all([title(name, "", width, look), *no_match("rank", width, look)], width, height)
     grid = quantise(heat, max(width - bands.gutter - 1, 1), bands)
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.order import HOST_LETTERS
 from ddpmon.tui.lines import Line, fit, wrap
+from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.theme import Look
 
 Pairs = tuple[tuple[str, str], ...]
@@ -23,7 +24,11 @@ TABLE = (
     ("0  r", "the worst first again;  reverse.  A click on a heading sorts, a second one reverses"),
 )
 FILTER = (
-    ("/", "filter; it holds in all views.  tab completes, enter keeps it, esc drops it"),
+    (
+        "/",
+        "filter; it holds in all views.  tab completes, then goes through the candidates (shift+tab: back);  "
+        "enter keeps it, esc drops it",
+    ),
     ("late>10", "a figure: < <= = >= >, also late>5% of a step, late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min"),
     ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
     ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
@@ -78,7 +83,7 @@ EVERYWHERE = (
     ("ctrl+s", "write the view into the current folder: SVG, text, its table as CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),
-    ("ctrl+p  q", "every command by name, your own commands and the themes;  quit, as ctrl+c does"),
+    ("ctrl+p  q", "every command by name, your own commands, themes, notifications;  quit, as ctrl+c does"),
 )
 TRAVEL = (  # where what was seen is on record
     ("w", "write a report on what is shown, one page in the current folder; on a finding first asks for the form"),
@@ -119,10 +124,12 @@ WORDS = (
 )
 
 
-def help_lines(look: Look, width: int, view: str = "overview", *, has_past: bool = True) -> list[Line]:
+def help_lines(
+    look: Look, width: int, view: str = "overview", *, has_past: bool = True, own: Sequence[UserCommand] = ()
+) -> list[Line]:
     """The help of a view at this width, and then what holds everywhere; as many lines as it takes.
 
-    Without a past nothing is said of the keys that travel in it.
+    Without a past nothing is said of the keys that travel in it. `own` are the user's commands.
     """
     lines: list[Line] = [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
@@ -130,6 +137,8 @@ def help_lines(look: Look, width: int, view: str = "overview", *, has_past: bool
     here = KEYS_OF.get(view, ())
     lines += [[], _heading(f"Keys: {view}", look), *_pairs(here, width, look, strong=True)] if here else []
     lines += [[], _heading("Filter", look), *_pairs(FILTER, width, look, strong=True)] if view in FILTERED else []
+    yours = tuple((command.key, f"{command.name}: {' '.join(command.run)}") for command in own)
+    lines += [[], _heading("Your commands", look), *_pairs(yours, width, look, strong=True)] if yours else []
     everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
     lines += [[], _heading("Keys everywhere", look), *_pairs(everywhere, width, look, strong=True)]
     lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]

@@ -25,7 +25,7 @@ from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
 from ddpmon.tui.draw.order import ODD
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
@@ -116,8 +116,8 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
     if not len(view.order):
-        why = "no host has a rank that matches; esc in the overview clears the filter"
-        lines.append([Segment(f"   {why if view.wanted else look.clean(_nobody(snapshot))}", look.dim)])
+        nobody = [[Segment(f"   {look.clean(_nobody(snapshot))}", look.dim)]]
+        lines += no_match("host has a rank that", width, look) if view.wanted else nobody
     return fit_all(lines, width, height)
 
 

@@ -52,6 +52,11 @@ def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> li
     return [[Segment(f" {' ' if place else glyph} ", style), Segment(row, style)] for place, row in enumerate(rows)]
 
 
+def no_match(what: str, width: int, look: Look) -> list[Line]:
+    """That the filter fits none of `what`, and how to be rid of it, in every view."""
+    return paragraph(f"no {what} matches; esc in the overview clears the filter", " ", look.dim, width, look)
+
+
 def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: Look) -> list[tuple[int, str, bool]]:
     """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`.
 

@@ -12,6 +12,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
 from ddpmon.report.peers import TORCH_MEMORY, Row, compare, difference_words, now_and_then_words, shared_decimals
 from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.draw.findings import one_line
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
@@ -20,6 +21,7 @@ NAME, NUMBER, NUMBER_LEAST = 18, 9, 7
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
+SAID_MOST = 3  # findings below the figures of marked ranks
 # What is left out first where room is short.
 WORTH = (
     "GPU memory", TORCH_MEMORY, "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU",
@@ -100,9 +102,16 @@ def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[
     return calm[:room]
 
 
-def table_size(snapshot: Snapshot, who: Sequence[int]) -> tuple[int, int]:
+def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Finding]) -> tuple[int, int]:
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
-    return NAME + len(who) * CELL_MOST + NUMBER + 1, 2 + len(compare(snapshot, who).rows)
+    high = 2 + len(compare(snapshot, who).rows) + len(_loud(who, findings))
+    return NAME + len(who) * CELL_MOST + NUMBER + 1, high
+
+
+def _loud(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
+    """Of these findings the first ones that name one of the ranks and are more than information."""
+    named = [finding for finding in findings if not {*who}.isdisjoint(finding.ranks)]
+    return [finding for finding in named if finding.severity != "info"][:SAID_MOST]
 
 
 def ranks_fitting(width: int) -> int:
@@ -115,7 +124,8 @@ def marked_lines(
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first.
 
-    Where ranks or figures do not fit, the last lines say how many.
+    Below stands what the findings on them say, a line each: a narrow cell has no room for it. Where ranks or figures do
+    not fit, the last lines say how many.
     """
     found = compare(snapshot, who)
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
@@ -125,9 +135,10 @@ def marked_lines(
     names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
     lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
     lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
-    missing = _missing(len(who) - len(shown), len(found.rows) - (height - 2), width)
-    rows = _fitting(found.rows, max(height - 2 - len(missing), 0), who, findings)
-    lines += [fit(_compared(row, shown, name, cell, look, findings), width) for row in rows]
+    said = [one_line(finding, width, look) for finding in _loud(who, findings)]
+    missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - 2), width)
+    rows = _fitting(found.rows, max(height - 2 - len(said) - len(missing), 0), who, findings)
+    lines += [*(fit(_compared(row, shown, name, cell, look, findings), width) for row in rows), *said]
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
     return fit_all(lines, width, height)
 

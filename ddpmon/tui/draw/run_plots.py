@@ -13,7 +13,7 @@ from ddpmon.report.base_step import noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Ints, Series, Snapshot
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
@@ -33,7 +33,12 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
     """As many plots below each other as have room, with a free column at the left; lateness first where asked for.
 
     Without it they stand beside `lateness_plot`, which shows one of them where the lateness of the rank is not known.
+    A `rank` of -1 stands for none, because the filter fits none.
     """
+    if lateness and rank < 0:
+        said = [_indented(line, picture.look) for line in _no_rank(picture, width - 1)]
+        rest = plots_stacked(picture, rank, width, height - len(said), lateness=False)
+        return fit_all([*said, *rest], width, height)
     curves = _curves(picture, rank, lateness=lateness)
     if not lateness and rank >= 0 and _lateness(picture, rank) is None:
         other = _in_its_place(picture)
@@ -48,13 +53,17 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
 
 
 def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
-    """The lateness of a rank left of the loss; of a run without lateness, loss left of throughput."""
+    """The lateness of a rank left of the loss; of a run without lateness, loss left of throughput.
+
+    A `rank` of -1 stands for none, because the filter fits none.
+    """
     curves = _curves(picture, rank, lateness=True)
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
     chosen = [curves[0], next((curve for curve in curves[1:] if curve.name.startswith("loss")), curves[-1])]
     half = width // 2
     left = plot_lines(chosen[0], half, height, picture.look)
+    left = fit_all(_no_rank(picture, half), half, height) if rank < 0 else left
     right = plot_lines(chosen[1], width - half - 1, height, picture.look)
     return [one + _indented(other, picture.look) for one, other in zip(left, right, strict=True)]
 
@@ -128,7 +137,9 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
-    """The lateness of one rank alone."""
+    """The lateness of one rank alone; a `rank` of -1 stands for none, because the filter fits none."""
+    if rank < 0:
+        return fit_all(_no_rank(picture, width), width, height)
     curve = _lateness(picture, rank)
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
@@ -138,6 +149,10 @@ def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> lis
     other = _in_its_place(picture)
     lines += plot_lines(other, width, height - len(lines), look) if other and height > len(lines) else []
     return fit_all(lines, width, height)
+
+
+def _no_rank(picture: ViewState, width: int) -> list[Line]:
+    return [title("lateness", "", width, picture.look), *no_match("rank", width, picture.look)]
 
 
 def _in_its_place(picture: ViewState) -> Curve | None:

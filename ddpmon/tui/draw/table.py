@@ -28,7 +28,7 @@ from ddpmon.tui.draw.columns import (
     sheet,
 )
 from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -73,7 +73,7 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     lines.append(page.headings(view, width))
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
-        lines.append([Segment("    no rank matches; esc clears the filter", look.dim)])
+        lines += no_match("rank", width, look)
     return fit_all(lines, width, height)
 
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS
 
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
-_MOST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the words that the word under the cursor can become, while the reader goes through them.
+
+    Attributes:
+        typed: the filter before that.
+        words: all of them.
+        place: which one is taken.
+    """
+
+    typed: str
+    words: tuple[str, ...]
+    place: int
+
+    @property
+    def text(self) -> str:
+        """The filter with that word."""
+        return completed(self.typed, self.words[self.place])
+
+    def moved(self, by: int) -> Choice:
+        """The next one, or the one before; behind the last comes the first."""
+        return Choice(self.typed, self.words, (self.place + by) % len(self.words))
 
 
 def completions(text: str, snapshot: Snapshot) -> list[str]:
-    """What the word under the cursor can become, in the order in which it is offered: at most 12."""
+    """What the word under the cursor can become, in the order in which it is offered."""
     match = _LAST.search(text)
     if match is None or (not match["begun"] and not match["field"]):
         return []
@@ -21,7 +46,7 @@ def completions(text: str, snapshot: Snapshot) -> list[str]:
     if field in NUMBERS:
         return []
     known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*NAMES, *STATES, *_hosts(snapshot))
-    return [word for word in dict.fromkeys(known) if word.lower().startswith(begun) and word.lower() != begun][:_MOST]
+    return [word for word in dict.fromkeys(known) if word.lower().startswith(begun) and word.lower() != begun]
 
 
 def is_unfinished(text: str) -> bool:
@@ -29,6 +54,15 @@ def is_unfinished(text: str) -> bool:
     match = _LAST.search(text)
     begun = match["begun"].lower() if match is not None and not match["field"] else ""
     return bool(begun) and any(name.startswith(begun) for name in NAMES)
+
+
+def as_far_as_common(text: str, words: Sequence[str]) -> str:
+    """The filter with the word under the cursor completed as far as all of `words` begin alike, as shells do."""
+    columns = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*map(str.lower, words), strict=False))
+    common = sum(1 for _ in columns)
+    match = _LAST.search(text)
+    begun = "" if match is None else match["begun"]
+    return completed(text, words[0][:common]) if common > len(begun) else text
 
 
 def completed(text: str, word: str) -> str:

@@ -45,7 +45,7 @@ class CompareScreen(ViewScreen):
         here = [rank for rank in self.ranks if ranks is not None and rank < len(ranks)]
         if ranks is None or not here:
             return []
-        wide, high = table_size(self.picture.snapshot, here)
+        wide, high = table_size(self.picture.snapshot, here, findings)
         fills = fills_room(self.picture) and high <= height and len(here) <= ranks_fitting(width)
         beside = fills and width - wide >= SIDE_LEAST
         wide, high = wide if beside else width, high if fills else height

@@ -31,7 +31,8 @@ class HelpScreen(ViewScreen):
         """Header, the help, the keys."""
         yield Canvas(self.head, id="head")
         has_past = self.app.check_action("travel", ()) is not False
-        yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of, has_past=has_past))
+        own = self.dashboard.preferences.commands
+        yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of, has_past=has_past, own=own))
         yield Canvas(self.foot, id="foot")
 
     def keys(self) -> Keys:

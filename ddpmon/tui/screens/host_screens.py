@@ -14,8 +14,9 @@ from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS, ODD
-from ddpmon.tui.draw.panel import Keys, without_heading
+from ddpmon.tui.draw.panel import Keys, no_match, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
+from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.view_tables import TableName, hosts_csv
@@ -52,6 +53,9 @@ class HostReading(ViewScreen):
     def page(self, number: int, width: int) -> LinkedLines:
         """A host as text that leads to its ranks, the one under the cursor in plots."""
         lines, ranks = host_page(self.picture, number, width)
+        if self.picture.wanted and not fitting_ranks(self.picture.snapshot, self.picture.wanted).any():
+            said = no_match("rank", width, self.picture.look)
+            lines, ranks = [*said, *lines], {line + len(said): rank for line, rank in ranks.items()}
         reading = self.query_one(LinkedText)
         below = self.courses(number, width, reading.size.height - len(lines), reading.rank)
         return LinkedLines([*lines, *below], ranks)
@@ -77,6 +81,10 @@ class HostsScreen(HostReading):
     panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
 
     _followed: int | None = None  # the chosen rank to whose host the cursor went last
+
+    def on_mount(self) -> None:
+        """Arrange the table as it was left; the base class does the rest."""
+        self.dashboard.habits.take_hosts(self.table)
 
     def action_maximise(self) -> None:
         """Show one panel alone; the only host of a run is one already."""

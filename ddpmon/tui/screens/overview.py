@@ -90,12 +90,13 @@ class Overview(BaseScreen):
 
     @property
     def rank(self) -> int:
-        """The rank that the panels beside the table are about: the one under the table's cursor."""
-        return self.table.rank or 0
+        """The rank that the panels beside the table are about, under the table's cursor; -1 where none matches."""
+        rank = self.table.rank
+        return rank if rank is not None else -1 if self.table.view.wanted else 0
 
     def _chosen(self, width: int, height: int) -> list[Line]:
         """The chosen rank against the others; while the run stands still first its stack."""
-        hangs = is_hanging(self.picture.snapshot)
+        hangs = is_hanging(self.picture.snapshot) and self.rank >= 0
         stuck = min(stuck_height(self.picture, self.rank), height) if hangs else 0
         stuck = height if height - stuck < AGAINST_LEAST else stuck
         stacks = stuck_lines(self.picture, self.rank, width, stuck) if hangs else []
@@ -148,7 +149,7 @@ class Overview(BaseScreen):
             return alone(self._alone, size.width, size.height, head, typing)
         hangs = is_hanging(snapshot)
         rows = len(self.table.view.order) if hangs else ranks
-        stacks = stuck_height(self.picture, self.rank) if hangs else 0
+        stacks = stuck_height(self.picture, self.rank) if hangs and self.rank >= 0 else 0
 
         def sized(chosen: int) -> Plan:
             return plan(

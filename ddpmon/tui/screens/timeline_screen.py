@@ -61,6 +61,7 @@ class TimelineScreen(ViewScreen):
         """
         self.table.show(self.picture)
         hangs, rows = is_hanging(self.picture.snapshot), len(self.table.view.order)
+        hangs = hangs and rows > 0
         stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
         high = timeline_height(room, rows + stuck)
         self.query_one("#timeline").styles.height = high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.segment import Segment
@@ -13,10 +14,11 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ddpmon.tui.filter.complete import completed, completions, is_unfinished
+from ddpmon.tui.filter.complete import Choice, as_far_as_common, completions, is_unfinished
 from ddpmon.tui.filter.fits import complaint
 from ddpmon.tui.filter.words import LONGEST
-from ddpmon.tui.lines import Line, clip, fit
+from ddpmon.tui.lines import Line, cells_of, clip, fit
+from ddpmon.tui.theme import Look
 from ddpmon.tui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -30,10 +32,11 @@ class _Typed(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "drop", "All ranks", show=False),
-        Binding("tab", "complete", "Complete the word", show=False),
+        Binding("tab", "complete(1)", "Complete the word", show=False),
+        Binding("shift+tab", "complete(-1)", "The candidate before", show=False),
     ]
 
-    def __init__(self, suggester: Suggester) -> None:
+    def __init__(self, suggester: Suggester, complete: Callable[[str, int], str]) -> None:
         super().__init__(
             placeholder="filter",
             id="filter",
@@ -42,16 +45,17 @@ class _Typed(Input):
             max_length=LONGEST,
             select_on_focus=False,
         )
+        self._complete = complete
 
     def action_drop(self) -> None:
         """Show all ranks again."""
         self.value = ""
         self.post_message(self.Submitted(self, ""))
 
-    def action_complete(self) -> None:
-        """Take the word that is offered, if one is."""
+    def action_complete(self, by: int) -> None:
+        """Complete the last word, or take the next candidate or the one before."""
+        self.value = self._complete(self.value, by)
         self.cursor_position = len(self.value)
-        self.action_cursor_right()
 
 
 class FilterBar(Vertical):
@@ -67,11 +71,12 @@ class FilterBar(Vertical):
         self.display = False
         self._before: Widget | None = None
         self._wanted_before = self._refused = ""
+        self._choice: Choice | None = None
 
     def compose(self) -> ComposeResult:
         """What to know, and below it the line."""
         yield Canvas(self._hint, id="hint")
-        yield _Typed(_Offer(self))
+        yield _Typed(_Offer(self), self._complete)
 
     @property
     def dashboard(self) -> WatchApp:
@@ -121,28 +126,63 @@ class FilterBar(Vertical):
         if self._before is not None:
             self._before.focus()
 
+    def choice_in(self, text: str) -> Choice | None:
+        """The candidates that the reader goes through, if `text` is still what the last tab has made."""
+        return self._choice if self._choice is not None and self._choice.text == text else None
+
+    def _complete(self, text: str, by: int) -> str:
+        """What a tab makes of `text`: as far as all candidates begin alike, then one candidate after the other."""
+        choice = self.choice_in(text)
+        words = () if choice else tuple(completions(text, self.dashboard.picture.snapshot))
+        longer = as_far_as_common(text, words) if words else text
+        if longer != text:
+            return longer
+        if choice is None and words:
+            choice = Choice(text, words, -1 if by > 0 else 0)
+        self._choice = None if choice is None else choice.moved(by)
+        return text if self._choice is None else self._choice.text
+
     def _hint(self, width: int, _height: int) -> list[Line]:
         picture, text = self.dashboard.picture, self.typed.value
         look, wrong = picture.look, complaint(picture.snapshot, text)
-        offered = completions(text, picture.snapshot)
+        choice, offered = self.choice_in(text), completions(text, picture.snapshot)
         ended = not text or text[-1].isspace()
+        if choice is not None and text != self._refused:
+            return [fit(_candidates(choice.words, choice.place, width, look), width)]
         if wrong and (not offered or text == self._refused):
             said, style = f"{look.glyphs.mark} {look.clean(wrong)}", look.accent
         elif offered and not ended:
-            said, style = "tab: " + "  ".join(look.clean(word) for word in offered), look.dim
+            return [fit(_candidates(offered, None, width, look), width)]
         else:
             said, style = _EXAMPLES, look.dim
         return [fit([Segment(f" {clip(said, width - 2, look.glyphs.more)}", style)], width)]
 
 
+def _candidates(words: Sequence[str], place: int | None, width: int, look: Look) -> Line:
+    """The words that a tab may lead to, those in sight around the one at `place`, which is marked."""
+    lead, names = " tab:", [f" {look.clean(word)} " for word in words]
+    room, more = width - len(lead) - 4, look.glyphs.more
+    first, here = 0, place or 0
+    while first < here and sum(map(cells_of, names[first : here + 1])) > room:
+        first += 1
+    line: Line = [Segment(lead, look.dim), Segment(f" {more}" if first else "", look.dim)]
+    for at, name in enumerate(names[first:], first):
+        if at > here and sum(map(cells_of, names[first : at + 1])) > room:
+            return [*line, Segment(f" {more}", look.dim)]
+        taken = Segment(f"{look.glyphs.cursor}{name[1:]}", look.strong)
+        line.append(taken if at == place else Segment(name, look.dim))
+    return line
+
+
 class _Offer(Suggester):
-    """Offers the first completion of the word under the cursor."""
+    """Offers what a tab adds to the word under the cursor."""
 
     def __init__(self, bar: FilterBar) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._bar = bar
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The whole filter with its last word completed."""
-        found = completions(value, self._bar.dashboard.picture.snapshot) if value.strip() else []
-        return completed(value, found[0]) if found else None
+        """The whole filter with its last word completed as far as all candidates begin alike."""
+        is_chosen = not value.strip() or self._bar.choice_in(value) is not None
+        found = [] if is_chosen else completions(value, self._bar.dashboard.picture.snapshot)
+        return as_far_as_common(value, found) if found else None

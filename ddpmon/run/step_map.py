@@ -15,13 +15,14 @@ STEPS = 512
 # ranks, and of 4,096 ranks a sixteenth is sorted. Chosen, not measured.
 MOST_RANKS = 256
 TYPICAL = ("duration", "allreduce", "loss")
+SPARE = 32  # steps that a table has room for beyond the newest one: 0.5 MB at 4,096 ranks. Chosen, not measured.
 _FIGURES = 4 + len(TYPICAL)  # a step: base, ranks known, the worst lateness and whose it is, and the typical figures
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class NewestSteps:
-    """The W newest steps, ascending. No table is ever written again.
+    """The W newest steps, ascending. What a table holds is never written again; only what lies behind it is.
 
     Attributes:
         step: [W] their numbers.
@@ -57,9 +58,9 @@ class StepMap:
         self._heard: NDArray[np.bool_] = np.zeros(len(rings.last), np.bool_)  # the ranks that have ever told of a step
         self._some: I64 = np.empty(0, np.int64)  # those of them that stand for the typical one
         self._column, self._apart = "", self._heard
-        self._tables: F32 = np.empty((1, 0, len(rings.last)), np.float32)
+        self._tables = _Tables(np.empty((1, 0, len(rings.last)), np.float32))
         self._figures: F64 = np.empty((_FIGURES, 0))
-        self._known = _newest_steps(np.empty(0, np.int64), self._tables, self._figures)
+        self._known = _newest_steps(np.empty(0, np.int64), self._tables.shown, self._figures)
 
     def read(self, column: str = "", apart: NDArray[np.bool_] | None = None) -> NewestSteps:
         """The newest steps; the same object again if nothing is new.
@@ -81,11 +82,13 @@ class StepMap:
         self._apart = apart
         tables, figures = self._work_out(steps[kept:], column)
         if kept:
-            part = slice(int(steps[0] - old[0]), int(steps[0] - old[0]) + kept)
-            tables = np.concatenate([self._tables[:, part], tables], axis=1)
-            figures = np.concatenate([self._figures[:, part], figures], axis=1)
-        self._tables, self._figures = tables, figures
-        self._column, self._known = column, _newest_steps(steps, self._tables, self._figures)
+            first = int(steps[0] - old[0])
+            figures = np.concatenate([self._figures[:, first : first + kept], figures], axis=1)
+            self._tables.go_on(first, kept, tables)
+        else:
+            self._tables = _Tables(tables)
+        self._figures = figures
+        self._column, self._known = column, _newest_steps(steps, self._tables.shown, self._figures)
         return self._known
 
     def _choose(self) -> bool:
@@ -115,6 +118,33 @@ class StepMap:
         return np.array([table.T for table in (late, *shown)], np.float32), np.array(
             [base, known, worst, rank, *typical], np.float64
         )
+
+
+class _Tables:
+    """Tables over steps that go on: new steps are written behind the old ones, which many pictures then share.
+
+    Args:
+        tables: [any, steps, world] of the first steps.
+
+    Attributes:
+        shown: [any, W, world] the steps that are known now.
+    """
+
+    def __init__(self, tables: F32) -> None:
+        self.shown = self._room = tables
+        self._first = 0  # where `shown` begins in `_room`
+
+    def go_on(self, first: int, kept: int, more: F32) -> None:
+        """Show `kept` steps from the place `first` on, and `more` behind them."""
+        begin = self._first + first
+        old_end, kept_end = self._first + self.shown.shape[1], begin + kept
+        end = kept_end + more.shape[1]
+        if kept_end < old_end or end > self._room.shape[1]:  # steps that are shown already, or no room
+            room = np.empty((len(more), kept + more.shape[1] + SPARE, more.shape[2]), np.float32)
+            room[:, :kept] = self._room[:, begin:kept_end]
+            self._room, begin, kept_end, end = room, 0, kept, kept + more.shape[1]
+        self._room[:, kept_end:end] = more
+        self._first, self.shown = begin, self._room[:, begin:end]
 
 
 def _newest_steps(steps: I64, tables: F32, figures: F64) -> NewestSteps:

@@ -73,3 +73,19 @@ def test_the_typical_step_is_that_of_the_ranks_that_have_told_however_few() -> N
     assert np.array_equal(kept.read().duration_ms, np.full(30, 105.0))
     record(rings, 9, range(30), 100.0)
     assert same_as_from_the_beginning(rings, kept)
+
+
+def test_what_an_older_picture_shows_stays_while_steps_go_on() -> None:
+    rings = Rings(RANKS)
+    kept, shown, copies = StepMap(rings), [], []
+    for step in range(900, 1000):
+        for rank in (0, 1) if step % 7 else (0,):  # rank 1 tells late of some steps
+            record(rings, rank, range(step, step + 1), 100.0 + rank + step % 5)
+        if step % 7 == 3:
+            record(rings, 1, range(step - 3, step - 2), 90.0)
+        newest = kept.read("work")
+        shown.append(newest)
+        copies.append(newest.lateness.copy())
+        assert same_as_from_the_beginning(rings, kept)
+    for newest, copy in zip(shown, copies, strict=True):
+        np.testing.assert_array_equal(newest.lateness, copy)

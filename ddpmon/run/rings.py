@@ -232,7 +232,10 @@ class Rings:
         if known is None:
             present: NDArray[np.bool_] = self._cut(steps, who)(self.step) == steps
             present.flags.writeable = False
-            known = self._looked_up[key] = present, bool(present.all())
+            known = present, bool(present.all())
+            if known[1]:  # the usual case, for which no table needs to be kept
+                known = np.broadcast_to(np.True_, present.shape), True
+            self._looked_up[key] = known
         return known
 
     def _cut(self, steps: I64, who: I64 | None) -> Callable[[NDArray[T]], NDArray[T]]:

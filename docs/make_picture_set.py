@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,14 +97,14 @@ CASES = {
     "churn": Case("churn", "rank_lost"),
     "clash": Case("clash", "gpu_shared"),
     "memory": Case("memory", "gpu_memory_growth"),
-    "mixed": Case("mixed", "straggler"),
+    "mixed": Case("mixed", "gpu_shared"),
     "ended": Case("straggler", "straggler", "ended"),
     "killed": Case("straggler", "straggler", "killed"),
     "gone": Case("straggler", "straggler", "gone"),
     "young": Case("healthy", step_ms=5000),
-    "light": Case("mixed", "straggler", look=Preferences(theme="light")),
-    "mono": Case("mixed", "straggler", look=Preferences(theme="mono")),
-    "ascii": Case("mixed", "straggler", look=Preferences(glyphs="ascii")),
+    "light": Case("mixed", "gpu_shared", look=Preferences(theme="light")),
+    "mono": Case("mixed", "gpu_shared", look=Preferences(theme="mono")),
+    "ascii": Case("mixed", "gpu_shared", look=Preferences(glyphs="ascii")),
 }
 
 
@@ -129,18 +130,18 @@ class Order(NamedTuple):
 def draw(order: Order) -> str:
     """Draw all views of a run; returns a sentence if the dashboard did not say what the case is about, else nothing."""
     case = CASES[order.case]
-    with simulated(case.options(order.ranks), elsewhere=case.ending == "gone") as run:
-        return asyncio.run(_draw(order, case, run))
+    with simulated(case.options(order.ranks), elsewhere=case.ending == "gone") as run, socket.socket() as held:
+        return asyncio.run(_draw(order, case, run, held))
 
 
-async def _draw(order: Order, case: Case, run: Simulation) -> str:
+async def _draw(order: Order, case: Case, run: Simulation, held: socket.socket) -> str:
     app = WatchApp(Observer(run.url), case.look)
     async with app.run_test(size=order.sizes[0]) as pilot:
         is_told = await _until(pilot, lambda: case.is_told(app.picture.snapshot))
         if case.step_ms is None:
             await pilot.pause(_EVIDENCE_S)
         if case.ending:
-            is_told = await _end(case, run, app, pilot) and is_told
+            is_told = await _end(case, run, app, pilot, held) and is_told
         for size in order.sizes:
             await pilot.resize_terminal(*size)
             for view in order.views:
@@ -154,30 +155,45 @@ async def _draw(order: Order, case: Case, run: Simulation) -> str:
 async def _until(pilot: Pilot[None], condition: Callable[[], bool], limit_s: float = _LIMIT_S) -> bool:
     """Wait until something is so, for a limited time; returns whether it is."""
     until = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < until:
-        await pilot.pause(0.25)
-    return condition()
+    while not (is_so := condition()) and time.monotonic() < until:
+        await pilot.pause(0.1)
+    return is_so
 
 
-async def _end(case: Case, run: Simulation, app: WatchApp, pilot: Pilot[None]) -> bool:
+async def _end(case: Case, run: Simulation, app: WatchApp, pilot: Pilot[None], held: socket.socket) -> bool:
     """End the run, and wait until no rank counts as heard from; returns whether the dashboard says how it ended."""
+    port = int(run.url.rpartition(":")[2].partition("/")[0])
     if case.ending == "ended":
         run.process.terminate()
     else:
-        _kill(run)
+        _kill(run, port)
+    is_held = await _until(pilot, lambda: _is_taken(held, port))
     told = await _until(pilot, lambda: app.picture.snapshot.link.state == "gone")
     await pilot.pause(_SILENT_S)
     state = "" if app.latest_run is None else app.latest_run.state
-    return told and state == _END_STATES[case.ending]
+    return is_held and told and state == _END_STATES[case.ending]
 
 
-def _kill(run: Simulation) -> None:
+def _kill(run: Simulation, port: int) -> None:
     """Kill what publishes, and the store, which is no child of it, so that nobody has a last word."""
-    own, port = psutil.Process(run.process.pid), int(run.url.rpartition(":")[2].partition("/")[0])
     stores = {each.pid for each in psutil.net_connections("tcp") if each.laddr[1:] == (port,) and not each.raddr}
-    for process in [*map(psutil.Process, filter(None, stores)), own, *own.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    own = psutil.Process(run.process.pid)
+    processes = [*map(psutil.Process, filter(None, stores)), own, *own.children(recursive=True)]
+    for act in (psutil.Process.suspend, psutil.Process.kill):
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                act(process)
+
+
+def _is_taken(held: socket.socket, port: int) -> bool:
+    """Take the port of a store that has ended: the dashboard would go over to the next run that gets it."""
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the last connections may linger
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # from now on nobody else can listen there
+    return True
 
 
 async def _open(app: WatchApp, pilot: Pilot[None], view: str) -> None:

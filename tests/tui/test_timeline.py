@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import ReplayView, Timeline
+from ddpmon.snapshot import Link, ReplayView, Timeline
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import make_look
@@ -145,14 +145,34 @@ def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:
     watch(Fixed(stuck), act, (240, 70))
 
 
-def test_while_no_step_finishes_the_timeline_does_not_call_itself_live() -> None:
+def test_while_no_step_is_heard_of_the_timeline_does_not_call_itself_live() -> None:
     run = SHOWN.run
     assert run is not None
     stuck = timed(replace(SHOWN, findings=(HANG,), run=replace(run, step_age_s=14.0)))
+    gone = timed(replace(SHOWN, link=Link("gone", "no store"), run=replace(run, state="lost", step_age_s=14.0)))
+    for shown in (stuck, gone):
+        head = text_of(timeline_lines(ViewState(shown, make_look()), 120, 24))[0]
+        assert "step 1,204, 14 s ago" in head
+        assert "live" not in head
+
+
+def test_what_says_that_the_store_is_gone_is_not_dim_at_any_size() -> None:
+    run = SHOWN.run
+    assert run is not None
+    gone = timed(replace(SHOWN, link=Link("gone", "no store"), run=replace(run, state="lost")))
 
     async def act(watched: Watched) -> None:
+        await watched.until_shown("GONE")
         await watched.press("2")
-        await watched.until_shown("step 1,204, 14 s ago")
-        assert ", live" not in watched.text()
+        await watched.until_shown("─ timeline")
+        await watched.pilot.resize_terminal(120, 34)
+        await watched.until(lambda: len(watched.text().split("\n")[0]) == 120)
+        await watched.pilot.pause()
+        strips = watched.app.screen._compositor.render_strips()
+        styles = {segment.text: segment.style for strip in strips for segment in strip}
+        assert styles["GONE"] is not None
+        assert styles["GONE"].color == watched.app.picture.look.broken.color
+        assert styles["─ "] is not None
+        assert styles["─ "].color != watched.app.picture.look.faint.color, "the rest is dim"
 
-    watch(Fixed(stuck), act, (120, 34))
+    watch(Fixed(gone), act, (80, 24), interval=10.0)

@@ -74,13 +74,14 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now or the run's last one; while no step finishes, how long ago."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
     ended = snapshot.run is not None and is_over(snapshot.run.state)
-    now = "the last one" if ended else "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    is_live = snapshot.link.state == "live" and not is_standing_still(snapshot)
+    now = "the last one" if ended else "live" if is_live else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 
 FRAMEWORKS := build/frameworks
 
-.PHONY: setup demo test quick matrix frameworks check bench gpu findings pictures package clean
+.PHONY: setup demo test quick matrix frameworks check bench gpu findings pictures picture-set package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -59,6 +59,10 @@ gpu: setup
 # The pictures of README.md and docs, of a real run and of simulated ones: six minutes.
 pictures: setup
 	$(BIN)/python docs/make_pictures.py
+
+# Every view of every kind of run at four sizes, to look at after a change of the screen: half an hour.
+picture-set: setup
+	$(BIN)/python docs/make_picture_set.py build/pictures
 
 # The tables of kinds in README.md and docs/findings.md, from ddpmon/diagnose/kinds.py.
 findings: setup

@@ -3,8 +3,8 @@
     python docs/make_pictures.py [NAME ...] [--svg]
 
 The overview is of a real run of 8 Gloo ranks, the other pictures are of simulated runs. Each is exported by the
-dashboard as SVG, and Chromium turns it into PNG; with --svg, or without Chromium, the SVG stays. `session.cast` is what
-a terminal showed, with its times, in the format of asciinema (`asciinema play docs/pictures/session.cast`).
+dashboard as SVG, and rsvg-convert turns it into PNG; with --svg, or without rsvg-convert, the SVG stays. `session.cast`
+is what a terminal showed, with its times, in the format of asciinema (`asciinema play docs/pictures/session.cast`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ import argparse
 import asyncio
 import codecs
 import fcntl
-import html
 import json
 import os
 import pty
-import re
 import select
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from picture_files import as_png, can_convert, simulated, with_cells
 
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.tui.app import WatchApp
@@ -41,7 +38,6 @@ TRAINING = (
     "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=8", "-m", "trainer", "--name=gpt-stdlib",
     f"--steps={STEPS}", "--fault=backward:rank=5,ms=150,from=90",
 )  # fmt: skip
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _EVIDENCE_S = 45.0  # after the first finding, so that figures and plots show how it went on
 
 
@@ -63,18 +59,6 @@ PICTURES = {
 }
 # Seconds after the first picture, and the key that is pressed then.
 SESSION = ((6.0, "j"), (8.0, "k"), (10.0, "\r"), (15.0, "\x1b"), (17.0, "2"), (21.0, "3"), (25.0, "5"), (30.0, "q"))
-
-
-@contextmanager
-def simulated(options: str) -> Iterator[str]:
-    """A simulated run; yields the address of its store."""
-    command = [sys.executable, "-m", "ddpmon.cli", "simulate", *options.split()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        try:
-            yield run.stdout.readline().split()[-1]
-        finally:
-            run.terminate()
 
 
 async def overview() -> str:
@@ -104,34 +88,12 @@ def _step(app: WatchApp) -> int:
     return -1 if run is None or run.step is None else run.step
 
 
-def save(name: str, svg: str, *, as_png: bool) -> None:
-    """Write the picture, with every letter in its cell; the fonts that it names in the net are left out."""
-    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
-    svg = re.sub(r'x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)"([^>]*)>([^<]*)<', _in_cells, svg)
+def save(name: str, svg: str, *, as_svg: bool) -> None:
+    """Write the picture, as PNG where that can be made."""
     out = FOLDER / f"{name}.svg"
-    out.write_text(svg)
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not as_png or browser is None:
-        return
-    width, height = (round(float(number)) for number in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [
-                browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                f"--user-data-dir={profile}", f"--window-size={width},{height}",
-                f"--screenshot={out.with_suffix('.png')}", out.as_uri(),
-            ],
-            check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-    out.unlink()
-
-
-def _in_cells(text: re.Match[str]) -> str:
-    """A piece of text with a place for each of its letters: a font may have Braille of another width than the rest."""
-    left, line, length, rest, words = text.groups()
-    cells = len(html.unescape(words))
-    places = " ".join(f"{float(left) + float(length) / cells * cell:.1f}" for cell in range(cells))
-    return f'x="{places}" {line}{rest}>{words}<'
+    out.write_text(with_cells(svg))
+    if not as_svg and can_convert():
+        as_png(out)
 
 
 def record_session(url: str, size: tuple[int, int] = (110, 32)) -> None:
@@ -175,14 +137,14 @@ def main() -> None:
     for name in args.names or names:
         print(name, flush=True)
         if name == "overview":
-            save(name, asyncio.run(overview()), as_png=not args.svg)
+            save(name, asyncio.run(overview()), as_svg=args.svg)
         elif name == "session":
-            with simulated("--ranks 16 --scenario straggler") as url:
+            with simulated("--ranks 16 --scenario straggler") as run:
                 time.sleep(_EVIDENCE_S)
-                record_session(url)
+                record_session(run.url)
         else:
-            with simulated(PICTURES[name].options) as url:
-                save(name, asyncio.run(view(PICTURES[name], url)), as_png=not args.svg)
+            with simulated(PICTURES[name].options) as run:
+                save(name, asyncio.run(view(PICTURES[name], run.url)), as_svg=args.svg)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import ReplayView, Timeline
+from ddpmon.snapshot import Link, ReplayView, Timeline
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import make_look
@@ -16,7 +16,7 @@ from ddpmon.tui.view_state import ViewState
 from tests.recording.made_recordings import simulated
 from tests.tui.made_runs import HANG, snapshot
 from tests.tui.test_drawing import text_of
-from tests.tui.test_views import MADE, SHOWN, made_timeline, timed
+from tests.tui.test_views import LATE, MADE, SHOWN, made_timeline, timed
 from tests.tui.watched import Fixed, Watched, watch
 
 ARRAYS = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
@@ -68,7 +68,7 @@ def test_the_timeline_shows_the_beginning_of_what_lasts_wherever_its_axis_ends(s
         shown = run.observer.tick()
     picture = ViewState(shown, make_look())
     lines = text_of(timeline_lines(picture, 120, 24))
-    said = {"hang": "✕ rank 5 stuck in input", "straggler": "▲ rank 5 ", "churn": " restarted"}[scenario]
+    said = {"hang": "rank 5 stuck in input ✕", "straggler": "▲ rank 5 ", "churn": " restarted"}[scenario]
     (found,) = [line for line in lines if said in line]
     if scenario == "hang":
         assert found.rstrip().endswith(said), "at the right end, behind the last step"
@@ -80,6 +80,36 @@ def test_the_timeline_shows_the_beginning_of_what_lasts_wherever_its_axis_ends(s
         (found,) = [line for line in lines if said in line]
         assert f"since {shown.findings[0].since_step}" in found
         assert found[22:].startswith("▲"), "at the left end"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_sign_of_an_event_stands_over_its_step_and_what_has_no_room_is_counted(width: int) -> None:
+    began = (1190, 950, 1204, 812, 830, 835, 840, 1199)
+    findings = tuple(replace(LATE, ranks=(place,), since_step=step) for place, step in enumerate(began))
+    picture = ViewState(timed(replace(SHOWN, findings=findings)), make_look())
+    lines = text_of(timeline_lines(picture, width, 12))
+    first, last = lines[-1].index("step"), len(lines[-1].rstrip()) - 1
+    places = {first + round((step - 705) / (1204 - 705) * (last - first)) for step in began}
+    events = lines[-3:-1]
+    signs = [place for line in events for place, char in enumerate(line) if char == "▲"]
+    assert len(signs) >= 3
+    assert set(signs) <= places
+    assert any("rank 0 late +80 ms, backward" in line for line in events), "the first finding, left of its sign"
+    assert f"{len(began) - len(signs)} more" in events[-1]
+
+
+@pytest.mark.parametrize(("key", "first", "chosen"), [("j", "▲     11 node1", 0), ("G", "       7 node0", 15)])
+def test_the_ranks_open_scrolled_no_further_than_the_chosen_one_needs(key: str, first: str, chosen: int) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(key, "2")
+        await watched.until_shown("─ timeline")
+        assert isinstance(watched.app.screen, TimelineScreen)
+        rows = [line for line in watched.text().split("\n") if "node" in line]
+        assert rows[0].startswith(f" {first}")
+        assert [row.split()[1] for row in rows if row.startswith("▸")] == [str(chosen)]
+
+    watch(Fixed(timed(SHOWN)), act, (80, 24), interval=10.0)  # no other picture comes, as of a run that is over
 
 
 def test_the_figures_of_the_timeline_are_of_one_step_that_all_have_told() -> None:
@@ -98,7 +128,7 @@ def test_the_figures_of_the_timeline_are_of_one_step_that_all_have_told() -> Non
     calm = replace(shown, timeline=replace(timeline, late_pct=told / 100))
     text = "\n".join(text_of(timeline_lines(ViewState(calm, make_look()), 120, 24)))
     assert "±0 %" in text
-    assert "rank 11" not in text.replace("▲ rank 11 late", ""), "but for the event"
+    assert "rank 11" not in text.replace("rank 11 late +41 ms, input ▲", ""), "but for the event"
 
 
 def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:
@@ -115,14 +145,34 @@ def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:
     watch(Fixed(stuck), act, (240, 70))
 
 
-def test_while_no_step_finishes_the_timeline_does_not_call_itself_live() -> None:
+def test_while_no_step_is_heard_of_the_timeline_does_not_call_itself_live() -> None:
     run = SHOWN.run
     assert run is not None
     stuck = timed(replace(SHOWN, findings=(HANG,), run=replace(run, step_age_s=14.0)))
+    gone = timed(replace(SHOWN, link=Link("gone", "no store"), run=replace(run, state="lost", step_age_s=14.0)))
+    for shown in (stuck, gone):
+        head = text_of(timeline_lines(ViewState(shown, make_look()), 120, 24))[0]
+        assert "step 1,204, 14 s ago" in head
+        assert "live" not in head
+
+
+def test_what_says_that_the_store_is_gone_is_not_dim_at_any_size() -> None:
+    run = SHOWN.run
+    assert run is not None
+    gone = timed(replace(SHOWN, link=Link("gone", "no store"), run=replace(run, state="lost")))
 
     async def act(watched: Watched) -> None:
+        await watched.until_shown("GONE")
         await watched.press("2")
-        await watched.until_shown("step 1,204, 14 s ago")
-        assert ", live" not in watched.text()
+        await watched.until_shown("─ timeline")
+        await watched.pilot.resize_terminal(120, 34)
+        await watched.until(lambda: len(watched.text().split("\n")[0]) == 120)
+        await watched.pilot.pause()
+        strips = watched.app.screen._compositor.render_strips()
+        styles = {segment.text: segment.style for strip in strips for segment in strip}
+        assert styles["GONE"] is not None
+        assert styles["GONE"].color == watched.app.picture.look.broken.color
+        assert styles["─ "] is not None
+        assert styles["─ "].color != watched.app.picture.look.faint.color, "the rest is dim"
 
-    watch(Fixed(stuck), act, (120, 34))
+    watch(Fixed(gone), act, (80, 24), interval=10.0)

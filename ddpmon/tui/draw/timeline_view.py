@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +9,13 @@ from rich.segment import Segment
 
 from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
-from ddpmon.report.finding_rows import what, who
-from ddpmon.report.step_clock import seconds_since, step_at, wall_of
-from ddpmon.report.verdicts import is_broken, is_standing_still
-from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
+from ddpmon.report.step_clock import seconds_since, wall_of
+from ddpmon.report.verdicts import is_standing_still
+from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -62,8 +61,9 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     span = float(timeline.step[0]), float(timeline.step[-1])
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     told = _newest_told(timeline, at)
-    cursor = _column(timeline.step[at], span, columns) if shown.replay is not None else None
-    events = _event_rows(whole, timeline, span, columns, height, look)
+    cursor = column_of(timeline.step[at], span, columns) if shown.replay is not None else None
+    room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
+    events = event_rows(whole, timeline, span, columns, room, look)
     rows = max((height - 2 - len(events)) // 4, 1)
     lines = [title("timeline", look.clean(_moment(shown, int(timeline.step[told]))), width, look)]
     for track in _tracks(timeline, told):
@@ -73,19 +73,15 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
-def _column(step: float, span: tuple[float, float], columns: int) -> int:
-    """Where a step lies on the axis; one that lies beyond an end stands at that end."""
-    return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
-
-
 def _moment(snapshot: Snapshot, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now or the run's last one; while no step finishes, how long ago."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of."""
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
     ended = snapshot.run is not None and is_over(snapshot.run.state)
-    now = "the last one" if ended else "live" if not is_standing_still(snapshot) else f"{age(ago)} ago"
+    is_live = snapshot.link.state == "live" and not is_standing_still(snapshot)
+    now = "the last one" if ended else "live" if is_live else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 
@@ -155,95 +151,6 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
     """A line with the cursor's bar at a column."""
     before, _, after = Segment.divide(line, [column, column + 1, sum(part.cell_length for part in line)])
     return [*before, Segment(look.glyphs.bar, look.accent), *after]
-
-
-Marks = list[tuple[int, str, bool]]
-
-
-def _in_rows(events: Marks, columns: int, rows: int) -> list[Marks]:
-    """So many rows of events that do not overlap; where further ones have no room, the last one says how many."""
-    left, packed = list(events), list[Marks]()
-    while left and len(packed) < rows:
-        row: Marks = []
-        for event in list(left):
-            at = _place(event, columns)
-            if all(at.stop < other.start or other.stop < at.start for other in (_place(each, columns) for each in row)):
-                row.append(event)
-                left.remove(event)
-        packed.append(row)
-    if left and packed:
-        column, words, loud = packed[-1].pop(0)
-        packed[-1].insert(0, (column, f"{words}, {len(left):,} more", loud))
-    return packed
-
-
-def _place(event: tuple[int, str, bool], columns: int) -> range:
-    """The columns that an event takes on the axis."""
-    start = max(0, min(event[0], columns - len(event[1])))
-    return range(start, start + len(event[1]))
-
-
-def _event_rows(
-    whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, height: int, look: Look
-) -> list[Marks]:
-    """Rows of events in a timeline of this height: findings and restarts, and below them the phases that a user named.
-
-    What began before the axis stands at its left end, and what no step has ended since at its right end.
-    """
-    events = [*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look)]
-    phases = [(mark.step, f"{look.glyphs.note} {look.clean(mark.name)[:16]}", False) for mark in timeline.marks[::-1]]
-    found, named = (
-        [(_column(step, span, columns), words, loud) for step, words, loud in each] for each in (events, phases)
-    )
-    room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
-    rows = _in_rows(found, columns, room)
-    if named and len(rows) < room:
-        return [*rows, named]
-    return [*rows[:-1], rows[-1] + named] if rows else rows  # what overlaps there is left out
-
-
-Event = tuple[float, str, bool]  # a step, the words, and whether they are accented
-
-
-def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
-    for finding in whole.findings:
-        since, lasts = _began(whole, finding), finding.cleared_at_step is None
-        if since is not None and (lasts or span[0] <= since):
-            earlier = f" since {count(since)}" if since < span[0] else ""
-            yield since, f"{_begins(finding, look)}{earlier}", lasts and finding.severity != "info"
-
-
-def _ends(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
-    for finding in whole.findings:
-        if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
-            whom = look.clean(_whom(finding) or what(finding))
-            yield finding.cleared_at_step, f"{look.glyphs.finished} {whom} over", False
-
-
-def _restarts(timeline: Timeline, span: tuple[float, float], look: Look) -> Iterator[Event]:
-    for step, many, first in timeline.restarts:
-        if span[0] <= step:
-            whom = f"rank {first}" if many == 1 else plural(many, "rank")
-            yield step, f"{look.glyphs.note} {whom} restarted", False
-
-
-def _began(whole: Snapshot, finding: Finding) -> int | None:
-    """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
-    if finding.kind in ("rank_lost", "rank_failed") and finding.ranks and whole.ranks is not None:
-        heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
-        return step_at(whole, heard_at) or finding.since_step
-    return finding.since_step
-
-
-def _begins(finding: Finding, look: Look) -> str:
-    bound = ", or before" if finding.since_is_bound else ""
-    sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
-    return f"{sign} {look.clean(f'{_whom(finding)} {what(finding)}'.strip())}{bound}"
-
-
-def _whom(finding: Finding) -> str:
-    """The ranks or hosts; empty for a finding on the whole run, whose kind says it all."""
-    return who(finding) if finding.ranks or finding.nodes else ""
 
 
 def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:

@@ -65,7 +65,8 @@ class Canvas(Widget):
         self.redraw(faded=self._faded())
 
     def _faded(self) -> bool:
-        return bool(getattr(self.screen, "faded", False))
+        """Whether to draw dim, by itself and not as the screen draws: the first lines and the keys never are."""
+        return bool(getattr(self.screen, "faded", False)) and self.id not in ("head", "foot")
 
     def notify_style_update(self) -> None:
         """Paint all lines again: the theme may have changed."""

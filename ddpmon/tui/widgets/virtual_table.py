@@ -116,6 +116,9 @@ class VirtualTable(Canvas, can_focus=True):
         return max(self.size.height - HEAD, 1)
 
     def _top(self, row: int, total: int) -> int:
+        """The first row in sight: the view moves no further than the cursor needs, and not before it has a size."""
+        if not self.size.height:
+            return 0
         top = min(max(self.view.top, row - self._room + 1), row)
         return max(min(top, total - self._room), 0)
 

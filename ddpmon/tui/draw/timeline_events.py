@@ -1,0 +1,144 @@
+"""The events of the timeline: findings that begin and end, restarts, phases; each sign stands over its step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ddpmon.format import count, plural
+from ddpmon.report.finding_rows import what, who
+from ddpmon.report.step_clock import step_at
+from ddpmon.report.verdicts import is_broken
+from ddpmon.snapshot import Finding, Snapshot, Timeline
+from ddpmon.tui.draw.panel import APART
+from ddpmon.tui.lines import wrap
+from ddpmon.tui.theme import Look
+
+_LEAST_WORDS = 11  # cells of words that are cut: `rank 1023 …`
+Mark = tuple[int, str, bool]  # the column where a label begins, the label, and whether it is accented
+Marks = list[Mark]
+
+
+class Event(NamedTuple):
+    """What happened in a step: the step, a sign for it, the words, and whether they are accented."""
+
+    step: float
+    sign: str
+    words: str
+    is_loud: bool = False
+
+
+def event_rows(
+    whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, room: int, look: Look
+) -> list[Marks]:
+    """`room` rows of events at most: findings and restarts, and below them the phases that a user named.
+
+    What began before the axis stands at its left end, and what no step has ended since at its right end. Of findings
+    and restarts it is said how many have no room.
+    """
+    found = [*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look)]
+    named = [Event(mark.step, look.glyphs.note, look.clean(mark.name)[:16]) for mark in timeline.marks[::-1]]
+    axis = _Axis(span, columns, look.glyphs.more)
+    rows = axis.rows(found, room)
+    if not named:
+        return rows
+    if not rows or len(rows) < room:
+        rows = [*rows, []]
+    axis.place(named, rows[-1:])
+    return rows
+
+
+def column_of(step: float, span: tuple[float, float], columns: int) -> int:
+    """Where a step lies on the axis; one that lies beyond an end stands at that end."""
+    return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
+
+
+class _Axis(NamedTuple):
+    """Places labels over an axis of steps: its first and last step, its cells, and what stands for cut words."""
+
+    span: tuple[float, float]
+    columns: int
+    more: str
+
+    def rows(self, events: Sequence[Event], most: int) -> list[Marks]:
+        """As many rows as the events need, `most` at most: without room for all the last row says how many are left."""
+        rows: list[Marks] = [[] for _ in range(most)]
+        if self.place(events, rows):
+            said = f"{len(events):,} more"
+            at_right = column_of(events[0].step, self.span, self.columns) < self.columns // 2
+            start = self.columns - len(said) if at_right else 0
+            rows = [*([] for _ in range(most - 1)), [(start, said, False)]]
+            rows[-1][0] = (start, f"{self.place(events, rows):,} more", False)
+        return [row for row in rows if row]
+
+    def place(self, events: Sequence[Event], rows: Sequence[Marks]) -> int:
+        """Put each event into the first row with room for its words, else for some of them; returns how many have none.
+
+        The words behind the first comma are the first to go.
+        """
+        left_out = 0
+        for event in events:
+            brief = event.words.partition(",")[0]
+            forms = ((event.words, len(event.words)), (brief, len(brief)), (brief, min(_LEAST_WORDS, len(brief))))
+            tries = (self._put(event._replace(words=words), least, row) for words, least in forms for row in rows)
+            left_out += not any(tries)
+        return left_out
+
+    def _put(self, event: Event, least: int, row: Marks) -> bool:
+        """Put a label of at least so many cells of words into a row, with its sign in its column; whether it has room.
+
+        The words stand to the right of the sign, or to the left where they have more room there.
+        """
+        column = column_of(event.step, self.span, self.columns)
+        before = max((start + len(text) + APART for start, text, _ in row if start <= column), default=0)
+        after = min((start - APART for start, _, _ in row if start > column), default=self.columns)
+        right, left = after - column - 2, column - before - 1
+        room = right if right >= min(left, len(event.words)) else left
+        if not before <= column < after or room < least:
+            return False
+        words = event.words
+        if len(words) > room:
+            words = f"{wrap(words, room - len(self.more) - 1)[0]} {self.more}"
+        text = f"{event.sign} {words}" if room == right else f"{words} {event.sign}"
+        row.append((column if room == right else column + 1 - len(text), text, event.is_loud))
+        return True
+
+
+def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
+    for finding in whole.findings:
+        since, lasts = _began(whole, finding), finding.cleared_at_step is None
+        if since is not None and (lasts or span[0] <= since):
+            sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
+            bound = ", or before" if finding.since_is_bound else ""
+            earlier = f" since {count(since)}" if since < span[0] else ""
+            words = look.clean(f"{_whom(finding)} {what(finding)}".strip())
+            yield Event(since, sign, f"{words}{bound}{earlier}", lasts and finding.severity != "info")
+
+
+def _ends(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
+    for finding in whole.findings:
+        if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
+            whom = look.clean(_whom(finding) or what(finding))
+            yield Event(finding.cleared_at_step, look.glyphs.finished, f"{whom} over")
+
+
+def _restarts(timeline: Timeline, span: tuple[float, float], look: Look) -> Iterator[Event]:
+    for step, many, first in timeline.restarts:
+        if span[0] <= step:
+            whom = f"rank {first}" if many == 1 else plural(many, "rank")
+            yield Event(step, look.glyphs.note, f"{whom} restarted")
+
+
+def _began(whole: Snapshot, finding: Finding) -> int | None:
+    """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
+    if finding.kind in ("rank_lost", "rank_failed") and finding.ranks and whole.ranks is not None:
+        heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
+        return step_at(whole, heard_at) or finding.since_step
+    return finding.since_step
+
+
+def _whom(finding: Finding) -> str:
+    """The ranks or hosts; empty for a finding on the whole run, whose kind says it all."""
+    return who(finding) if finding.ranks or finding.nodes else ""

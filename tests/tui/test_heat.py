@@ -116,10 +116,15 @@ def test_an_onset_older_than_the_map_is_told_at_its_edge() -> None:
     assert re.match(r"step \d+ . ! since 100 ", lines[9].strip())
 
 
-def test_an_onset_near_the_left_end_leaves_the_first_step_there() -> None:
-    for width in (80, 120):
-        lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=2, step=204)), ASCII), width, 10))
-        assert re.match(r"step 0 .*! 2 ", lines[9].strip()), lines[9]
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("onset", [2, 40, 100, 160, 203])
+def test_the_sign_of_an_onset_stands_below_the_first_late_step(onset: int, width: int) -> None:
+    lines = text_of(heat_lines(ViewState(snapshot(Made(straggler=5, onset=onset, step=204)), ASCII), width, 10))
+    late = next(line for line in lines if line.lstrip().startswith("5!"))
+    begins = re.search(r"[^ .]", late[GUTTER:])
+    assert begins is not None, late
+    assert abs(lines[9].index("!") - GUTTER - begins.start()) <= 1, lines
+    assert lines[9].rstrip().endswith("204" if onset < 200 else "!")
 
 
 def test_what_was_not_measured_is_a_gap() -> None:

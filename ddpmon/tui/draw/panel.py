@@ -58,11 +58,13 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
 
 
 def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: Look) -> list[tuple[int, str, bool]]:
-    """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`.
+    """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`, `812 ▲`.
+
+    A sign stands over its step, and its step at the side that has room.
 
     Args:
-        first: the label of the first step. What began inside the axis makes room for it; it gives way to a trouble that
-            began earlier where both are longer than half of the axis.
+        first: the label of the first step. It gives way to a trouble that began beside it, and to one that began
+            earlier where both are longer than half of the axis.
         onsets: the column and the label of each trouble, the column below 0 of one that began before the first step.
         width: cells of the axis.
         look: how it is drawn.
@@ -70,8 +72,16 @@ def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: L
     before = [f"{look.glyphs.mark} since {text}" for column, text in onsets if column < 0][:1]
     both = f" {look.glyphs.dot} ".join([first, *before])
     edge = both if len(both) <= width // 2 else next(iter(before), first)
-    inside = [(column, f"{look.glyphs.mark} {text}") for column, text in onsets if column >= 0]
-    return [(0, edge, bool(before)), *((max(column, len(edge) + APART), text, True) for column, text in inside)]
+    inside = [_at(column, text, width, look) for column, text in onsets if column >= 0]
+    return [(0, edge, True), *inside] if before else [*inside, (0, edge, False)]
+
+
+def _at(column: int, text: str, width: int, look: Look) -> tuple[int, str, bool]:
+    """The label of what began in this column."""
+    sign = look.glyphs.mark
+    if column + len(sign) + 1 + len(text) <= width:
+        return column, f"{sign} {text}", True
+    return column - len(text) - 1, f"{text} {sign}", True
 
 
 def axis(marks: list[tuple[int, str, bool]], width: int, look: Look) -> Line:

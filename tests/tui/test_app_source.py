@@ -12,6 +12,7 @@ from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.view_state import NOTHING_YET
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.commands.command_snapshots import unknown_ranks
+from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
 
@@ -76,13 +77,35 @@ def test_when_the_store_goes_the_picture_stays_and_it_comes_back_live() -> None:
     assert "rank 5 (node1) is late" in app.summary()
 
 
+def test_what_is_faded_has_as_many_colours_as_before() -> None:
+    shown = snapshot(Made(ranks=16, per_node=8, straggler=5))
+    source = Fixed(shown)
+
+    def colours(watched: Watched) -> set[object]:
+        heat = watched.app.screen.query_one("#heat", Canvas)
+        return {
+            segment.style and segment.style.bgcolor for y in range(heat.size.height) for segment in heat.render_line(y)
+        }
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("+41 ms")
+        bright = colours(watched)
+        assert len(bright) > 1, "ranks share a cell"
+        source.shown = replace(shown, link=Link("gone", "the store has ended; this is its last state"))
+        await watched.until_shown("GONE")
+        assert len(colours(watched)) == len(bright)
+        assert colours(watched) != bright
+
+    watch(source, act, (120, 34))
+
+
 def test_nothing_is_drawn_for_a_snapshot_that_tells_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
     source, drawn = Fixed(STRAGGLER), []
     plain = Canvas.redraw
 
-    def noted(canvas: Canvas, *, faded: bool = False) -> None:
+    def noted(canvas: Canvas) -> None:
         drawn.append(source.shown)
-        plain(canvas, faded=faded)
+        plain(canvas)
 
     monkeypatch.setattr("ddpmon.tui.app.PATIENCE_S", 3600.0)  # however slow the machine is, the store is not late
 

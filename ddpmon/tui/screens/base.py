@@ -76,7 +76,7 @@ class BaseScreen(Screen[None]):
     def show(self) -> None:
         """Draw the current picture."""
         for canvas in self.canvases:
-            canvas.redraw(faded=self.faded and canvas.id not in ("head", "foot"))
+            canvas.redraw()
 
     def on_screen_resume(self) -> None:
         """Hidden screens are not drawn; catch up."""

@@ -97,7 +97,7 @@ class FindingsScreen(ViewScreen):
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
         self.evidence.top = 0
-        self.evidence.redraw(faded=self.faded)
+        self.evidence.redraw()
 
     def on_finding_list_opened(self) -> None:
         """Open the rank that the finding names first, else its host."""

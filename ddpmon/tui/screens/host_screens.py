@@ -145,7 +145,7 @@ class HostsScreen(HostReading):
 
     def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""
-        self.query_one("#chosen", Canvas).redraw(faded=self.faded)
+        self.query_one("#chosen", Canvas).redraw()
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
 

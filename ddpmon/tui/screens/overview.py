@@ -122,7 +122,7 @@ class Overview(BaseScreen):
             return
         self._drawn_rank = self.rank
         for name in OF_RANK:
-            self.query_one(f"#{name}", Canvas).redraw(faded=self.faded)
+            self.query_one(f"#{name}", Canvas).redraw()
 
     def show(self) -> None:
         """Share out the room, then draw."""

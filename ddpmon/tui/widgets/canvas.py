@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar
 
+from rich.color import Color, blend_rgb
+from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -18,7 +20,8 @@ from ddpmon.tui.draw.panel import without_heading
 from ddpmon.tui.lines import Line, fit_all, merged
 
 Draw = Callable[[int, int], list[Line]]
-FADED = Style(dim=True)
+_FADED = Style(dim=True)
+_BRIGHT = ("head", "foot", "hint")  # what is said of a picture, and how to type: never dim
 _STYLES = 4096  # more than the pairs of colours that a heat-map has
 
 
@@ -39,12 +42,13 @@ class Canvas(Widget):
         self._strips: list[Strip | None] = []  # the same lines, painted; None for one that is not painted yet
         self._paint: Callable[[Style | None], Style] | None = None
 
-    def redraw(self, *, faded: bool = False) -> None:
+    def redraw(self) -> None:
         """Draw again and mark the lines that differ from what is on the screen."""
         width, height = self.size
         if not (width and height and self.display):
             return
-        fresh = [_finished(line, faded) for line in self._draw(width, height)[:height]]
+        lines, is_faded = self._draw(width, height)[:height], self._is_faded()
+        fresh = [merged(self._faded(line) if is_faded else line) for line in lines]
         old, self._drawn = self._drawn, fresh
         if len(old) != len(fresh):
             self._strips = [None] * len(fresh)
@@ -62,11 +66,14 @@ class Canvas(Widget):
     def on_resize(self, _event: events.Resize) -> None:
         """Draw for the new size."""
         self._drawn = []
-        self.redraw(faded=self._faded())
+        self.redraw()
 
-    def _faded(self) -> bool:
-        """Whether to draw dim, by itself and not as the screen draws: the first lines and the keys never are."""
-        return bool(getattr(self.screen, "faded", False)) and self.id not in ("head", "foot")
+    def _is_faded(self) -> bool:
+        return bool(getattr(self.screen, "faded", False)) and self.id not in _BRIGHT
+
+    def _faded(self, line: Line) -> Line:
+        ground = self.background_colors[1].rich_color.get_truecolor()
+        return [Segment(text, _faded(style, ground)) for text, style, _ in line]
 
     def notify_style_update(self) -> None:
         """Paint all lines again: the theme may have changed."""
@@ -113,15 +120,12 @@ class Canvas(Widget):
         return paint
 
 
-def _finished(line: Line, faded: bool) -> Line:
-    return merged([Segment(text, _faded(style)) for text, style, _ in line] if faded else line)
-
-
-def _faded(style: Style | None) -> Style:
-    """Dim dims the foreground only: a cell of two colours keeps the first, at the cost of an edge."""
+def _faded(style: Style | None, ground: ColorTriplet) -> Style:
+    """Dim, which terminals do to the foreground only: of a cell of two colours both come nearer to the ground."""
     if style is None or style.bgcolor is None or style.color is None:
-        return (style or Style.null()) + FADED
-    return Style(color=style.color, dim=True)
+        return (style or Style.null()) + _FADED
+    front, back = (Color.from_triplet(blend_rgb(each.get_truecolor(), ground)) for each in (style.color, style.bgcolor))
+    return Style(color=front, bgcolor=back)
 
 
 class ScrollText(Canvas, can_focus=True):
@@ -159,7 +163,7 @@ class ScrollText(Canvas, can_focus=True):
     def action_scroll_by(self, lines: int) -> None:
         """Scroll by some lines."""
         self.top = max(self.top + lines, 0)
-        self.redraw(faded=self._faded())
+        self.redraw()
 
     def action_page(self, pages: int) -> None:
         """Scroll by what is in sight."""

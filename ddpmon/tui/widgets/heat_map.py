@@ -83,7 +83,7 @@ class HeatMap(Canvas, can_focus=True):
             columns = max(self.size.width - bands.gutter - 1, 1)
             band = max(0, min(band, len(bands.starts) - 1))
             self._cursor = Cursor(band, max(0, min(back, columns - 1)))
-            self.redraw(faded=self._faded())
+            self.redraw()
 
     def action_move(self, rows: int) -> None:
         """Move the cursor down."""
@@ -124,11 +124,11 @@ class HeatMap(Canvas, can_focus=True):
 
     def on_focus(self) -> None:
         """Show the cursor."""
-        self.redraw(faded=self._faded())
+        self.redraw()
 
     def on_blur(self) -> None:
         """Hide the cursor."""
-        self.redraw(faded=self._faded())
+        self.redraw()
 
 
 def _words(ranks: Ints) -> str:

@@ -87,7 +87,7 @@ class LinkedText(ScrollText):
         goal = min(ahead) if lines > 0 else max(ahead)
         self._rank = self._links[goal]
         self.top = max(min(self.top, goal), goal - height + 2)
-        self.redraw(faded=self._faded())
+        self.redraw()
         self.post_message(self.Moved())
 
     def action_open(self) -> None:

@@ -99,7 +99,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     def _settle(self, order: Ints) -> None:
         self._place(order)
-        self.redraw(faded=self._faded())
+        self.redraw()
 
     def _place(self, order: Ints) -> None:
         """Find the cursor's row in the new order and keep it in sight."""
@@ -161,11 +161,11 @@ class VirtualTable(Canvas, can_focus=True):
 
     def on_focus(self) -> None:
         """Show the cursor."""
-        self.redraw(faded=self._faded())
+        self.redraw()
 
     def on_blur(self) -> None:
         """Hide the cursor."""
-        self.redraw(faded=self._faded())
+        self.redraw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel moves the cursor."""

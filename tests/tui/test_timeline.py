@@ -176,3 +176,9 @@ def test_what_says_that_the_store_is_gone_is_not_dim_at_any_size() -> None:
         assert styles["─ "].color != watched.app.picture.look.faint.color, "the rest is dim"
 
     watch(Fixed(gone), act, (80, 24), interval=10.0)
+
+
+def test_a_longer_step_is_seen_in_two_lines() -> None:
+    lines = text_of(timeline_lines(ViewState(timed(SHOWN), make_look()), 80, 12))
+    step = next(line for line in lines if line.startswith(" step "))[21:].rstrip()
+    assert step[0] != step[-1], "it took 130 ms and takes 170"

@@ -123,7 +123,7 @@ def _row(
     words = [(track.name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (track.remark, look.dim)]
     if rows < len(words) and track.noise and track.remark:
         words[0] = (f"{track.remark} late", look.dim)
-    floor = 0.0 if track.unit else None
+    floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     curve = Curve(
         track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor, is_filled=True
     )

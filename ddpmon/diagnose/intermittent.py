@@ -53,13 +53,14 @@ class Hits(Struct, frozen=True):
     def since(self, steps: I64, said: tuple[int, bool] | None, unjudged: int) -> tuple[int, bool]:
         """The first step of the present stretch, and whether it is only a bound.
 
-        It is one where the record begins so late, and so shortly before, that an earlier late step may be missing.
-        What was said while the record reached further back then stands.
+        It is a bound if the record begins after the step `unjudged`, and at most `INTERMITTENT.quiet_gaps` mean gaps
+        before the stretch: then an earlier late step may be missing. What was said while the record reached further
+        back stands.
 
         Args:
             steps: [T] the steps on record.
             said: what this returned before for the same stretch; None: nothing yet.
-            unjudged: a record that begins no later than in this step lacks none of them.
+            unjudged: the last of the first steps of a run, which are no evidence: a record that begins there is whole.
         """
         first = self.first
         is_bound = first <= INTERMITTENT.quiet_gaps * self.gap and int(steps[0]) > unjudged

@@ -48,11 +48,11 @@ class Habits:
 
     Args:
         app: the dashboard.
-        notify: what a new critical finding does.
+        notify: what a new critical finding does at first.
         remembered: where a dashboard on the run of this id stood when it was left.
 
     Attributes:
-        notify: that, until the reader chooses otherwise.
+        notify: what it does now, which the reader may change.
         theme: the one that was chosen in the palette; None where none was.
     """
 

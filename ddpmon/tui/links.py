@@ -68,14 +68,19 @@ class Links:
     @property
     def in_order(self) -> list[int]:
         """The ranks that the filter fits, in the order of the overview's table."""
-        view = self._overview.table.view
-        order: list[int] = ordered(self._app.picture.snapshot, view.sort, view.reverse, view.wanted).tolist()
+        view, picture = self._overview.table.view, self._app.picture
+        order: list[int] = ordered(picture.snapshot, view.sort, view.reverse, picture.wanted).tolist()
         return order
 
     def step_rank(self, rows: int) -> int | None:
-        """Go along the rows of the overview's table; the rank there."""
-        self._overview.table.action_move(rows)
-        return self._overview.table.rank
+        """Choose the rank so many places further in `in_order`, where that has an end the one there; returns it."""
+        order, here = self.in_order, self.rank_here
+        if not order:
+            return None
+        place = order.index(here) + rows if here in order else 0
+        rank = order[max(0, min(place, len(order) - 1))]
+        self._overview.table.hold(rank)
+        return rank
 
     def mark(self) -> bool:
         """Mark the rank of the screen, or take its mark away; whether there was a rank, and room for its mark."""

@@ -150,6 +150,8 @@ def _written(heads: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
 
 
 def _cell(value: Value) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"  # all digits of a step
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else ""
     return "" if value is None else clean(str(value))

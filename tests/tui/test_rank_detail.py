@@ -17,7 +17,7 @@ from ddpmon.tui.draw.host_courses import host_courses
 from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import HANG, STALL, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, STALL, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII = LOOKS["ascii"]
@@ -255,6 +255,19 @@ def test_what_of_a_comparison_has_no_room_is_said() -> None:
     assert small[0].split()[-5:] == ["rank", "1", "rank", "2", "others"]
     grown = text_of(marked_lines(made, [1, 2, 3, 4], 56, figures + 2, ASCII))
     assert not any("more " in line for line in grown), "so many are enough"
+
+
+def test_findings_leave_figures_in_a_small_comparison() -> None:
+    found = [replace(each, ranks=(1, 2)) for each in (*NOTES, *NOTES) if each.severity != "info"]
+    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
+    for height in (6, 8, 12):
+        lines = text_of(marked_lines(made, [1, 2, 3, 4], 60, height, ASCII, found))
+        assert len(lines) == height
+        figures = [
+            line for line in lines[2:] if line.lstrip()[:1].isalpha() and "more" not in line and "rank" not in line
+        ]
+        assert len(figures) >= 2, lines
+        assert any("more figures" in line for line in lines), lines
 
 
 def test_4096_ranks_are_compared_with_some_of_them() -> None:

@@ -233,6 +233,23 @@ def test_f_shows_one_panel_of_the_overview_after_the_other_alone(size: tuple[int
     watch(Fixed(SHOWN), act, size)
 
 
+def test_a_filter_that_is_set_in_a_view_holds_for_the_ranks_that_j_and_k_go_through() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2", "slash", *"rank=8-11", "enter", "enter")
+        screen = watched.app.screen
+        assert isinstance(screen, RankScreen)
+        gone_through = [screen.rank]
+        for key in "jjjjj":
+            await watched.press(key)
+            gone_through.append(screen.rank)
+        assert gone_through == [11, 8, 9, 10, 10, 10]
+        await watched.press("1")
+        assert under_cursor(watched) == 10
+
+    watch(Fixed(timed(SHOWN)), act, (160, 50))
+
+
 def test_no_view_that_is_hidden_holds_the_picture_that_it_showed_last() -> None:
     shown = replace(SHOWN, findings=(LATE,))
 

@@ -22,6 +22,7 @@ NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
 SAID_MOST = 3  # findings below the figures of marked ranks
+HEADS, FIGURES_LEAST = 2, 4  # lines above the figures, and the figures and what has no room that such findings leave
 # What is left out first where room is short.
 WORTH = (
     "GPU memory", TORCH_MEMORY, "GPU temp", "resident", "step", "barrier", "run-queue wait", "CPU", "loss", "GPU",
@@ -124,8 +125,8 @@ def marked_lines(
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first.
 
-    Below stands what the findings on them say, a line each: a narrow cell has no room for it. Where ranks or figures do
-    not fit, the last lines say how many.
+    Below stands what the findings on them say, a line each: a narrow cell has no room for it. They leave some figures
+    there. Where ranks or figures do not fit, the last lines say how many.
     """
     found = compare(snapshot, who)
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
@@ -135,9 +136,10 @@ def marked_lines(
     names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
     lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
     lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
-    said = [one_line(finding, width, look) for finding in _loud(who, findings)]
-    missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - 2), width)
-    rows = _fitting(found.rows, max(height - 2 - len(said) - len(missing), 0), who, findings)
+    most = max(height - HEADS - FIGURES_LEAST, 0)
+    said = [one_line(finding, width, look) for finding in _loud(who, findings)[:most]]
+    missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - HEADS), width)
+    rows = _fitting(found.rows, max(height - HEADS - len(said) - len(missing), 0), who, findings)
     lines += [*(fit(_compared(row, shown, name, cell, look, findings), width) for row in rows), *said]
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
     return fit_all(lines, width, height)

@@ -18,6 +18,9 @@ from ddpmon.run.model import LOST_S, Run
 from ddpmon.run.rings import F32, I64
 
 _SLACK = 8  # a table of T columns is moved to the left after T / 8 new ones: a wider buffer takes more memory
+# Steps on record from which on a rank is compared where most have as many: three windows of a steady straggler's
+# judgement, so that those that stand are not judged on less once it takes part. Chosen, not measured.
+_RECORD = 64
 _CHUNK = 64  # steps that are taken out of the rings at once: a bound on memory
 _TAKEN = ("work", "wait", "duration", "exposed", "samples")  # the columns that are taken out of the rings
 # The names of the job's figures, which `StepMatrix.job` explains.
@@ -182,7 +185,7 @@ class StepMatrix:
 
     def update(self, run: Run, ranks: NDArray[np.bool_]) -> None:
         """Take in what has been finished since the last call by `ranks` [world]; starts again when these change."""
-        who = np.flatnonzero(ranks & (run.rings.last >= 0))
+        who = _with_record(run, np.flatnonzero(ranks & (run.rings.last >= 0)))
         newest = int(run.rings.last[who].min()) if who.size else -1
         of_device = run.rings.of_device and self.own is None
         if of_device:
@@ -248,6 +251,18 @@ class StepMatrix:
             alike = np.flatnonzero(counts == count)
             medians[alike] = middles(work[order[starts[alike][:, None] + np.arange(count)]].swapaxes(1, 2))
         return medians
+
+
+def _with_record(run: Run, who: I64) -> I64:
+    """Those of `who` that have told of a step before the last `_RECORD` ones, if most have; else all.
+
+    The others have just come back. With them the steps that all have on record would be too few for a verdict on
+    anybody, although the rest have long been compared.
+    """
+    newest = int(run.rings.last[who].min(initial=1 << 62))
+    before = np.arange(max(newest - 2 * _RECORD, 0), max(newest - _RECORD, 0))
+    told = run.rings.present(before, who).any(axis=1) if who.size else np.zeros(0, np.bool_)
+    return who[told] if 2 * np.count_nonzero(told) > len(who) else who
 
 
 def _figures(take: dict[str, F32], most: F32) -> Array:

@@ -7,10 +7,12 @@ import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.alert_book import AlertBook
+from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.late_policy import ALERTS
+from ddpmon.run.model import Run
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
-from tests.made_frames import MadeJob, healthy_phases, open_findings, play
+from tests.made_frames import MadeJob, healthy_phases, open_findings, play, rank_frame, run_info
 
 ONSET = 100
 
@@ -180,6 +182,20 @@ def test_names_nobody_when_nobody_is_late(what, ranks: int, seed: int) -> None: 
     what(phases, seed)
     for findings in play(MadeJob(phases)):
         assert [f for f in findings if f.severity != "info" and f.ranks] == []
+
+
+def test_ranks_that_have_just_come_back_do_not_hide_one_that_has_long_been_late() -> None:
+    """A watcher that came between the returns of some ranks named nobody for most of the time."""
+    job, run, judge = faulty("backward", 60.0, ranks=16, steps=420), Run(run_info(16)), Judge()
+    came_back = dict.fromkeys(range(12, 16), 300)
+    said = []
+    for tick, end in enumerate(range(312, 420, 6)):
+        begins = [came_back.get(rank, 150) for rank in range(job.ranks)]
+        frames = [rank_frame(rank, tick, job.columns(rank, first, end)) for rank, first in enumerate(begins)]
+        run.add_ranks(frames, float(tick), {})
+        run.settle(float(tick))
+        said.append([(each.kind, each.ranks) for each in judge(run, run.ages(float(tick))) if each.ranks == (2,)])
+    assert said == [[("straggler", (2,))]] * len(said)
 
 
 def test_warm_up_is_not_judged() -> None:

@@ -19,7 +19,7 @@ WHY = (
     "The straggler is the rank that waits least: its bar is solid where the others end in a dashed line.",
 )
 TABLE = (
-    ("up down j k", "move the cursor; also page up, page down, home, end;  a click moves it, a second one opens"),
+    ("up down j k", "move the cursor; also page up, page down, home, end;  a click moves it, a double click opens"),
     (",  .", "sort by the column before, by the next one;  the column that sorts is always shown"),
     ("0  r", "the worst first again;  reverse.  A click on a heading sorts, a second one reverses"),
 )

@@ -12,13 +12,14 @@ from textual.screen import Screen
 from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
-from ddpmon.tui.draw.panel import Keys, footer_line
+from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
 from ddpmon.tui.view_tables import TableName, ranks_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
+from ddpmon.tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
@@ -137,9 +138,9 @@ class BaseScreen(Screen[None]):
         if self.ready and self.focused is None:
             self.show()
 
-    def foot(self, width: int, _height: int) -> list[Line]:
+    def foot(self) -> KeyLine:
         """The key line."""
-        return [footer_line(self.keys(), width, self.picture.look)]
+        return KeyLine(self.keys, lambda: self.picture.look)
 
 
 class ViewScreen(BaseScreen):

@@ -38,7 +38,7 @@ class CompareScreen(ViewScreen):
         """Header, the table, the keys."""
         yield Canvas(self.head, id="head")
         yield Canvas(self._table, id="compared")
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def _table(self, width: int, height: int) -> list[Line]:
         ranks, findings = self.picture.snapshot.ranks, firing(self.picture.snapshot.findings)

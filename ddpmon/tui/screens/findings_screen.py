@@ -45,7 +45,7 @@ class FindingsScreen(ViewScreen):
             yield FindingList()
             yield Evidence(self._evidence, id="evidence", hint=": J and K scroll")
         yield FilterBar()
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     @property
     def listing(self) -> FindingList:

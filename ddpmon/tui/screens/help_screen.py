@@ -33,7 +33,7 @@ class HelpScreen(ViewScreen):
         has_past = self.app.check_action("travel", ()) is not False
         own = self.dashboard.preferences.commands
         yield ScrollText(lambda w: help_lines(self.picture.look, w, self._of, has_past=has_past, own=own))
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def keys(self) -> Keys:
         """Back and scrolling."""

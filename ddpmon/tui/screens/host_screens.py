@@ -107,7 +107,7 @@ class HostsScreen(HostReading):
         yield Canvas(self._chosen, id="chosen")
         yield LinkedText(lambda w: self.page(self.only, w), lambda: self.picture.look)
         yield FilterBar()
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     @property
     def table(self) -> HostTable:
@@ -225,7 +225,7 @@ class HostScreen(HostReading):
         """Header, the host, the keys."""
         yield Canvas(self.head, id="head")
         yield LinkedText(lambda w: self.page(self.node, w), lambda: self.picture.look)
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def csv(self) -> str:
         """This host."""

@@ -44,7 +44,7 @@ class OutputScreen(BaseScreen):
         """Header, the output, the keys."""
         yield Canvas(lambda w, _h: [header_line(self.picture, w)], id="head")
         yield ScrollText(self._lines)
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def on_mount(self) -> None:
         """Start the command."""

@@ -81,7 +81,7 @@ class Overview(BaseScreen):
         yield HeatMap()
         yield Canvas(self._plots, id="plots")
         yield FilterBar()
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     @property
     def table(self) -> RankTable:

@@ -52,7 +52,7 @@ class RankScreen(ViewScreen):
         """Header, the rank, the keys."""
         yield Canvas(self.head, id="head")
         yield Canvas(self._detail, id="detail")
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def _detail(self, width: int, height: int) -> list[Line]:
         plotted = self._plotted

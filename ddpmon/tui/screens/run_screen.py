@@ -26,7 +26,7 @@ class RunScreen(ViewScreen):
         """Header, the sections, the keys."""
         yield Canvas(self.head, id="head")
         yield ScrollText(self._lines)
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     def _lines(self, width: int) -> list[Line]:
         lines = run_lines(self.picture, width, self.query_one(ScrollText).size.height)

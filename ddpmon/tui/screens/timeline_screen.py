@@ -43,7 +43,7 @@ class TimelineScreen(ViewScreen):
             yield Canvas(self._buckets, id="buckets")
         yield Canvas(lambda w, h: stuck_lines(self.picture, self.table.rank or 0, w, h), id="stacks")
         yield FilterBar()
-        yield Canvas(self.foot, id="foot")
+        yield self.foot()
 
     @property
     def table(self) -> RankTable:

@@ -16,6 +16,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ddpmon.tui.draw.clicked_key import key_in_brackets
 from ddpmon.tui.draw.panel import without_heading
 from ddpmon.tui.lines import Line, fit_all, merged
 
@@ -67,6 +68,14 @@ class Canvas(Widget):
         """Draw for the new size."""
         self._drawn = []
         self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a key in brackets, such as `5 more [5]`, presses it."""
+        line = self._drawn[event.y] if 0 <= event.y < len(self._drawn) else []
+        key = key_in_brackets(line, event.x)
+        if key is not None:
+            event.stop()
+            self.app.simulate_key(key)
 
     def _is_faded(self) -> bool:
         return bool(getattr(self.screen, "faded", False)) and self.id not in _BRIGHT

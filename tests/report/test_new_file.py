@@ -66,7 +66,7 @@ def test_an_error_names_the_file_what_is_wrong_with_its_folder_and_what_to_do(
     with pytest.raises(OSError, match="give a file in a folder that you can write to") as caught, replacing(path):
         pytest.fail("there is nothing to write")
     assert caught.value.filename == str(path)
-    assert f"no file can be made in the folder {path.parent} ({why})" in caught.value.strerror
+    assert f"no file can be made in the folder {path.parent} ({why})" in str(caught.value)
 
 
 def test_a_folder_that_vanishes_meanwhile_is_said_to_be_the_reason(tmp_path: Path) -> None:

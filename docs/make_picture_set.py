@@ -5,7 +5,8 @@
 Each case is one simulated run of each number of ranks and one dashboard on it. Once the dashboard says what the case is
 about, and some evidence has come, it is drawn: `FOLDER/CASE-RANKS-SIZE-VIEW.png`. Sizes that are narrow enough also
 stand side by side in `CASE-RANKS-sheet-VIEW.png`. Without rsvg-convert the pictures stay SVG. At the end it is said
-where the dashboard did not say in time what the case is about; its pictures are there all the same.
+where the dashboard did not say in time what the case is about, whose pictures are there all the same, and what could
+not be drawn or converted; the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psutil
 from picture_files import Simulation, as_png, can_convert, side_by_side, simulated, with_cells
@@ -224,7 +225,7 @@ def sheets(order: Order) -> Iterator[Path]:
 def make(orders: list[Order]) -> list[str]:
     """Draw everything and convert what is drawn; returns what went wrong, a sentence each."""
     spawn = multiprocessing.get_context("spawn")
-    wrong = list[str]()
+    wrong, conversions = list[str](), dict[Path, Future[Path]]()
     with (
         ProcessPoolExecutor(_WORKERS_MANY, spawn) as many,
         ProcessPoolExecutor(_WORKERS_FEW, spawn) as few,
@@ -232,21 +233,25 @@ def make(orders: list[Order]) -> list[str]:
     ):
         drawn = {(many if order.ranks >= _MANY_RANKS else few).submit(draw, order): order for order in orders}
         for future in as_completed(drawn):
-            wrong += _finish(drawn[future], future, converters)
-    return wrong
+            order = drawn[future]
+            said = _failure(order.name, future) or future.result()
+            print(said or order.name, flush=True)
+            wrong += [said] if said else []
+            if future.exception() is None and can_convert():
+                conversions |= {file: converters.submit(as_png, file) for file in _files(order)}
+    return wrong + [said for file, future in conversions.items() if (said := _failure(file.name, future))]
 
 
-def _finish(order: Order, drawn: Future[str], converters: ThreadPoolExecutor) -> list[str]:
-    """Have what is drawn of a run converted; returns what went wrong."""
-    error = drawn.exception()
-    said = drawn.result() if error is None else f"{order.name}: {type(error).__name__}: {error}"
-    print(said or order.name, flush=True)
-    if error is None:
-        files = [order.svg(f"{width}x{height}", view) for width, height in order.sizes for view in order.views]
-        files += sheets(order)
-        for file in files if can_convert() else ():
-            converters.submit(as_png, file)
-    return [said] if said else []
+def _failure(name: str, future: Future[Any]) -> str:
+    """The exception that ended the work on something, in one line; empty if none did."""
+    error = future.exception()
+    return "" if error is None else f"{name}: {type(error).__name__}: {error}"
+
+
+def _files(order: Order) -> list[Path]:
+    """The pictures of a run, with its sheets, which are made now."""
+    views = [order.svg(f"{width}x{height}", view) for width, height in order.sizes for view in order.views]
+    return [*views, *sheets(order)]
 
 
 def _size(text: str) -> Size:

@@ -67,6 +67,7 @@ class Travel:
         self.playing = self.wants_end = False
         self._report_asked: Request | None = None
         self._said, self._said_until = "", 0.0
+        self._is_before = False  # whether a move that is being made leads before the beginning
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
         self._aim: Place | None = None  # where the moves that are being made lead
@@ -109,6 +110,7 @@ class Travel:
         self._aim = None
         if self.playing:
             self._play_on(passed * self.speed)
+        self._tell_beginning()
 
     @property
     def _here(self) -> Place | None:
@@ -151,23 +153,29 @@ class Travel:
         }
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
-        self._tell_beginning(request)
+        self._is_before = self._is_before or self._leads_before(request)
         moves[request.move](request.amount)
 
-    def _tell_beginning(self, request: Request) -> None:
-        """Say where the record begins, if something before that is asked for."""
+    def _leads_before(self, request: Request) -> bool:
+        """Whether it asks for something before the beginning of the record."""
         first, here = self.recording.first(), self._here or self.recording.last()
         if first is None or here is None:
-            return
+            return False
         is_before = {
             "to_step": request.amount < first.step,
             "to_wall": request.amount < first.wall,
             "seconds": here.t + request.amount < first.t,
             "step": request.amount < 0 and here.look == first.look,
         }
-        if is_before.get(request.move, False):
+        return is_before.get(request.move, False)
+
+    def _tell_beginning(self) -> None:
+        """Say where the record begins, if something before that was asked for, however often: that reads files."""
+        first = self.recording.first()
+        if self._is_before and first is not None:
             self._said = begins_words(self.recording, first, self._folder)
             self._said_until = time.monotonic() + _SAID_S
+        self._is_before = False
 
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
@@ -295,7 +303,7 @@ class Rewindable:
 
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer, self._recorder = observer, recorder
-        self.travel = Travel(Recording(recorder.book), Path.cwd())
+        self.travel = Travel(Recording(recorder.book), Path())  # a folder that was deleted has no name
         self.closed = threading.Event()
         self._is_behind = False
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,29 +45,63 @@ def write_new(stem: str, suffix: str, text: str) -> Path:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file to write, which takes the place of `path` once it is whole; after an error nothing has changed.
 
-    What is no regular file, such as a pipe, is written itself.
+    Where no file can be made beside an existing one or put in its place, such as of a file that is mounted alone, the
+    whole content is copied into the existing file; only a disk that is full by then can leave a part of it. What is no
+    regular file, such as a pipe, is written as it comes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; the words say why and what to do.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
     path = path.resolve()  # of a link, the file that it leads to
-    part = path.with_name(f".ddpmon-{os.getpid()}.part")
+    part = _new_part(path)
     try:
-        with _new(part, path) as file:
+        with part.open("wb") as file:
             yield file
-        if path.exists():
-            shutil.copymode(path, part)
-        part.replace(path)
+        _put(part, path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _new(part: Path, path: Path) -> BinaryIO:
+def _new_part(path: Path) -> Path:
+    """A new file beside `path`; one among the temporary files where none can be made there, and `path` can be written.
+
+    Raises:
+        OSError: neither.
+    """
+    part = path.with_name(f".ddpmon-{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        return part.open("xb")
-    except OSError as error:  # the user has not asked for `part`
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        part.open("xb").close()
+    except OSError as error:
+        if not os.access(path, os.W_OK):
+            raise _told(error, path, "no file can be made in") from error
+        number, name = tempfile.mkstemp(prefix="ddpmon-", suffix=".part")
+        os.close(number)
+        return Path(name)
+    return part
+
+
+def _put(part: Path, path: Path) -> None:
+    """Move a whole file to `path`, with the mode of what is there; copy it into what cannot be replaced.
+
+    Raises:
+        OSError: neither can be done.
+    """
+    try:
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
+    except OSError as error:
+        if not os.access(path, os.W_OK):
+            raise _told(error, path, "no file can be replaced in") from error
+        with part.open("rb") as whole, path.open("wb") as file:
+            shutil.copyfileobj(whole, file)
+
+
+def _told(error: OSError, path: Path, what: str) -> OSError:
+    """The same error of the file that the user has asked for, with what to do: its temporary file nobody knows."""
+    words = f"{what} the folder {path.parent} ({error.strerror}); give a file in a folder that you can write to"
+    return OSError(error.errno, words, str(path))

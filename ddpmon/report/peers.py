@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -159,15 +159,27 @@ def as_shown(snapshot: Snapshot) -> Ranks | None:
 
     What is not known stays so: while no step finishes nobody is late.
     """
-    ranks, marked = snapshot.ranks, marked_ranks(snapshot.findings)
-    found = {rank: measured[0] for rank, finding in marked.items() if (measured := _now_and_then(finding)) is not None}
+    ranks, found = snapshot.ranks, dict(_late_now_and_then(snapshot))
     if ranks is None or not found:
         return ranks
     late = ranks.lateness_ms.copy()
-    for rank, excess in found.items():
-        if 0 <= rank < len(late) and math.isfinite(late[rank]):
-            late[rank] = excess
+    for rank, (excess, _) in found.items():
+        late[rank] = excess
     return replace(ranks, lateness_ms=late)
+
+
+def rhythms(snapshot: Snapshot) -> dict[int, float]:
+    """Each rank that `as_shown` gives the lateness of its late steps -> in one step of how many it is late."""
+    return {rank: rhythm for rank, (_, rhythm) in _late_now_and_then(snapshot)}
+
+
+def _late_now_and_then(snapshot: Snapshot) -> Iterator[tuple[int, tuple[float, float]]]:
+    """The ranks that are late now and then, each with by how many ms, and in one step of how many."""
+    late = np.empty(0) if snapshot.ranks is None else snapshot.ranks.lateness_ms
+    for rank, finding in marked_ranks(snapshot.findings).items():
+        measured = _now_and_then(finding)
+        if measured is not None and 0 <= rank < len(late) and math.isfinite(late[rank]):
+            yield rank, measured
 
 
 def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:

@@ -14,10 +14,11 @@ from ddpmon.format import clean
 from ddpmon.machine import GpuFigures
 from ddpmon.report.host_gpus import gpu_states, number_span
 from ddpmon.report.host_summary import latest, received, sent
+from ddpmon.report.peers import as_shown, rhythms
 from ddpmon.report.run_about import about
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import marked_hosts
-from ddpmon.snapshot import Finding, Floats, NodeView, Snapshot, Timeline
+from ddpmon.snapshot import Finding, Floats, NodeView, Ranks, Snapshot, Timeline
 from ddpmon.tui.draw.columns import COLUMNS
 
 TableName = Literal["ranks", "hosts", "timeline", "findings", "run"]
@@ -38,45 +39,51 @@ _GPU = (
     "utilization_pct", "power_w", "power_limit_w", "memory_used", "memory_total", "temperature_c", "sm_clock_mhz",
     "sm_clock_max_mhz",
 )  # fmt: skip
+Rhythms = Mapping[int, float]  # of the ranks that are late now and then, in one step of how many
 
 
 def ranks_csv(snapshot: Snapshot, order: Sequence[int]) -> str:
     """The rank table with all its columns, whichever of them are shown; `order` are its ranks."""
-    ranks = snapshot.ranks
+    ranks, often = as_shown(snapshot), rhythms(snapshot)
     here = np.array([rank for rank in order if ranks is not None and rank < len(ranks)], np.int64)
-    heads = ["rank", "host", "state", *(column.heading for column in COLUMNS[1:])]
+    columns = [column for column in COLUMNS[1:] if column.key != "late"]
+    heads = ["rank", "host", "state", "late", "one_step_in", *(column.heading for column in columns)]
     if ranks is None:
         return _written(heads, ())
-    values = np.stack([column.values(ranks, here) for column in COLUMNS[1:]], axis=1).tolist()
-    rows = zip(here.tolist(), values, strict=True)
-    return _written(heads, ([rank, ranks.host[rank], ranks.state[rank], *figures] for rank, figures in rows))
+    values = np.stack([column.values(ranks, here) for column in columns], axis=1).tolist()
+    late = ranks.lateness_ms.tolist()
+    named = ([rank, ranks.host[rank], ranks.state[rank], late[rank], often.get(rank)] for rank in here.tolist())
+    return _written(heads, ([*first, *figures] for first, figures in zip(named, values, strict=True)))
 
 
 def hosts_csv(snapshot: Snapshot, order: Sequence[int]) -> str:
     """A row for each GPU of each host and rank on it, with the host's figures; `order` are the hosts' numbers."""
-    heads = ["node", "host", "ranks", "age_s", "late_ms", *_HOST, "received_bytes_s", "sent_bytes_s", "finding"]
-    heads += ["gpu", "gpu_uuid", *(f"gpu_{name}" for name in _GPU), "rank", "rank_late_ms"]
+    heads = ["node", "host", "ranks", "age_s", "late_ms", "one_step_in", *_HOST, "received_bytes_s", "sent_bytes_s"]
+    heads += ["finding", "gpu", "gpu_uuid", *(f"gpu_{name}" for name in _GPU)]
+    heads += ["rank", "rank_late_ms", "rank_one_step_in"]
     nodes = {node.node: node for node in snapshot.nodes}
     marked = marked_hosts(snapshot.findings, snapshot.nodes)
+    ranks, often = as_shown(snapshot), rhythms(snapshot)
     rows = (
-        [*_of_host(snapshot, nodes[number], marked.get(number)), *rest]
+        [*_of_host(ranks, often, nodes[number], marked.get(number)), *rest]
         for number in order
         if number in nodes
-        for rest in _on_host(snapshot, nodes[number])
+        for rest in _on_host(ranks, often, nodes[number])
     )
     return _written(heads, rows)
 
 
-def _of_host(snapshot: Snapshot, node: NodeView, finding: Finding | None) -> list[Value]:
-    figures = node.figures
-    first = [node.node, node.host, number_span(node.ranks), node.age_s, latest(node, snapshot.ranks)]
+def _of_host(ranks: Ranks | None, often: Rhythms, node: NodeView, finding: Finding | None) -> list[Value]:
+    figures, late = node.figures, latest(node, ranks)
+    rare = [rank for rank in node.ranks if rank in often and ranks is not None and ranks.lateness_ms[rank] == late]
+    first = [node.node, node.host, number_span(node.ranks), node.age_s, late, often[rare[0]] if rare else None]
     rates = [received(figures), sent(figures)]
     return [*first, *(getattr(figures, name) for name in _HOST), *rates, None if finding is None else finding.kind]
 
 
-def _on_host(snapshot: Snapshot, node: NodeView) -> Iterator[list[Value]]:
+def _on_host(ranks: Ranks | None, often: Rhythms, node: NodeView) -> Iterator[list[Value]]:
     """The GPUs with their ranks, then the ranks on none of them; a host without either has one empty row."""
-    states = gpu_states(snapshot.ranks, node)
+    states = gpu_states(ranks, node)
     placed = {rank for state in states for rank in state.ranks}
     pairs: list[tuple[GpuFigures | None, int | None]]
     pairs = [(state.gpu, rank) for state in states for rank in state.ranks or (None,)]
@@ -84,9 +91,8 @@ def _on_host(snapshot: Snapshot, node: NodeView) -> Iterator[list[Value]]:
     for gpu, rank in pairs or [(None, None)]:
         figures = [None] * len(_GPU) if gpu is None else [getattr(gpu, name) for name in _GPU]
         named = [None, None] if gpu is None else [gpu.index, gpu.uuid]
-        known = snapshot.ranks is not None and rank is not None and rank < len(snapshot.ranks)
-        late = float(snapshot.ranks.lateness_ms[rank]) if known and snapshot.ranks is not None else None
-        yield [*named, *figures, rank, late]
+        late = None if ranks is None or rank is None or rank >= len(ranks) else float(ranks.lateness_ms[rank])
+        yield [*named, *figures, rank, late, None if rank is None else often.get(rank)]
 
 
 def timeline_csv(snapshot: Snapshot) -> str:

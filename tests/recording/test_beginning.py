@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon.recording import beginning
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.simulate.plan import Plan
@@ -59,6 +61,28 @@ def test_nothing_is_said_within_it(made: Path) -> None:
     assert said(made, "seconds", -5.0) == said(made, "step", -1.0) == ""
 
 
+def test_the_recordings_are_read_once_however_many_keys_were_pressed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[Path]()
+
+    def noted(source: Path) -> Recording:
+        opened.append(source)
+        return Recording(source)
+
+    for name in ("late.db", "whole.ddpmon"):
+        shutil.copy(made / name, tmp_path / name)
+    monkeypatch.setattr(beginning, "Recording", noted)
+    travel = Travel(Recording(tmp_path / "late.db"), tmp_path)
+    for _ in range(30):
+        travel.ask(Request("seconds", -60.0))
+    travel.tick()
+    travel.ask(Request("seconds", 5.0))
+    travel.tick()
+    assert travel.finish(NOTHING_YET).told.startswith("ddpmon watch whole.ddpmon shows the run before ")
+    assert [path.name for path in opened] == ["whole.ddpmon"]
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_recording_that_shows_the_time_before_is_named_with_its_command(
     made: Path, tmp_path: Path, width: int
@@ -72,5 +96,6 @@ def test_a_recording_that_shows_the_time_before_is_named_with_its_command(
     travel.tick()
     shown = ViewState(travel.finish(NOTHING_YET), make_look(ascii_only=True))
     (line,) = text_of([notice_line(shown, width)])
-    assert ": ddpmon watch recording-20261125-181003.ddpmon; " in line
+    assert line.startswith(" = ddpmon watch recording-20261125-181003.ddpmon shows the run before ")
+    assert re.search(r"before \d\d:\d\d:\d\d[;~]", line), "a whole sentence at 80 columns"
     assert ("what was seen here begins at step" in line) is (width == 160)

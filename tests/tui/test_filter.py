@@ -16,6 +16,7 @@ from ddpmon.tui.filter.fits import complaint, fitting_findings, fitting_hosts, f
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.tree import FilterError
 from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_host_order import RARE
 
 SLOW = Finding(kind="slow_node", severity="warning", summary="", nodes=("node0",))
 OVER = Finding(kind="straggler", severity="info", summary="", ranks=(1,), cleared_at_step=7)
@@ -163,6 +164,14 @@ def test_deep_brackets_do_not_reach_the_end_of_the_stack() -> None:
 
 def test_a_share_of_a_step_needs_a_step() -> None:
     assert not fitting_ranks(replace(RUN, heat=None), "late>5%").any()
+
+
+@pytest.mark.parametrize("wanted", ["late>100", "lateness=361", "late>100%", "late>100 late<362ms"])
+def test_a_rank_that_is_late_now_and_then_fits_by_the_lateness_that_is_shown(wanted: str) -> None:
+    assert np.flatnonzero(fitting_ranks(RARE, wanted)).tolist() == [33]
+    assert fitting_hosts(RARE, wanted) == {4}
+    assert [each.kind for each in fitting_findings(RARE, wanted)] == ["intermittent_straggler"]
+    assert not fitting_ranks(replace(RARE, findings=()), wanted).any()
 
 
 def test_hosts_and_findings_follow_the_same_filter() -> None:

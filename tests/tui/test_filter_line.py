@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.tui.lines import cells_of
 from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.theme import Look
+from ddpmon.tui.widgets import filter_bar
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_habits import KEYS, type_filter
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
@@ -105,6 +108,32 @@ def test_the_candidate_that_is_taken_is_in_sight_however_many_there_are() -> Non
         await watched.until_shown("▸node0000  node0001")
 
     watch(Fixed(snapshot(Made(ranks=64, per_node=1, hosts=hosts))), act, (80, 24))
+
+
+def test_of_many_candidates_only_those_in_sight_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = tuple(f"node{number:04}" for number in range(512))
+    measured, cleaned = list[str](), list[str]()
+    clean = Look.clean
+
+    def noted(look: Look, text: str) -> str:
+        cleaned.append(text)
+        return clean(look, text)
+
+    def measure(text: str) -> int:
+        measured.append(text)
+        return cells_of(text)
+
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "host=node0")
+        monkeypatch.setattr(filter_bar, "cells_of", measure)
+        monkeypatch.setattr(Look, "clean", noted)
+        await watched.press("shift+tab")
+        await watched.until_shown("node0510 ▸node0511")
+        assert 8 <= len(measured) <= 100
+        assert "node0511" in cleaned
+        assert "node0200" not in cleaned
+
+    watch(Fixed(snapshot(Made(ranks=512, per_node=1, hosts=hosts))), act, (80, 24))
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "5"])

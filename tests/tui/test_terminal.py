@@ -216,3 +216,21 @@ def test_a_terminal_that_vanishes_ends_the_dashboard() -> None:
 )
 def test_a_far_terminal_is_recognised(environ: dict[str, str], remote: bool) -> None:
     assert is_remote(environ) is remote
+
+
+IN_A_DELETED_FOLDER = """
+import os, sys, tempfile
+sys.path.insert(0, os.getcwd())
+from ddpmon.cli import main
+os.chdir(folder := tempfile.mkdtemp())
+os.rmdir(folder)
+main()
+"""
+
+
+def test_the_dashboard_opens_and_closes_in_a_folder_that_has_been_deleted() -> None:
+    with terminal("watch", "tcp://127.0.0.1:1", command=("-c", IN_A_DELETED_FOLDER)) as term:
+        term.until(b"no store at 127.0.0.1:1")
+        term.send(b"q")
+        assert term.end() == 3
+    assert b"Traceback" not in term.everything

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Link, ReplayView, Timeline
+from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, Timeline
+from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import make_look
@@ -98,7 +99,34 @@ def test_the_sign_of_an_event_stands_over_its_step_and_what_has_no_room_is_count
     assert len(signs) >= 3
     assert set(signs) <= places
     assert any("rank 0 late +80 ms, backward" in line for line in events), "the first finding, left of its sign"
-    assert f"{len(began) - len(signs)} more" in events[-1]
+    shown = len(signs) + "".join(events).count("•")
+    assert f"{len(began) + 1 - shown} more" in events[-1]
+
+
+def test_events_that_have_room_beside_their_count_are_not_counted() -> None:
+    began = (947, 1104)
+    findings = tuple(replace(LATE, ranks=(place,), since_step=step) for place, step in enumerate(began))
+    made = replace(SHOWN, findings=findings, timeline=replace(made_timeline(), marks=()))
+    picture = ViewState(made, make_look())
+    narrow = 16 + GUTTER + 51  # cells where the words of both have no room, and where they are cut beside a count
+    events = "".join(text_of(timeline_lines(picture, narrow, 7))[-2:-1])
+    assert events.count("▲") == 2
+    assert "more" not in events
+
+
+@pytest.mark.parametrize("many", [1, 40])
+@pytest.mark.parametrize("found", [(), (LATE,)])
+def test_phases_without_room_are_counted_and_leave_no_empty_row(found: tuple[Finding, ...], many: int) -> None:
+    marks = tuple(MarkView(710 + 12 * place, "checkpoint", 900.0) for place in range(many))
+    made = replace(SHOWN, findings=found, timeline=replace(made_timeline(), marks=marks))
+    lines = text_of(timeline_lines(ViewState(made, make_look()), 80, 12))
+    at = next(place for place, line in enumerate(lines) if "step 705" in line)
+    events = lines[at - 1 - bool(found) : at]
+    assert lines[at - 2 - bool(found)].startswith(" 2.00 "), "the last row of the loss"
+    shown = sum(line.count("•") for line in events)
+    assert 1 <= shown <= many
+    assert ("".join(events).count(f"{many - shown} more") == 1) is (many > 1)
+    assert any("▲" in line for line in events) is bool(found)
 
 
 @pytest.mark.parametrize(("key", "first", "chosen"), [("j", "▲     11 node1", 0), ("G", "       7 node0", 15)])

@@ -14,6 +14,7 @@ import pytest
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.view_tables import findings_csv, hosts_csv, ranks_csv, run_csv, timeline_csv
 from tests.tui.made_runs import NOTES, Made, snapshot
+from tests.tui.test_host_order import RARE
 from tests.tui.test_views import LATE, SHOWN, timed
 from tests.tui.watched import Fixed, Watched, watch
 
@@ -151,3 +152,24 @@ def test_ranks_have_all_columns_however_narrow_the_screen_is() -> None:
     assert [row["rank"] for row in rows] == ["5", "2"]
     assert {"late", "work", "wait", "reduce", "gpu%", "MHz", "W", "cpu%", "GiB", "age s"} <= set(rows[0])
     assert (rows[0]["host"], rows[0]["state"], rows[0]["MHz"]) == ("node1", "running", "1755")
+
+
+def test_the_lateness_is_the_one_that_is_shown_and_says_in_how_many_steps() -> None:
+    rare, other = table(ranks_csv(RARE, [33, 34]))
+    assert (rare["late"], rare["one_step_in"]) == ("361.2", "5")
+    assert RARE.ranks is not None
+    assert float(other["late"]) == pytest.approx(float(RARE.ranks.lateness_ms[34]), rel=1e-4)
+    assert other["one_step_in"] == ""
+    rows = table(hosts_csv(RARE, [3, 4]))
+    assert {(row["late_ms"], row["one_step_in"]) for row in rows if row["node"] == "4"} == {("361.2", "5")}
+    assert {row["one_step_in"] for row in rows if row["node"] == "3"} == {""}
+    found = {row["rank"]: (row["rank_late_ms"], row["rank_one_step_in"]) for row in rows}
+    assert found["33"] == ("361.2", "5")
+    assert [rank for rank, (_, often) in found.items() if often] == ["33"]
+
+
+def test_while_nobody_is_late_no_rank_is_late_now_and_then() -> None:
+    assert RARE.ranks is not None
+    still = replace(RARE, ranks=replace(RARE.ranks, lateness_ms=np.full(64, np.nan)))
+    (row,) = table(ranks_csv(still, [33]))
+    assert (row["late"], row["one_step_in"]) == ("", "")

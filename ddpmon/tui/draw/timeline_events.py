@@ -35,19 +35,12 @@ def event_rows(
 ) -> list[Marks]:
     """`room` rows of events at most: findings and restarts, and below them the phases that a user named.
 
-    What began before the axis stands at its left end, and what no step has ended since at its right end. Of findings
-    and restarts it is said how many have no room.
+    What began before the axis stands at its left end, and what no step has ended since at its right end. It is said how
+    many have no room.
     """
     found = [*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look)]
     named = [Event(mark.step, look.glyphs.note, look.clean(mark.name)[:16]) for mark in timeline.marks[::-1]]
-    axis = _Axis(span, columns, look.glyphs.more)
-    rows = axis.rows(found, room)
-    if not named:
-        return rows
-    if not rows or len(rows) < room:
-        rows = [*rows, []]
-    axis.place(named, rows[-1:])
-    return rows
+    return _Axis(span, columns, look.glyphs.more).rows(found, named, room)
 
 
 def column_of(step: float, span: tuple[float, float], columns: int) -> int:
@@ -62,16 +55,24 @@ class _Axis(NamedTuple):
     columns: int
     more: str
 
-    def rows(self, events: Sequence[Event], most: int) -> list[Marks]:
-        """As many rows as the events need, `most` at most: without room for all the last row says how many are left."""
+    def rows(self, events: Sequence[Event], phases: Sequence[Event], most: int) -> list[Marks]:
+        """As many rows as the events need, `most` at most, with the phases in the last one.
+
+        Without room for all the last row says how many are left.
+        """
         rows: list[Marks] = [[] for _ in range(most)]
-        if self.place(events, rows):
-            said = f"{len(events):,} more"
-            at_right = column_of(events[0].step, self.span, self.columns) < self.columns // 2
-            start = self.columns - len(said) if at_right else 0
-            rows = [*([] for _ in range(most - 1)), [(start, said, False)]]
-            rows[-1][0] = (start, f"{self.place(events, rows):,} more", False)
+        if self._fill(rows, events, phases):
+            first, longest = [*events, *phases][0], len(f"{len(events) + len(phases):,} more")
+            at_right = column_of(first.step, self.span, self.columns) < self.columns // 2
+            start = self.columns - longest if at_right else 0
+            rows = [*([] for _ in range(most - 1)), [(start, "." * longest, False)]]  # keeps the room
+            left_out = self._fill(rows, events, phases)
+            rows[-1][:1] = [(start, f"{left_out:,} more", False)] if left_out else []
         return [row for row in rows if row]
+
+    def _fill(self, rows: Sequence[Marks], events: Sequence[Event], phases: Sequence[Event]) -> int:
+        """Put the events into the rows and the phases into the last one; returns how many have no room."""
+        return self.place(events, rows) + self.place(phases, rows[-1:])
 
     def place(self, events: Sequence[Event], rows: Sequence[Marks]) -> int:
         """Put each event into the first row with room for its words, else for some of them; returns how many have none.

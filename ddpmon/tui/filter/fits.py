@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.report.base_step import base_step_ms, of_base
+from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
@@ -120,7 +121,8 @@ def _ranks_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
 
 
 def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
-    values = NUMBERS[leaf.field].values(ranks)
+    shown = as_shown(snapshot) if leaf.field == "late" else ranks
+    values = NUMBERS[leaf.field].values(shown or ranks)
     if leaf.of_step:
         values = of_base(values, base_step_ms(snapshot) or np.nan)
     with np.errstate(invalid="ignore"):

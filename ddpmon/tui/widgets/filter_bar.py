@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.segment import Segment
@@ -160,18 +161,27 @@ class FilterBar(Vertical):
 
 def _candidates(words: Sequence[str], place: int | None, width: int, look: Look) -> Line:
     """The words that a tab may lead to, those in sight around the one at `place`, which is marked."""
-    lead, names = " tab:", [f" {look.clean(word)} " for word in words]
-    room, more = width - len(lead) - 4, look.glyphs.more
-    first, here = 0, place or 0
-    while first < here and sum(map(cells_of, names[first : here + 1])) > room:
-        first += 1
+    lead, more, here = " tab:", look.glyphs.more, place or 0
+    room = width - len(lead) - 4
+    first = here + 1 - len(_in_room(words[here::-1], room, look))
+    names = _in_room(itertools.islice(words, first, None), room, look)
     line: Line = [Segment(lead, look.dim), Segment(f" {more}" if first else "", look.dim)]
-    for at, name in enumerate(names[first:], first):
-        if at > here and sum(map(cells_of, names[first : at + 1])) > room:
-            return [*line, Segment(f" {more}", look.dim)]
+    for at, name in enumerate(names, first):
         taken = Segment(f"{look.glyphs.cursor}{name[1:]}", look.strong)
         line.append(taken if at == place else Segment(name, look.dim))
-    return line
+    return [*line, Segment(f" {more}" if first + len(names) < len(words) else "", look.dim)]
+
+
+def _in_room(words: Iterable[str], room: int, look: Look) -> list[str]:
+    """The first words, cleaned and with a gap on both sides, that fit into so many cells together; at least one."""
+    names = list[str]()
+    for word in words:
+        name = f" {look.clean(word)} "
+        room -= cells_of(name)
+        if names and room < 0:
+            break
+        names.append(name)
+    return names
 
 
 class _Offer(Suggester):

@@ -67,7 +67,7 @@ class Travel:
         self.playing = self.wants_end = False
         self._report_asked: Request | None = None
         self._said, self._said_until = "", 0.0
-        self._is_before = False  # whether a move that is being made leads before the beginning
+        self._is_before = False  # whether the last of the moves that are being made leads before the beginning
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
         self._aim: Place | None = None  # where the moves that are being made lead
@@ -153,7 +153,7 @@ class Travel:
         }
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
-        self._is_before = self._is_before or self._leads_before(request)
+            self._is_before, self._said_until = self._leads_before(request), 0.0
         moves[request.move](request.amount)
 
     def _leads_before(self, request: Request) -> bool:

@@ -197,14 +197,15 @@ def column_of(metric: Metric) -> str:
 
 def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
     """Lateness by rank and step over the newest steps, and another metric where one is asked for."""
-    # Before this watcher's time few ranks or none are known.
-    first = int((newest.known > newest.known.max(initial=0.0) / 2).argmax()) if newest.step.size else 0
-    steps, base = newest.step[first:], newest.base_ms[first:]
-    lateness = Heat(steps, newest.lateness[:, first:], base)
+    # Before this watcher's time few ranks or none are known; of the newest steps those that have told are no reference.
+    known = np.flatnonzero(newest.known > newest.known.max(initial=0.0) / 2)
+    shown_steps = slice(int(known[0]), int(known[-1]) + 1) if known.size else slice(0, None)
+    steps, base = newest.step[shown_steps], newest.base_ms[shown_steps]
+    lateness = Heat(steps, newest.lateness[:, shown_steps], base)
     if metric == "lateness":
         return lateness, None
     values = newest.lateness if newest.column is None else newest.column
-    shown = values[:, first:]
+    shown = values[:, shown_steps]
     if metric in _RESOURCES:
         shown = run.resources.over(_RESOURCES[metric], steps)
         shown[run.out_of_step()] = np.nan

@@ -49,7 +49,9 @@ def peers_of(run: Run, rank: int, named: Collection[int] = ()) -> Ints:
     unnamed = others[~np.isin(others, list(named))]
     others = unnamed if len(unnamed) else others
     if len(others) > MOST_PEERS:
-        others = others[np.arange(MOST_PEERS) * len(others) // MOST_PEERS]
+        # Each a place further within its part: else all might be the first ranks of their hosts.
+        place = np.arange(MOST_PEERS)
+        others = others[place * len(others) // MOST_PEERS + place % (len(others) // MOST_PEERS)]
     return others
 
 

@@ -77,9 +77,10 @@ def test_the_recordings_are_read_once_however_many_keys_were_pressed(
     for _ in range(30):
         travel.ask(Request("seconds", -60.0))
     travel.tick()
+    assert travel.finish(NOTHING_YET).told.startswith("ddpmon watch whole.ddpmon shows the run before ")
     travel.ask(Request("seconds", 5.0))
     travel.tick()
-    assert travel.finish(NOTHING_YET).told.startswith("ddpmon watch whole.ddpmon shows the run before ")
+    assert travel.finish(NOTHING_YET).told == "", "a move to a moment that is on record"
     assert [path.name for path in opened] == ["whole.ddpmon"]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpmon.report.build import build_heat
 from ddpmon.report.build_timeline import build_timeline
+from ddpmon.report.rank_detail import MOST_PEERS, peers_of
 from ddpmon.run.model import Run
 from ddpmon.simulate.plan import Plan
 from ddpmon.tui.draw.timeline_view import timeline_lines
@@ -28,6 +29,30 @@ def test_where_the_record_of_the_late_rank_is_missing_nobody_has_recovered() -> 
     assert np.flatnonzero(np.isnan(timeline.late_pct)).tolist() == [50, 51, 52]
     assert timeline.late_pct[20:50].min() > 40
     assert (timeline.late_rank[53:] == 1).all()
+
+
+def test_of_the_newest_steps_those_that_few_ranks_have_told_of_are_not_drawn() -> None:
+    """Two late ranks of one host, which told first, were compared with each other and shown as recovered."""
+    phases = healthy_phases(4, 80)
+    phases["backward"][2:, 20:] += 60.0
+    job, run = MadeJob(phases), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 80 if rank > 1 else 76)), 0.0)
+    heat = build_heat(run, run.step_map.read())[0]
+    assert heat.step.tolist() == list(range(76))
+    assert heat.values.shape == (4, 76)
+    assert len(heat.base_ms) == 76
+
+
+def test_the_others_of_a_rank_are_not_all_the_first_ones_of_their_hosts() -> None:
+    run = Run(run_info(1024))
+    job = MadeJob(healthy_phases(8, 20))
+    for rank in range(1024):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank % 8, 0, 20)), 0.0)
+    others = peers_of(run, 21)
+    assert len(others) == MOST_PEERS
+    for parts, what in ((others % 8, "places on a host"), (others // 128, "parts of the run")):
+        assert np.bincount(parts, minlength=8).min() >= MOST_PEERS // 16, what
 
 
 def test_a_lost_rank_that_had_restarted_stands_where_the_run_was_then() -> None:

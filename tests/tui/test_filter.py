@@ -174,6 +174,14 @@ def test_a_rank_that_is_late_now_and_then_fits_by_the_lateness_that_is_shown(wan
     assert not fitting_ranks(replace(RARE, findings=()), wanted).any()
 
 
+@pytest.mark.parametrize("wanted", ["host=n4", "n4", "late>-1000 host=n4", "host=node4"])
+def test_a_host_may_be_called_as_the_heat_map_calls_it(wanted: str) -> None:
+    shown = snapshot(Made(ranks=64, per_node=8))
+    assert complaint(shown, wanted) == ""
+    assert np.flatnonzero(fitting_ranks(shown, wanted)).tolist() == list(range(32, 40))
+    assert "'n9'" in complaint(shown, "n9")
+
+
 def test_hosts_and_findings_follow_the_same_filter() -> None:
     kinds = {wanted: [each.kind for each in fitting_findings(RUN, wanted)] for wanted in ("", "late>30", "node0", "6")}
     assert "job_slower" in kinds[""]

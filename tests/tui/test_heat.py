@@ -127,6 +127,14 @@ def test_the_sign_of_an_onset_stands_below_the_first_late_step(onset: int, width
     assert lines[9].rstrip().endswith("204" if onset < 200 else "!")
 
 
+@pytest.mark.parametrize(("ranks", "late", "label"), [(1024, 341, "n42"), (64, 42, "n5"), (24, 19, "19")])
+def test_a_row_that_is_marked_is_called_as_the_finding_says(ranks: int, late: int, label: str) -> None:
+    made = Made(ranks=ranks, straggler=late, per_node=8 if ranks > 24 else 24)
+    lines = text_of(heat_lines(ViewState(snapshot(made), ASCII), 120, 12))
+    marked = [line for line in lines if line[: GUTTER - 1].rstrip().endswith("!")]
+    assert [line.split("!")[0].strip() for line in marked[:1]] == [label], lines
+
+
 def test_what_was_not_measured_is_a_gap() -> None:
     work = np.full((3, 10), 50.0)
     work[1, 4:] = np.nan

@@ -234,3 +234,13 @@ def test_a_column_has_one_number_of_decimals() -> None:
     assert decimals_for(np.array([0.4, 15.8])) == 1
     assert decimals_for(np.array([0.4, 1.58])) == 2
     assert decimals_for(np.array([np.nan])) == 0
+
+
+def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> None:
+    made = snapshot(Made(straggler=5))
+    lines = text_of(table_lines(ViewState(made, LOOK), TableView(ordered(made, "worst", False, "")), 120, 20))
+    end = lines[HEAD - 1].index("late") + len("late")
+    late = [line[:end].split()[-1] for line in lines[HEAD : HEAD + 8]]
+    assert "0" in late
+    assert {line[end] for line in lines[HEAD : HEAD + 8]} == {" "}
+    assert all(line[end - 1] != " " for line in lines[HEAD : HEAD + 8])

@@ -31,6 +31,7 @@ class Bands:
         size: how many of these a band holds.
         halves: two bands share a line.
         label: cells of a label.
+        hosts: [k] of ranks that share a band with others of other hosts the label of each one's host; else empty.
     """
 
     order: Ints
@@ -40,6 +41,7 @@ class Bands:
     size: int
     halves: bool
     label: int = LABEL
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.order.flags.writeable = self.starts.flags.writeable = False  # drawings share them
@@ -48,6 +50,14 @@ class Bands:
         """The ranks of a band."""
         end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
         return self.order[int(self.starts[band]) : end]
+
+    def label_of(self, band: int, marked: NDArray[np.bool_]) -> str:
+        """What a band is called: the first of its `marked` [world] ranks, or that one's host, if there is one."""
+        start, ranks = int(self.starts[band]), self.ranks(band)
+        at = start + int(marked[ranks].argmax())
+        if not marked[self.order[at]]:
+            return self.labels[band]
+        return self.hosts[at] if self.hosts else str(self.order[at])
 
     @property
     def gutter(self) -> int:
@@ -82,7 +92,8 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     labels, cells = host_labels(named)
     starts = np.searchsorted(host[order], first)
     shown = tuple(labels[number] for number in first.tolist())
-    return Bands(chosen[order], starts, shown, "host", folding.size, folding.halves, cells)
+    of_ranks = tuple(labels[number] for number in host[order].tolist())
+    return Bands(chosen[order], starts, shown, "host", folding.size, folding.halves, cells, of_ranks)
 
 
 @dataclass(slots=True)
@@ -128,8 +139,8 @@ def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[i
     return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)
 
 
-def named_bands(bands: Bands, picture: ViewState) -> NDArray[np.bool_]:
-    """[bands] whether a finding names one of the band's ranks."""
+def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.bool_]:
+    """[at least the highest rank shown + 1] whether a finding names a rank."""
     marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.bool_)
     marked[[r for r in marked_ranks(picture.snapshot.findings, "warning") if 0 <= r < len(marked)]] = True
-    return np.logical_or.reduceat(marked[bands.order], bands.starts)
+    return marked

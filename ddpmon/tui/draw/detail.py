@@ -32,7 +32,7 @@ from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
-from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, left, spread, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, joined, left, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -295,7 +295,13 @@ def _found(snapshot: Snapshot, found: list[Finding], width: int, look: Look, hei
         glyph, style = finding_style(finding, look)
         rows = wrap(look.clean(finding.summary), width - 4)
         most = LEAST_ROWS if least else BRIEF_ROWS if brief else FIRST_ROWS if finding is found[0] else ROWS
-        rows = [*rows[: most - 1], clip(" ".join(rows[most - 1 :]), width - 4, look.glyphs.more)][: len(rows)]
+        rows = [*rows[: most - 1], _begun(" ".join(rows[most - 1 :]), width - 4, look)][: len(rows)]
         for place, row in enumerate(rows):
             lines.append([Segment(f" {glyph} " if place == 0 else "   ", style), Segment(row, style)])
     return lines
+
+
+def _begun(text: str, width: int, look: Look) -> str:
+    """The whole sentences of a text that fit, or the beginning of the first one: half a number would be another one."""
+    end = text.rfind(". ", 0, width)
+    return text if cells_of(text) <= width else text[: end + 1] if end > 0 else clip(text, width, look.glyphs.more)

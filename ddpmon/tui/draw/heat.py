@@ -15,7 +15,7 @@ from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_bands
+from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
@@ -171,13 +171,15 @@ def _rows(
     grid: Grid, bands: Bands, picture: ViewState, width: int, lines_of: list[int], cursor: Cursor | None
 ) -> list[Line]:
     look = picture.look
-    named = named_bands(bands, picture)
+    marked = named_ranks(bands, picture)
+    named = np.logical_or.reduceat(marked[bands.order], bands.starts)
     step = 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
         cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid, band, lines_of, look)
         here = cursor is not None and band <= cursor.band < band + step
-        label = bands.labels[cursor.band if here and cursor is not None else band]
+        first = band + int(named[band : band + step].argmax())
+        label = bands.label_of(cursor.band if here and cursor is not None else first, marked)
         if here and cursor is not None:
             cells = [_crossed(line, cursor.column(grid), look) for line in cells]
         gutter = _gutter(label, bands.label, bool(named[band : band + step].any()), here, look)

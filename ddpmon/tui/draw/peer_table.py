@@ -148,7 +148,7 @@ def marked_lines(
 def _missing(ranks: int, figures: int, width: int) -> list[str]:
     """What of a comparison has no room, as lines."""
     said = [f"{plural(ranks, 'more rank')}: {ranks * CELL_LEAST} more columns"] if ranks > 0 else []
-    said += [f"more figures: {figures} more lines"] if figures > 0 else []
+    said += [f"more figures: {plural(figures, 'more line')}"] if figures > 0 else []
     return wrap("; ".join(said), width - 2) if said else []
 
 

@@ -131,7 +131,7 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     marks, times = tuple(onsets(snapshot.findings)), _times(snapshot, timeline.step)
     yield Curve(
-        "latest rank of each single step, % of the base step", figure(float(newest)), timeline.step.astype(np.float64),
+        "latest rank of each step, %", figure(float(newest)), timeline.step.astype(np.float64),
         timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100, onsets=marks, times=times, is_filled=True,
     )  # fmt: skip
 

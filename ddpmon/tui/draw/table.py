@@ -197,7 +197,8 @@ class _Page:
         text = form(value, self.decimals[column.key], column.width, self.look.unknown)
         if column.key == "late" and (words := now_and_then_words(self.marked.get(rank), column.width)):
             text = words.rjust(column.width)
-        text = self.look.clean(text) if column.key != "rank" else f"{rank:>{column.width}}"  # a name, not a number
+        text = text if column.key != "rank" else f"{rank}"  # a name, not a number
+        text = self.look.clean(text).rjust(column.width)  # `±0` is `0` in ASCII
         return Segment(text, style if known(value) else self.look.dim)
 
     def _tone(self, column: Column, rank: int) -> Style:

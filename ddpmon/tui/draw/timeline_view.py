@@ -15,6 +15,7 @@ from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
@@ -96,7 +97,7 @@ def _newest_told(timeline: Timeline, at: int) -> int:
 
 def _tracks(timeline: Timeline, at: int) -> list[Track]:
     late, rank = float(timeline.late_pct[at]), int(timeline.late_rank[at])
-    is_late = rank >= 0 and late >= NOISE_SHARE * 100
+    is_late = rank >= 0 and late >= NOTABLE * 100  # below that chance makes some rank the latest
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [

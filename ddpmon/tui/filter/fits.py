@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ddpmon.report.base_step import base_step_ms, of_base
 from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ranks, Snapshot
+from ddpmon.tui.draw.host_labels import host_labels
 from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.terms import near_field
@@ -95,8 +96,11 @@ def _words(node: Node) -> list[Word]:
 def _is_known(word: Word, snapshot: Snapshot) -> bool:
     """Whether a host, a state or a kind of finding is called so, whatever the ranks are at now."""
     hosts = {*(snapshot.run.nodes if snapshot.run else ()), *(snapshot.ranks.host if snapshot.ranks else ())}
-    known = {"host": hosts, "state": STATES, "finding": TEXTS["finding"].words}
-    return any(part.pattern.search(name) for part in word.parts for name in known[part.field])
+    known = {"state": STATES, "finding": TEXTS["finding"].words}
+    return any(
+        bool(_hosts_like(part, hosts)) if part.field == "host" else any(map(part.pattern.search, known[part.field]))
+        for part in word.parts
+    )
 
 
 def _walk(node: Node, leaf: Callable[[Interval | Like], Mask]) -> Mask:
@@ -133,8 +137,22 @@ def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
 
 def _like(leaf: Like, values: Sequence[str]) -> Mask:
     """Each word is looked at once, however many ranks have it."""
-    fits = {value for value in set(values) if leaf.pattern.search(value)}
+    different = set(values)
+    fits = _hosts_like(leaf, different) if leaf.field == "host" else set(filter(leaf.pattern.search, different))
     return np.fromiter(map(fits.__contains__, values), np.bool_, len(values))
+
+
+def _hosts_like(leaf: Like, names: Collection[str]) -> set[str]:
+    """Those of these hosts whose name is like that, or if there is none, whose label at the heat-map is it."""
+    found = set(filter(leaf.pattern.search, names))
+    return found or {name for name, label in _labels(frozenset(names)) if leaf.pattern.fullmatch(label)}
+
+
+@lru_cache(maxsize=4)
+def _labels(names: frozenset[str]) -> list[tuple[str, str]]:
+    """Each name with its label; with thousands of hosts that takes milliseconds."""
+    ordered = sorted(names)
+    return list(zip(ordered, host_labels(ordered)[0], strict=True)) if len(ordered) > 1 else []
 
 
 def _is_like(leaf: Like, finding: Finding) -> bool:

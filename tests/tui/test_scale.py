@@ -29,7 +29,7 @@ def test_where_rows_run_out_one_is_a_node_or_several(size: tuple[int, int], said
     async def act(watched: Watched) -> None:
         await watched.until_shown(said)
         marked = [line for line in watched.text().partition(said)[2].split("\n") if "▲" in line or "!" in line]
-        assert any(line.split()[0].strip("▲!") == "n96" for line in marked), "the straggler's is node 97"
+        assert any(line.split()[0].strip("▲!") == "n97" for line in marked), "the host of the straggler"
 
     watch(Fixed(THOUSAND), act, size)
 

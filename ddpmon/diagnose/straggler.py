@@ -125,12 +125,12 @@ def _since(steps: I64, ratios: NDArray[np.float32], life: Life) -> tuple[int, bo
 
 
 def _onset(steps: I64, ratios: NDArray[np.float32], confirmed_at: int) -> tuple[int, bool]:
-    """Since when; one that has become worse since it was confirmed was there before."""
+    """Since when; one that has become worse since it was confirmed was there before, at least from the first step."""
     since, bound = onset(steps, ratios[: len(steps)])
     if since <= confirmed_at:
         return since, bound
     count = int(np.searchsorted(steps, confirmed_at, side="right"))
-    return onset(steps[:count], ratios[:count])
+    return onset(steps[:count], ratios[:count]) if count else (int(steps[0]), True)
 
 
 def _whom(matrix: StepMatrix, rows: I64) -> Whom:

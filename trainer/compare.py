@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import _get_default_store
 
 Dump = dict[str, Any]
 _DESCRIPTION = "Tell whether two runs of the trainer computed the same, bit for bit, from what their --dump wrote."
@@ -20,12 +21,14 @@ _DESCRIPTION = "Tell whether two runs of the trainer computed the same, bit for 
 def write_dump(path: Path, first_step: int, losses: Sequence[float], model: nn.Module) -> None:
     """Write every rank's losses as hexadecimal floats and a hash of the parameters; all ranks must call it."""
     mine = [loss.hex() for loss in losses]
-    every: list[list[str] | None] = [mine]
-    rank = 0
+    every, rank = [mine], 0
     if dist.is_initialized():
-        rank = dist.get_rank()
-        every = [None] * dist.get_world_size()
-        dist.all_gather_object(every, mine)
+        # Not by a collective: Gloo's thread may hold its tensors for a moment more, and a thread that lets go of one of
+        # Python's while the interpreter ends aborts the process.
+        rank, store = dist.get_rank(), _get_default_store()
+        store.set(f"dump/{rank}", json.dumps(mine))
+        if rank == 0:
+            every = [json.loads(store.get(f"dump/{each}")) for each in range(dist.get_world_size())]
     if rank == 0:
         dump = {"first_step": first_step, "losses": every, "parameters": hash_parameters(model)}
         path.write_text(json.dumps(dump, indent=1) + "\n")

@@ -145,7 +145,7 @@ def now_and_then_words(finding: Finding | None, width: int) -> str:
     Its medians over the steps do not show this lateness. The rhythm is left out where `width` is too short, and where
     the sentence of the finding says "in most steps".
     """
-    if finding is None or (measured := _now_and_then(finding)) is None:
+    if finding is None or (measured := now_and_then(finding)) is None:
         return ""
     excess, rhythm = measured
     more = signed(excess)
@@ -153,7 +153,7 @@ def now_and_then_words(finding: Finding | None, width: int) -> str:
     return whole if len(whole) <= width else more
 
 
-def _now_and_then(finding: Finding) -> tuple[float, float] | None:
+def now_and_then(finding: Finding) -> tuple[float, float] | None:
     """By how many ms its rank is late, and in one step of how many; None of a finding that measured no rhythm."""
     excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
     if not KINDS[finding.kind].late or not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
@@ -205,7 +205,7 @@ def _late_now_and_then(snapshot: Snapshot) -> Iterator[tuple[int, tuple[float, f
     """The ranks that are late now and then, each with by how many ms, and in one step of how many."""
     late = np.empty(0) if snapshot.ranks is None else snapshot.ranks.lateness_ms
     for rank, finding in marked_ranks(snapshot.findings).items():
-        measured = _now_and_then(finding)
+        measured = now_and_then(finding)
         if measured is not None and 0 <= rank < len(late) and math.isfinite(late[rank]):
             yield rank, measured
 

@@ -66,7 +66,7 @@ def peer_lines(
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
     lines = [_heading("last 20 steps" if name == NAME else "20 steps", heading, name, width, look)]
     for row in rows:
-        finding = _blaming(row, rank, findings)
+        finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
         cells = [
@@ -88,7 +88,7 @@ def _name(row: Row, cells: int, look: Look) -> Line:
     return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), cells - 1, look.glyphs.more)}", look.dim)]
 
 
-def _blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
+def blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
     """The first of these findings that blames this figure of this rank."""
     for finding in findings:
         memory = finding.kind.startswith("gpu_memory_") and row.quantity.name == TORCH_MEMORY
@@ -105,7 +105,7 @@ def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[St
 
 def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[Finding]) -> list[Row]:
     """As many rows as fit, in their order; those that matter least are left out."""
-    blamed = {row.quantity.name for row in rows if any(_blaming(row, rank, findings) for rank in who)}
+    blamed = {row.quantity.name for row in rows if any(blaming(row, rank, findings) for rank in who)}
     names = [row.quantity.name for row in rows]
     dropped = [name for name in WORTH if name in names and name not in blamed][: max(len(rows) - room, 0)]
     calm = [row for row in rows if row.quantity.name not in dropped or row.is_worse()]
@@ -187,7 +187,7 @@ def _compared(row: Row, who: Sequence[int], name: int, cell: int, look: Look, fi
     """A figure of each of the ranks."""
     line = _name(row, name, look)
     for place, rank in enumerate(who):
-        line += _one(row, place, cell, look, _blaming(row, rank, findings))
+        line += _one(row, place, cell, look, blaming(row, rank, findings))
     return line
 
 

@@ -350,10 +350,14 @@ def test_the_plan_leaves_room_for_a_host_below_the_table() -> None:
     assert host_plan(1, 22) == (0, 0)
     for hosts in (2, 4, 16, 64, 512):
         for room in range(10, 70):
-            table, below = host_plan(hosts, room)
-            assert table + below == room
-            assert table >= 4
-            assert below >= 3
+            for fills in (False, True):
+                table, below = host_plan(hosts, room, fills=fills)
+                assert table + below == room
+                assert table >= 4
+                assert below >= 3
+    assert host_plan(128, 66, fills=True) == (33, 33)
+    assert host_plan(4, 66, fills=True) == host_plan(4, 66), "few hosts are all shown"
+    assert host_plan(128, 30, fills=True) == host_plan(128, 30), "a low terminal has the table"
 
 
 # foreign words and parts

@@ -241,8 +241,8 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
     lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
     assert lines[0].split()[-6:] == ["rank", "2", "rank", "5", "diff", "others"]
-    work = next(line for line in lines if line.startswith(" work ms "))
-    assert lines[0].index("diff") + len("diff") == work.index("+") + len(work.split()[5]), "over the differences"
+    row = next(line for line in lines if line.startswith(" work ms "))
+    assert lines[0].index("diff") + len("diff") == row.index("+") + len(row.split()[5]), "over the differences"
     assert lines[1].startswith(" diff to rank 2 ")
     work = next(line for line in lines if line.startswith(" work ms ")).split()
     two, five, more = float(work[2]), float(work[3]), float(work[5])

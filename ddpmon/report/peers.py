@@ -19,6 +19,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
 
 MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
+RHYTHM = 9  # cells of the lateness of a rank that is late now and then: +361 1/5
 GONE = ("lost", "failed", "unknown")
 Worse = Literal["more", "less", "none"]
 
@@ -112,10 +113,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Some ranks beside others: a row a quantity that is known, and how many others there are."""
+    """Some ranks beside others.
+
+    Attributes:
+        rows: one for each quantity that is known.
+        others: whose median is compared with. all_others: how many other ranks there are.
+    """
 
     rows: list[Row]
-    others: int
+    others: int = 0
+    all_others: int = 0
 
 
 def shared_decimals(*values: float) -> int:
@@ -138,7 +145,7 @@ def now_and_then_words(finding: Finding | None, width: int) -> str:
     Its medians over the steps do not show this lateness. The rhythm is left out where `width` is too short, and where
     the sentence of the finding says "in most steps".
     """
-    if finding is None or (measured := _now_and_then(finding)) is None:
+    if finding is None or (measured := now_and_then(finding)) is None:
         return ""
     excess, rhythm = measured
     more = signed(excess)
@@ -146,7 +153,7 @@ def now_and_then_words(finding: Finding | None, width: int) -> str:
     return whole if len(whole) <= width else more
 
 
-def _now_and_then(finding: Finding) -> tuple[float, float] | None:
+def now_and_then(finding: Finding) -> tuple[float, float] | None:
     """By how many ms its rank is late, and in one step of how many; None of a finding that measured no rhythm."""
     excess, rhythm = finding.evidence.get("excess_ms"), finding.evidence.get("one_step_in")
     if not KINDS[finding.kind].late or not isinstance(excess, float | int) or not isinstance(rhythm, float | int):
@@ -168,6 +175,27 @@ def as_shown(snapshot: Snapshot) -> Ranks | None:
     return replace(ranks, lateness_ms=late)
 
 
+class ShownLateness:
+    """The lateness of ranks as every view shows it, worked out once for a drawing.
+
+    Attributes:
+        ranks: as `as_shown` gives them.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.ranks = as_shown(snapshot)
+        self._named, self._noise = marked_ranks(snapshot.findings), noise_ms(snapshot)
+
+    def words(self, who: Sequence[int], unknown: str, width: int = RHYTHM) -> str:
+        """By how much the latest of these ranks is late: `+361`, of one that is late now and then `+361 1/5`."""
+        ranks = self.ranks
+        late = {} if ranks is None else {rank: float(ranks.lateness_ms[rank]) for rank in who if rank < len(ranks)}
+        most = max((each for each in late.values() if math.isfinite(each)), default=None)
+        named = [self._named[rank] for rank, each in late.items() if rank in self._named and each == most]
+        often = (now_and_then_words(finding, width) for finding in named)
+        return next(filter(None, often), signed(most, unknown, self._noise))
+
+
 def rhythms(snapshot: Snapshot) -> dict[int, float]:
     """Each rank that `as_shown` gives the lateness of its late steps -> in one step of how many it is late."""
     return {rank: rhythm for rank, (_, rhythm) in _late_now_and_then(snapshot)}
@@ -177,7 +205,7 @@ def _late_now_and_then(snapshot: Snapshot) -> Iterator[tuple[int, tuple[float, f
     """The ranks that are late now and then, each with by how many ms, and in one step of how many."""
     late = np.empty(0) if snapshot.ranks is None else snapshot.ranks.lateness_ms
     for rank, finding in marked_ranks(snapshot.findings).items():
-        measured = _now_and_then(finding)
+        measured = now_and_then(finding)
         if measured is not None and 0 <= rank < len(late) and math.isfinite(late[rank]):
             yield rank, measured
 
@@ -186,22 +214,26 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     """What is known of these ranks, beside the median of up to `MOST_PEERS` others."""
     ranks, noise, rows = snapshot.ranks, noise_ms(snapshot), list[Row]()
     if ranks is None:
-        return Comparison(rows, 0)
-    others = _others(ranks, who)
+        return Comparison(rows)
+    there = _others(ranks, who)
+    others = _spread(there)
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
             middle = float(np.median(rest)) if rest.size else math.nan
             rows.append(Row(quantity, tuple(own.tolist()), middle, noise))
-    return Comparison(rows, len(others))
+    return Comparison(rows, len(others), len(there))
 
 
 def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """Up to `MOST_PEERS` other ranks that are there, evenly spaced."""
+    """The other ranks that are there."""
     there = np.flatnonzero(np.isfinite(ranks.work_ms))
     there = there[~np.isin(there, list(who))]
-    alive = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
-    some = alive if len(alive) <= MOST_PEERS else alive[np.arange(MOST_PEERS) * len(alive) // MOST_PEERS]
-    found: list[int] = some.tolist()
-    return found
+    return [rank for rank in there.tolist() if ranks.state[rank] not in GONE]
+
+
+def _spread(ranks: list[int]) -> list[int]:
+    """Up to `MOST_PEERS` of them, evenly spaced."""
+    count = len(ranks)
+    return ranks if count <= MOST_PEERS else [ranks[place * count // MOST_PEERS] for place in range(MOST_PEERS)]

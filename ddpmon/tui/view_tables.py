@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -14,16 +15,19 @@ from ddpmon.format import clean
 from ddpmon.machine import GpuFigures
 from ddpmon.report.host_gpus import gpu_states, number_span
 from ddpmon.report.host_summary import latest, received, sent
-from ddpmon.report.peers import as_shown, rhythms
+from ddpmon.report.peers import Row, as_shown, compare, now_and_then, rhythms
 from ddpmon.report.run_about import about
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import marked_hosts
+from ddpmon.report.verdicts import firing, marked_hosts
 from ddpmon.snapshot import Finding, Floats, NodeView, Ranks, Snapshot, Timeline
 from ddpmon.tui.draw.columns import COLUMNS
+from ddpmon.tui.draw.peer_table import blaming
 
-TableName = Literal["ranks", "hosts", "timeline", "findings", "run"]
+TableName = Literal["ranks", "rank", "compare", "hosts", "timeline", "findings", "run"]
 TABLES: Mapping[TableName, str] = {  # what the line that asks for a form calls each
     "ranks": "the rank table",
+    "rank": "the rank beside the others",
+    "compare": "the compared ranks",
     "hosts": "the hosts and GPUs",
     "timeline": "the steps",
     "findings": "the findings",
@@ -54,6 +58,49 @@ def ranks_csv(snapshot: Snapshot, order: Sequence[int]) -> str:
     late = ranks.lateness_ms.tolist()
     named = ([rank, ranks.host[rank], ranks.state[rank], late[rank], often.get(rank)] for rank in here.tolist())
     return _written(heads, ([*first, *figures] for first, figures in zip(named, values, strict=True)))
+
+
+def rank_csv(snapshot: Snapshot, rank: int) -> str:
+    """A row for each figure of a rank that is known: its own, the median of the others, and the difference."""
+    heads = ["rank", "figure", "unit", "this", "others", "diff", "one_step_in"]
+    findings = firing(snapshot.findings)
+    rows = (
+        [who, *_of_quantity(row), row.own[0], row.others, *_more(row, 0, row.others, who, findings)]
+        for who in _there(snapshot, [rank])
+        for row in compare(snapshot, [who]).rows
+    )
+    return _written(heads, rows)
+
+
+def compare_csv(snapshot: Snapshot, who: Sequence[int]) -> str:
+    """A row for each figure of some ranks that is known: each one's, with the difference from that of the first one."""
+    here, findings = _there(snapshot, who), firing(snapshot.findings)
+    heads = [f"rank_{rank}{end}" for rank in here for end in ("", "_diff", "_one_step_in")]
+    rows = (
+        [*_of_quantity(row), *chain(*_beside(row, here, findings)), row.others] for row in compare(snapshot, here).rows
+    )
+    return _written(["figure", "unit", *heads, "others"], rows)
+
+
+def _there(snapshot: Snapshot, who: Sequence[int]) -> list[int]:
+    """Those of the ranks `who` that the run has."""
+    return [rank for rank in who if snapshot.ranks is not None and 0 <= rank < len(snapshot.ranks)]
+
+
+def _of_quantity(row: Row) -> list[Value]:
+    return [row.quantity.name, row.quantity.unit]
+
+
+def _beside(row: Row, who: Sequence[int], findings: Sequence[Finding]) -> Iterator[tuple[Value, ...]]:
+    """A figure of each of some ranks, and by how much it exceeds that of the first, which has no difference."""
+    for place, rank in enumerate(who):
+        yield row.own[place], *_more(row, place, row.own[0] if place else math.nan, rank, findings)
+
+
+def _more(row: Row, place: int, other: float, rank: int, findings: Sequence[Finding]) -> tuple[float, float | None]:
+    """By how much a figure exceeds another one, and of what is late now and then in one step of how many."""
+    finding = blaming(row, rank, findings)
+    return (finding and now_and_then(finding)) or (row.own[place] - other, None)
 
 
 def hosts_csv(snapshot: Snapshot, order: Sequence[int]) -> str:

@@ -219,6 +219,21 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
     assert "waiting –" in figures
 
 
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_figures_of_the_job_that_are_not_known_are_dim_dashes_beside_those_that_are(width: int) -> None:
+    made, look = snapshot(Made(ranks=8)), LOOKS["colour"]
+    assert made.run is not None
+    attached = replace(made, job=NOTHING_YET.job, series=None, run=replace(made.run, step=None))
+    line = figures_line(ViewState(attached, look), width)
+    assert re.search(r"^ step +– +– ms/step +loss – +– steps/s +waiting – *$", text_of([line])[0])
+    dashes = [part for part in line if "–" in part.text]
+    assert len(dashes) == 5
+    assert all(part.style == look.dim for part in dashes)
+    stepped = figures_line(ViewState(replace(attached, run=made.run), look), width)
+    assert re.search(r"^ step +1,204 +– ms/step ", text_of([stepped])[0])
+    assert next(part for part in stepped if "1,204" in part.text).style == look.strong
+
+
 def test_while_no_step_finishes_the_figures_of_a_step_are_unknown() -> None:
     job = JobView(step_ms=131.0, throughput=4016.0, sync_efficiency=0.89, lost_to_waiting_pct=3.4, allreduce_ms=31.0)
     hang = replace(snapshot(Made(ranks=8, stuck=2, findings=(HANG,))), job=replace(job, throughput_unit="samples/s"))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.draw.courses import METRICS, course_plot
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
+from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.screens.host_screens import HostsScreen
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import Made, snapshot
+from tests.tui.made_runs import Made, make_detail, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.test_hosts import said
 from tests.tui.watched import Fixed, Watched, watch
 
+COURSES = {metric.key: metric for metric in METRICS}
 GPUS = snapshot(Made(ranks=64, per_node=8, gpu=True))
 ODD = {"utilization_pct": 12.0, "power_w": 90.0, "memory_used": 1, "temperature_c": 95.0, "sm_clock_mhz": 900.0}
 NOW_AND_THEN = Finding(
@@ -135,8 +140,27 @@ def test_a_host_whose_latest_rank_is_late_now_and_then_says_how_late_and_how_oft
     rows = rows_of(RARE, "host", width)
     assert "+361 1/5" in rows[2 + 4]
     assert not any("1/5" in row for row in (*rows[:6], *rows[7:]))
-    assert "+361 " in rows_of(RARE, "host", 160, "late")[2 + 4].split("1/5")[1], "the cell of the rank, too"
-    assert any("  33   +361 " in line for line in said(RARE, 120, 4))
+    assert any("  33  +361 1/5 " in line for line in said(RARE, 120, 4)), "the row of its GPU"
+    bare = replace(RARE, nodes=tuple(replace(node, gpus=()) for node in RARE.nodes))
+    assert any(re.search(r" 33 +\+361 1/5 ", line) for line in said(bare, width, 4)), "the row of the rank"
+
+
+def test_the_cell_of_a_rank_that_is_late_now_and_then_says_how_often_where_all_cells_have_room() -> None:
+    cells = {width: rows_of(RARE, "host", width, "late")[2 + 4].split("1/5", 1)[1] for width in (160, 120)}
+    assert "+361 1/5" in cells[160]
+    assert "+361 " in cells[120]
+    assert "1/5" not in cells[120]
+
+
+def test_the_plots_of_a_rank_that_is_late_now_and_then_say_how_late_and_how_often() -> None:
+    picture = ViewState(RARE, LOOKS["ascii"])
+    assert " +361 1/5 " in text_of(lateness_plot(picture, 33, 80, 8))[0]
+    assert "1/5" not in text_of(lateness_plot(picture, 34, 80, 8))[0]
+    detail = make_detail(Made(ranks=64, per_node=8), 33, np.random.default_rng(0))
+    shown = text_of(course_plot(detail, COURSES["lateness"], 80, 8, LOOKS["ascii"], [NOW_AND_THEN]))
+    assert " +361 1/5 " in shown[0]
+    over = replace(NOW_AND_THEN, cleared_at_step=900)
+    assert "1/5" not in text_of(course_plot(detail, COURSES["lateness"], 80, 8, LOOKS["ascii"], [over]))[0]
 
 
 def test_a_rank_that_is_late_in_every_step_and_by_more_is_the_latest_of_its_host() -> None:

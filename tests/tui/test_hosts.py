@@ -24,6 +24,7 @@ from ddpmon.tui.view_state import ViewState
 from tests.tui.made_hosts import GB, STRANGER
 from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_rank_detail import without_lateness
 
 ASCII, COLOUR = LOOKS["ascii"], LOOKS["colour"]
 CALM = snapshot(Made(ranks=8, per_node=8, gpu=True))
@@ -187,6 +188,16 @@ def test_the_tight_disk_is_first_and_everything_notable_is_in_one_sentence() -> 
     assert summarise_host(CALM.nodes[0], CALM.ranks) == []
 
 
+def test_a_host_with_ranks_that_cannot_be_compared_has_no_tick() -> None:
+    made = snapshot(Made(ranks=8, per_node=4))
+    assert said(without_lateness(made, [1]))[1] == " * no findings for this host; 1 of its 4 ranks cannot be compared"
+    assert said(without_lateness(made, [1]), number=1)[1] == " v no findings for this host"
+    whole = without_lateness(made, [0, 1, 2, 3])
+    assert said(whole)[1] == " * not compared yet: its ranks are in other steps than the rest"
+    unread = without_lateness(made, [0, 1, 2, 3], work=False)
+    assert said(unread)[1] == " * not compared yet: no step of its 4 ranks has been read"
+
+
 def test_a_host_of_which_nothing_is_known_is_dashes() -> None:
     bare = replace(CALM, nodes=(NodeView(0, "node0", (0,), None, HostFigures(), (GpuFigures(0, "GPU-0"),)),))
     lines = said(bare)
@@ -339,10 +350,14 @@ def test_the_plan_leaves_room_for_a_host_below_the_table() -> None:
     assert host_plan(1, 22) == (0, 0)
     for hosts in (2, 4, 16, 64, 512):
         for room in range(10, 70):
-            table, below = host_plan(hosts, room)
-            assert table + below == room
-            assert table >= 4
-            assert below >= 3
+            for fills in (False, True):
+                table, below = host_plan(hosts, room, fills=fills)
+                assert table + below == room
+                assert table >= 4
+                assert below >= 3
+    assert host_plan(128, 66, fills=True) == (33, 33)
+    assert host_plan(4, 66, fills=True) == host_plan(4, 66), "few hosts are all shown"
+    assert host_plan(128, 30, fills=True) == host_plan(128, 30), "a low terminal has the table"
 
 
 # foreign words and parts

@@ -9,10 +9,12 @@ import pytest
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.widgets.virtual_table import HostTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 
 ONE = snapshot(Made(ranks=8, per_node=8, gpu=True, troubled=(0,)))
+FIVE = snapshot(Made(ranks=10, per_node=2, gpu=True))
 MANY = snapshot(Made(ranks=128, per_node=8, gpu=True, troubled=(5,)))
 
 
@@ -147,3 +149,33 @@ def test_3_and_5_and_1_lead_from_anywhere_to_their_screens() -> None:
         assert len(watched.app.screen_stack) == 1
 
     watch(Fixed(MANY), act)
+
+
+class OneMoreHost(Fixed):
+    """A source whose first host is heard from last; after that it answers no more."""
+
+    def tick(self) -> Snapshot:
+        read = super().tick()
+        if len(read.nodes) == len(FIVE.nodes):
+            self.answering.clear()
+        return read
+
+
+def test_the_first_host_stays_in_sight_when_one_more_makes_the_table_higher() -> None:
+    source = OneMoreHost(replace(FIVE, nodes=FIVE.nodes[1:]))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        watched.app.links.chosen = 9
+        await watched.press("3")
+        assert chosen(watched) == 4
+        source.shown = FIVE
+        await watched.until(lambda: not source.answering.is_set())
+        table = watched.app.screen.query_one(HostTable)
+        await watched.until(lambda: table.size.height == 2 + len(FIVE.nodes))
+        await watched.pilot.pause()
+        shown = [line.strip("▸ ").split(" ")[0] for line in watched.text().split("\n")[3:8]]
+        source.answering.set()
+        assert shown == [f"node{number}" for number in range(5)]
+
+    watch(source, act, (80, 24))

@@ -39,6 +39,27 @@ def test_the_detail_says_who_what_and_with_what() -> None:
     assert "reading rank 2" in other
 
 
+def without_lateness(made: Snapshot, ranks: list[int], *, work: bool = True) -> Snapshot:
+    """The same run, but these ranks cannot be compared; without `work` nothing of them has been read."""
+    assert made.ranks is not None
+    late, own = made.ranks.lateness_ms.copy(), made.ranks.work_ms.copy()
+    late[ranks] = np.nan
+    own[[] if work else ranks] = np.nan
+    return replace(made, ranks=replace(made.ranks, lateness_ms=late, work_ms=own))
+
+
+def test_a_rank_that_cannot_be_compared_has_no_tick() -> None:
+    made = snapshot(Made(ranks=8))
+    alone = without_lateness(made, [2])
+    assert detail_of(made, 2)[2] == " v no findings for this rank"
+    assert detail_of(alone, 2)[2] == " * not compared yet: it is in other steps than the rest"
+    assert detail_of(alone, 3)[2] == " v no findings for this rank"
+    unread = without_lateness(made, [2], work=False)
+    assert detail_of(unread, 2)[2] == " * not compared yet: no step of it has been read"
+    none = without_lateness(made, [*range(8)])
+    assert detail_of(none, 2)[2] == " * no findings for this rank", "there is no rest that it could be compared with"
+
+
 def test_the_detail_tells_the_cause_and_what_limits_the_process() -> None:
     made = snapshot(Made(straggler=5, focus=5))
     assert made.ranks is not None
@@ -219,7 +240,9 @@ def test_more_metrics_come_with_more_room() -> None:
 def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
     lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
-    assert lines[0].split()[-5:] == ["rank", "2", "rank", "5", "others"]
+    assert lines[0].split()[-6:] == ["rank", "2", "rank", "5", "diff", "others"]
+    row = next(line for line in lines if line.startswith(" work ms "))
+    assert lines[0].index("diff") + len("diff") == row.index("+") + len(row.split()[5]), "over the differences"
     assert lines[1].startswith(" diff to rank 2 ")
     work = next(line for line in lines if line.startswith(" work ms ")).split()
     two, five, more = float(work[2]), float(work[3]), float(work[5])
@@ -236,10 +259,14 @@ def test_three_ranks_have_their_differences_in_80_columns() -> None:
 
 def test_the_others_are_those_that_are_compared_with() -> None:
     """Lost ranks were counted among the others, and all ranks where 256 stand for them."""
-    for made, others in ((Made(ranks=64, per_node=8, lost=(3, 9)), 60), (Made(ranks=4096, per_node=8), 256)):
-        lines = text_of(marked_lines(snapshot(made), [2, 5], 100, 24, ASCII))
-        assert lines[1].rstrip().endswith(f" {others} ranks")
-        assert compare(snapshot(made), [2, 5]).others == others
+    few, many = snapshot(Made(ranks=64, per_node=8, lost=(3, 9))), snapshot(Made(ranks=4096, per_node=8))
+    for made, others, said in ((few, 60, " 60 ranks"), (many, 256, " 256 of 4,094")):
+        lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
+        assert lines[1].rstrip().endswith(said)
+        assert compare(made, [2, 5]).others == others
+    narrow = text_of(marked_lines(many, [2, 5], 40, 24, ASCII))
+    assert narrow[1].rstrip().endswith(" 256/4,094")
+    assert len({len(line.rstrip()) for line in (*narrow[:2], *narrow[2:6])}) == 1, "the figures end below their heading"
 
 
 def test_what_of_a_comparison_has_no_room_is_said() -> None:

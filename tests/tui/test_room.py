@@ -18,6 +18,7 @@ from tests.tui.watched import Fixed, Watched, watch
 
 LATE = timed(snapshot(Made(ranks=4, per_node=2, straggler=1, gpu=True, findings=NOTES)))
 CALM = timed(snapshot(Made(ranks=4, per_node=2, gpu=True)))
+THOUSAND = timed(snapshot(Made(ranks=1024, per_node=8, straggler=341, gpu=True)))
 LARGE = (160, 50)
 
 
@@ -55,6 +56,28 @@ def test_few_ranks_fill_every_view(shown: Snapshot, keys: tuple[str, ...], said:
         assert empty_share(watched.text()) < most
 
     watch(Fixed(shown), act, LARGE)
+
+
+@pytest.mark.parametrize(
+    ("size", "keys", "said", "most"),
+    [
+        ((240, 70), ("3",), ("rank 341 and its machine", "hosts a cell"), 0.35),
+        ((160, 50), ("3",), ("on the GPUs", "rank 343 "), 0.37),
+        ((240, 70), ("enter",), ("last 20 steps", "other, ms"), 0.25),
+    ],
+    ids=["hosts", "hosts of 160x50", "rank"],
+)
+def test_a_thousand_ranks_fill_large_terminals(
+    size: tuple[int, int], keys: tuple[str, ...], said: tuple[str, ...], most: float
+) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(*keys)
+        for words in said:
+            await watched.until_shown(words)
+        assert empty_share(watched.text()) < most
+
+    watch(Fixed(THOUSAND), act, size)
 
 
 def test_the_rank_under_the_cursor_of_a_host_is_plotted() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
-from ddpmon.tui.view_tables import findings_csv, hosts_csv, ranks_csv, run_csv, timeline_csv
+from ddpmon.tui.view_tables import compare_csv, findings_csv, hosts_csv, rank_csv, ranks_csv, run_csv, timeline_csv
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_host_order import RARE
 from tests.tui.test_views import LATE, SHOWN, timed
@@ -21,8 +21,8 @@ from tests.tui.watched import Fixed, Watched, watch
 Rows = list[dict[str, str]]
 VIEWS = {
     "overview": ((), "ranks", "the rank table", 16),
-    "rank": (("enter",), "ranks", "the rank table", 16),
-    "compare": (("m", "j", "c"), "ranks", "the rank table", 2),
+    "rank": (("enter",), "rank", "the rank beside the others", 18),
+    "compare": (("m", "j", "c"), "compare", "the compared ranks", 18),
     "timeline": (("2",), "timeline", "the steps", 500),
     "hosts": (("3",), "hosts", "the hosts and GPUs", 16),
     "host": (("3", "enter"), "hosts", "the hosts and GPUs", 8),
@@ -173,3 +173,36 @@ def test_while_nobody_is_late_no_rank_is_late_now_and_then() -> None:
     still = replace(RARE, ranks=replace(RARE.ranks, lateness_ms=np.full(64, np.nan)))
     (row,) = table(ranks_csv(still, [33]))
     assert (row["late"], row["one_step_in"]) == ("", "")
+
+
+def figures_of(text: str) -> dict[str, dict[str, str]]:
+    return {row["figure"]: row for row in table(text)}
+
+
+def test_a_rank_has_each_figure_beside_the_others_with_the_difference() -> None:
+    assert SHOWN.ranks is not None
+    rows = figures_of(rank_csv(SHOWN, 3))
+    work = rows["work"]
+    assert (work["rank"], work["unit"], work["one_step_in"]) == ("3", "ms", "")
+    assert float(work["this"]) == pytest.approx(float(SHOWN.ranks.work_ms[3]), rel=1e-4)
+    assert float(work["others"]) == pytest.approx(float(np.median(np.delete(SHOWN.ranks.work_ms, 3))), rel=1e-4)
+    assert float(work["diff"]) == pytest.approx(float(work["this"]) - float(work["others"]), abs=1e-2)
+    assert len(table(rank_csv(SHOWN, 999))) == 0, "a rank that the run has not got"
+
+
+def test_compared_ranks_have_a_column_each_with_the_difference_from_the_first() -> None:
+    rows = table(compare_csv(SHOWN, [3, 11, 0]))
+    ranks = [name for rank in (3, 11, 0) for name in (f"rank_{rank}", f"rank_{rank}_diff", f"rank_{rank}_one_step_in")]
+    assert [*rows[0]] == ["figure", "unit", *ranks, "others"]
+    assert {row["rank_3_diff"] for row in rows} == {""}, "the first has no difference"
+    work = next(row for row in rows if row["figure"] == "work")
+    assert float(work["rank_11_diff"]) == pytest.approx(float(work["rank_11"]) - float(work["rank_3"]), abs=1e-2)
+
+
+def test_what_is_late_now_and_then_has_the_difference_that_is_shown() -> None:
+    found = replace(RARE.findings[0], phase="backward")
+    made = replace(RARE, findings=(found,))
+    alone, beside = figures_of(rank_csv(made, 33)), figures_of(compare_csv(made, [1, 33]))
+    assert (alone["backward"]["diff"], alone["backward"]["one_step_in"]) == ("361.2", "5")
+    assert (beside["backward"]["rank_33_diff"], beside["backward"]["rank_33_one_step_in"]) == ("361.2", "5")
+    assert {row["one_step_in"] for name, row in alone.items() if name != "backward"} == {""}

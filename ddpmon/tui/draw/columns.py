@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ddpmon.report.peers import shared_decimals
+from ddpmon.report.peers import RHYTHM, shared_decimals
 from ddpmon.snapshot import Floats, Ints, Ranks
 
 Values = Callable[[Ranks, Ints], Floats]
@@ -87,7 +87,6 @@ SORT_WORDS = {"worst": "worst", "host": "node"} | {
 DECIMALS = {"step": 0, "rank": 0, "gpu": 0, "clock": 0, "power": 0, "cpu": 0}
 MARGIN = 4  # cursor, marker, state, gap
 BAR_MIN, BAR_GOOD = 16, 30
-RHYTHM = 9  # cells of the lateness where a rank is late now and then: +361 1/5
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ from rich.segment import Segment
 
 from ddpmon.format import figure, signed
 from ddpmon.report.base_step import NOISE_SHARE
+from ddpmon.report.peers import RHYTHM, now_and_then_words
+from ddpmon.report.verdicts import firing
 from ddpmon.run.medians import median
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Course, Floats, RankDetail
+from ddpmon.snapshot import Course, Finding, Floats, RankDetail
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.lines import Line, fit, fit_all
@@ -91,13 +93,16 @@ def course_plot(
     width: int,
     height: int,
     look: Look,
-    since: int | None = None,
+    found: Sequence[Finding] = (),
     whose: str = "",
 ) -> list[Line]:
-    """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
+    """Title with the value of now, the line over the band of the others, and the axis of steps with the onset.
+
+    `found` are the findings on the rank, and `whose` is what the title begins with.
+    """
     course = detail.courses[metric.key]
     span = span_of(detail, course)
-    name, remark = whose + _named(metric), look.clean(_remark(detail, metric, look))
+    name, remark = whose + _named(metric), look.clean(_remark(detail, metric, found, look))
     shorter = (remark, remark.partition(", others")[0])
     remark = next((words for words in shorter if len(name) + len(words) + 6 <= width), "")
     lines = [title(name, remark, width, look)]
@@ -108,7 +113,7 @@ def course_plot(
         return fit_all([*lines, [Segment("  nothing of this on record", look.dim)]], width, height)
     lines += body(curve, columns, rows, scale, span, look)
     if height >= LEAST_ROWS:
-        lines.append([Segment(" " * GUTTER), *axis(_marks(span, columns, since, look), columns, look)])
+        lines.append([Segment(" " * GUTTER), *axis(_marks(span, columns, _onset(found), look), columns, look)])
     return fit_all(lines, width, height)
 
 
@@ -125,14 +130,20 @@ def _named(metric: Metric) -> str:
     return f"{metric.name}, {metric.unit}" if metric.unit else metric.name
 
 
-def _remark(detail: RankDetail, metric: Metric, look: Look) -> str:
+def _onset(found: Sequence[Finding]) -> int | None:
+    """The first step of which one of these findings tells."""
+    return next((finding.since_step for finding in found if finding.since_step is not None), None)
+
+
+def _remark(detail: RankDetail, metric: Metric, found: Sequence[Finding], look: Look) -> str:
     """`615, others 454`: the rank's value and the median of the others'; of times the medians of the last 20 steps."""
     course = detail.courses[metric.key]
     steps = RECENT if metric.unit == "ms" else 1
     own = _newest(course.own, steps) * metric.factor
     if metric.key == "lateness":
         noise = NOISE_SHARE * abs(_newest(detail.courses["work"].own, steps) - own)
-        return look.unknown if detail.stall is not None else signed(own, noise=noise)
+        often = next(filter(None, (now_and_then_words(finding, RHYTHM) for finding in firing(found))), "")
+        return look.unknown if detail.stall is not None else often or signed(own, noise=noise)
     others = _newest(course.others[1], steps) * metric.factor if len(course.others) else math.nan
     return figure(own, "") + (f", others {figure(others)}" if math.isfinite(own) and math.isfinite(others) else "")
 
@@ -156,26 +167,27 @@ def plots(
     width: int,
     height: int,
     look: Look,
-    since: int | None = None,
+    found: Sequence[Finding] = (),
     blamed: str | None = None,
+    beside: int = 0,
 ) -> tuple[list[Line], list[Metric]]:
     """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
 
-    What a finding blames comes first among the others.
+    What a finding blames comes first among the others. So many of them as `beside` says have room elsewhere.
     """
     keys = [each.key for each in METRICS]
     others = [metric for metric in plottable(detail, sorted(keys, key=lambda key: key != blamed)) if metric != first]
     across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
     high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
-    down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-len(others) // across))
-    lines = course_plot(detail, first, width, height - down * high, look, since)
+    down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - beside, 0) // across))
+    lines = course_plot(detail, first, width, height - down * high, look, found)
     for row in range(down):
-        lines += _row(detail, others[row * across : (row + 1) * across], across, width, high, look, since)
+        lines += _row(detail, others[row * across : (row + 1) * across], across, width, high, look, found)
     return lines, others[down * across :]
 
 
 def grid(
-    detail: RankDetail, metrics: list[Metric], width: int, height: int, look: Look, since: int | None = None
+    detail: RankDetail, metrics: list[Metric], width: int, height: int, look: Look, found: Sequence[Finding] = ()
 ) -> list[Line]:
     """As many of these metrics as there is room for, in cells of one height that fill it."""
     across = max(min(width // LEAST_WIDTH, 3, len(metrics)), 1)
@@ -183,26 +195,31 @@ def grid(
     lines: list[Line] = []
     for row in range(down):
         part = metrics[row * across : (row + 1) * across]
-        lines += _row(detail, part, len(part), width, (height - len(lines)) // (down - row), look, since)
+        lines += _row(detail, part, len(part), width, (height - len(lines)) // (down - row), look, found)
     return lines
 
 
 def _row(
-    detail: RankDetail, metrics: list[Metric], across: int, width: int, high: int, look: Look, since: int | None
+    detail: RankDetail, metrics: list[Metric], across: int, width: int, high: int, look: Look, found: Sequence[Finding]
 ) -> list[Line]:
     """Plots beside each other, each as wide as `across` of them can be."""
     cell = (width - across + 1) // across
-    blocks = [course_plot(detail, metric, cell, high, look, since) for metric in metrics]
+    blocks = [course_plot(detail, metric, cell, high, look, found) for metric in metrics]
     return [fit([part for block in blocks for part in (*block[line], Segment(" "))], width) for line in range(high)]
 
 
+def stack_room(room: int) -> int:
+    """How many plots have room one below the other."""
+    return max(room, 0) // (LEAST_ROWS + 2)
+
+
 def stacked(
-    detail: RankDetail, metrics: list[Metric], width: int, room: int, look: Look, since: int | None = None
+    detail: RankDetail, metrics: list[Metric], width: int, room: int, look: Look, found: Sequence[Finding] = ()
 ) -> list[Line]:
     """As many of these metrics as fit, one below the other."""
-    many = min(room // (LEAST_ROWS + 2), len(metrics))
+    many = min(stack_room(room), len(metrics))
     lines: list[Line] = []
     for place, metric in enumerate(metrics[:many]):
         high = (room - len(lines)) // (many - place)
-        lines += course_plot(detail, metric, width, high, look, since)
+        lines += course_plot(detail, metric, width, high, look, found)
     return lines

@@ -27,7 +27,7 @@ from ddpmon.report.verdicts import naming
 from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stacked
+from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stack_room, stacked
 from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
@@ -214,7 +214,7 @@ def detail_lines(
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    said = _found(snapshot, found, width, look, height, well=well)
+    said = _found(snapshot, rank, found, width, look, height, well=well)
     lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
         return fit_all([*lines, *_meanwhile(picture, ranks, rank, width, height - len(lines))], width, height)
@@ -252,22 +252,22 @@ def _figures(
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look = picture.look
-    since = next((finding.since_step for finding in found if finding.since_step is not None), None)
     known = offered(detail)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
-        return course_plot(detail, first, width, room, look, since) if room >= PLOT_ALONE_LEAST else []
+        return course_plot(detail, first, width, room, look, found) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:
         return peer_lines(picture.snapshot, rank, width, room, look, found)
     if width < WIDE:
         table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found)
-        return [*table, *course_plot(detail, first, width, room - len(table), look, since)]
+        return [*table, *course_plot(detail, first, width, room - len(table), look, found)]
     left_side = min(TABLE_WIDTH, width // 2)
     late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
     blamed = next((phase for phase in late if phase in PHASES), None)
-    right_side, rest = plots(detail, first, width - left_side - 1, room, look, since, blamed)
     table = peer_lines(picture.snapshot, rank, left_side, room, look, found)
-    table += stacked(detail, rest, left_side, room - len(table) - 1, look, since)
+    below = room - len(table) - 1
+    right_side, rest = plots(detail, first, width - left_side - 1, room, look, found, blamed, stack_room(below))
+    table += stacked(detail, rest, left_side, below, look, found)
     table = fit_all(table, left_side, room)
     return [[*one, Segment(" "), *other] for one, other in zip(table, right_side, strict=True)]
 
@@ -284,11 +284,13 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
     return [*lines, *other_threads(detail.stall, width, spare, look)]
 
 
-def _found(snapshot: Snapshot, found: list[Finding], width: int, look: Look, height: int, *, well: bool) -> list[Line]:
+def _found(
+    snapshot: Snapshot, rank: int, found: list[Finding], width: int, look: Look, height: int, *, well: bool
+) -> list[Line]:
     """The sentences about this rank; in low terminals the beginning of the first one."""
     brief, least = height < TALL, height < LOW
     if not found:
-        glyph, words = no_findings_for(snapshot, "rank", look, well=well)
+        glyph, words = no_findings_for(snapshot, [rank], look, "rank", well=well)
         return [[Segment(f" {glyph} {words}", look.dim)]]
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:

@@ -165,9 +165,8 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
     rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)
     high = PLOT_MOST if more else min(room, PLOT_HIGHEST)
-    name, since_step = f"rank {detail.rank}: ", finding.since_step
-    lines = [[], *course_plot(detail, metric, width, high, look, since_step, name)]
-    return [*lines, *(grid(detail, rest, width, room - high, look, since_step) if more else [])]
+    lines = [[], *course_plot(detail, metric, width, high, look, [finding], f"rank {detail.rank}: ")]
+    return [*lines, *(grid(detail, rest, width, room - high, look, [finding]) if more else [])]
 
 
 def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:

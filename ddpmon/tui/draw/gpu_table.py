@@ -9,11 +9,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
-from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
-from ddpmon.report.base_step import noise_ms
 from ddpmon.report.host_gpus import GpuState, Level, Remark
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.report.peers import RHYTHM
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
 from ddpmon.tui.lines import Line, clip, cut, fit
@@ -21,7 +20,7 @@ from ddpmon.tui.theme import Look
 
 REMARK_LEAST, REMARK_MOST = 17, 30
 LEAD = 12  # glyph, index, ranks
-LATE, LATE_FROM = 7, 72  # cells of the lateness, and the width from which on it has a column
+LATE, LATE_FROM = 6, 72  # cells of a lateness, and the width from which on it has a column
 HOTTEST_C = 100.0
 
 
@@ -91,10 +90,17 @@ def gpu_lines(
     """Title, headings, and a row a GPU; `late` is the lateness of the latest rank on each."""
     names = list(dict.fromkeys(look.clean(state.gpu.name) for state in states if state.gpu.name))
     lines = [title("GPUs", ", ".join(names), width, look)]
-    gauges, bars = _sheet(width - _late_room(width))
-    lines.append(_headings(gauges, bars, width, look))
-    rows = zip(states, late, strict=True)
+    cells = late_cells(late) if width >= LATE_FROM else 0
+    gauges, bars = _sheet(width - cells - bool(cells))
+    lines.append(_headings(gauges, bars, cells, width, look))
+    column = [f"{said:>{cells}} " if cells else "" for said in late]
+    rows = zip(states, column, strict=True)
     return [*lines, *(_row(state, marked, said, gauges, bars, width, look) for state, said in rows)]
+
+
+def late_cells(late: Sequence[str]) -> int:
+    """The cells of a column of lateness: more than usual where a rank is late now and then."""
+    return LATE if all(len(words) <= LATE for words in late) else RHYTHM
 
 
 def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
@@ -111,8 +117,9 @@ def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
     return gauges, [gauge.bars[0] + int(share * more) for gauge, more in zip(gauges, wanted, strict=True)]
 
 
-def _headings(gauges: list[Gauge], bars: list[int], width: int, look: Look) -> Line:
-    line = f"{'gpu':>5} {'rank':>5} " + (f"{'late':>{LATE - 1}} " if _late_room(width) else "")
+def _headings(gauges: list[Gauge], bars: list[int], late: int, width: int, look: Look) -> Line:
+    """`late` are the cells of the lateness, 0 without it."""
+    line = f"{'gpu':>5} {'rank':>5} " + (f"{'late':>{late}} " if late else "")
     for gauge, bar in zip(gauges, bars, strict=True):
         heading = gauge.heading if gauge.heading != "C" or look.ascii_only else "°C"
         line += f" {heading:>{bar + gauge.number}}"
@@ -131,8 +138,7 @@ def _row(
     remarks = state.remarks
     glyph, style = gpu_glyph(state, remarks, marked, look)
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
-    if _late_room(width):
-        line.append(Segment(f"{late:>{LATE - 1}} ", look.dim if late == look.unknown else look.text))
+    line += [Segment(late, look.dim if late.strip() == look.unknown else look.text)] if late else []
     for gauge, bar in zip(gauges, bars, strict=True):
         text = gauge.text(state.gpu, look.unknown)
         line.append(Segment(" ", look.text))
@@ -150,18 +156,6 @@ def _ranks(state: GpuState, look: Look) -> Segment:
     text = ",".join(str(rank) for rank in state.ranks) or look.unknown
     style = look.dim if not state.ranks else look.accent if len(state.ranks) > 1 else look.strong
     return Segment(f"{clip(text, 5, look.glyphs.more):>5} ", style)
-
-
-def _late_room(width: int) -> int:
-    """The cells of the lateness."""
-    return LATE if width >= LATE_FROM else 0
-
-
-def lateness_words(snapshot: Snapshot, who: Sequence[int], look: Look) -> str:
-    """By how much the latest of these ranks is late."""
-    ranks = snapshot.ranks
-    late = [float(ranks.lateness_ms[rank]) for rank in who if ranks is not None and rank < len(ranks)]
-    return look.clean(signed(max(late, default=None), look.unknown, noise_ms(snapshot)))
 
 
 def level_style(level: Level, look: Look) -> tuple[str, Style]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
-from ddpmon.report.verdicts import is_broken, is_even, is_judged
+from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
@@ -131,11 +133,15 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
     return (look.glyphs.finished if is_even(snapshot) else look.glyphs.note), look.text
 
 
-def no_findings_for(snapshot: Snapshot, whose: str, look: Look, *, well: bool) -> tuple[str, str]:
-    """The sign and the words where there is no finding about a rank or a host: a tick where it is known to be well."""
+def no_findings_for(snapshot: Snapshot, who: Sequence[int], look: Look, whose: str, *, well: bool) -> tuple[str, str]:
+    """The sign and the words where there is no finding about a rank or a host with the ranks `who`.
+
+    A tick where it is known to be well: not of ranks that cannot be compared.
+    """
     if not is_judged(snapshot):
         return look.glyphs.note, "not enough evidence yet"
-    return look.glyphs.finished if well else look.glyphs.note, f"no findings for this {whose}"
+    sign = look.glyphs.finished if well and are_compared(snapshot, who) else look.glyphs.note
+    return sign, not_compared_words(snapshot, who, whose) or f"no findings for this {whose}"
 
 
 def finding_style(finding: Finding, look: Look) -> tuple[str, Style]:

@@ -140,7 +140,7 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
     if grid.stride > 1:
         yield f"{name}{worst}{some}, {grid.stride} steps a column"
     yield f"{name}{worst}{some}"
-    yield f"{name}, worst of {bands.size}" if bands.size > 1 else f"{name}{some}"
+    yield f"{METRICS[heat.metric].name}{worst.replace('the ', '')}" if bands.size > 1 else f"{name}{some}"
     yield name
 
 

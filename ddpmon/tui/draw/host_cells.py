@@ -119,19 +119,18 @@ def level_of(metric: CellMetric, value: float, middle: float, base_ms: float | N
     return sum(more >= stop * whole for stop in STOPS)
 
 
-def cell(
-    metric: CellMetric, value: float, level: int, noise: float, glyph: tuple[str, Style], look: Look
-) -> list[Segment]:
-    """A sign, the number on its heat, and a gap; a lateness below `noise` is ±0."""
+def cell(text: str, width: int, level: int, glyph: tuple[str, Style], look: Look) -> list[Segment]:
+    """A sign, the number on its heat in `width` cells, and a gap; without a `text` the dash of what is not known."""
     sign, style = glyph
-    if not math.isfinite(value):
-        return [Segment(sign, style), Segment(f"{look.unknown:>{metric.width}} ", look.dim)]
-    text, tone = cell_words(metric, value, noise, look), _heat(level, look)
-    return [Segment(sign, style), Segment(f"{text:>{metric.width}}", tone), Segment(" ", look.text)]
+    if not text:
+        return [Segment(sign, style), Segment(f"{look.unknown:>{width}} ", look.dim)]
+    return [Segment(sign, style), Segment(f"{text:>{width}}", _heat(level, look)), Segment(" ", look.text)]
 
 
 def cell_words(metric: CellMetric, value: float, noise: float, look: Look) -> str:
-    """A known value as its cell shows it."""
+    """A value as its cell shows it, a lateness below `noise` as ±0; empty where it is not known."""
+    if not math.isfinite(value):
+        return ""
     text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:,.0f}"
     return text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.report.verdicts import marked_ranks
-from ddpmon.snapshot import Finding, NodeView, Snapshot
+from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.courses import LEAST_ROWS, grid, plottable, reading_line
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import title
@@ -46,15 +46,11 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
     if detail is None or detail.rank not in node.ranks:
         wanted = plotted_rank(snapshot, number)
         return lines if wanted is None else [*lines, reading_line(wanted, look)]
-    found = marked_ranks(snapshot.findings, "info").get(detail.rank)
+    found = [finding for rank, finding in marked_ranks(snapshot.findings).items() if rank == detail.rank]
     few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
     shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
     lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
-    return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, _since(found))]
-
-
-def _since(finding: Finding | None) -> int | None:
-    return None if finding is None else finding.since_step
+    return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, found)]
 
 
 def _node(snapshot: Snapshot, number: int) -> NodeView | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -13,12 +12,12 @@ from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
-from ddpmon.report.peers import as_shown
+from ddpmon.report.peers import ShownLateness
 from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
-from ddpmon.tui.draw.gpu_table import gpu_lines, lateness_words
+from ddpmon.tui.draw.gpu_table import gpu_lines
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import paragraph, title
@@ -245,9 +244,8 @@ def _ranks(
     snapshot: Snapshot, node: NodeView, states: Sequence[GpuState], above: int, width: int, look: Look
 ) -> tuple[list[Line], dict[int, int]]:
     """Its GPUs with the ranks on them, and the other ranks; and the rank of each line, counted from the page's top."""
-    snapshot = replace(snapshot, ranks=as_shown(snapshot))
-    marked, ranks = marked_ranks(snapshot.findings), snapshot.ranks
-    late = [lateness_words(snapshot, state.ranks, look) for state in states]
+    marked, ranks, lateness = marked_ranks(snapshot.findings), snapshot.ranks, ShownLateness(snapshot)
+    late = [look.clean(lateness.words(state.ranks, look.unknown)) for state in states]
     lines = gpu_lines(states, marked, late, width, look) if states else []
     by_rank = {state.ranks[0]: above + TABLE_HEAD + place for place, state in enumerate(states) if state.ranks}
     links = {line: rank for rank, line in by_rank.items()}
@@ -283,7 +281,7 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     words = "; ".join(host_words(node.figures))
     lines += paragraph(words, look.glyphs.mark, look.accent, width, look) if words else []
     over = snapshot.run is not None and is_over(snapshot.run.state)
-    glyph, calm = no_findings_for(snapshot, "host", look, well=over or _is_fresh(node))
+    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or _is_fresh(node))
     return lines or paragraph(calm, glyph, look.dim, width, look)
 
 

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, figure, signed, size
+from ddpmon.format import age, figure, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
-from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
-from ddpmon.report.peers import as_shown, now_and_then_words
-from ddpmon.report.verdicts import firing, is_standing_still, marked_hosts, marked_ranks
+from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
+from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
+from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot, is_over
 from ddpmon.tui.draw.bands import FRAME
-from ddpmon.tui.draw.columns import RHYTHM
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
@@ -33,9 +32,10 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
 ORDERS = {"worst": "findings first"}
+CELL_FRAME = 2  # of a cell: its sign and a gap
 BEYOND = 4  # cells that say how many more GPUs there are
 REMARK_LEAST, REMARK_GOOD = 16, 60
-SIDE_LEAST, HEAT_LEAST = 90, 4  # cells beside the table, and its lines, from which on a heat-map stands there
+SIDE_LEAST, HEAT_LEAST = 60, 4  # cells beside the table, and its lines, from which on a heat-map stands there
 TITLE_LEAST = 12  # cells of the title besides its words
 RANKS = 9
 FIGURES = {"late": 6, "cpu%": 5, "mem%": 5, "load": 6, "net/s": 9}  # the cells of each, with the gap before it
@@ -72,21 +72,22 @@ def host_sheet(snapshot: Snapshot, metric: CellMetric, width: int, sort: str = "
     longest = max((len(node.host) for node in nodes), default=0)
     host = min(max(longest, 4), 20 if width >= NET_FROM else 10)
     most = max((len(node.gpus if metric.of_gpu is not None else node.ranks) for node in nodes), default=0)
-    one, by_cells = metric.width + 2, sort == ODD and metric.of_gpu is not None
+    one, by_cells = CELL_FRAME + metric.width, sort == ODD and metric.of_gpu is not None
     figures = _figures(snapshot, width, sort) | ({ODD: 1 + max(metric.width, len(ODD))} if by_cells else {})
     less = [name for name in figures if name not in ("late", sort)]
     while less and Sheet(host, figures, one, most).lead + by_cells * most * one > width:
         del figures[less.pop()]
     sheet = Sheet(host, figures, one, most)
     room = width - sheet.lead
+    if metric.of_rank is not None and most * (CELL_FRAME + RHYTHM) <= room and rhythms(snapshot):
+        return Sheet(host, figures, CELL_FRAME + RHYTHM, most)
     return sheet if most * one <= room else Sheet(host, figures, one, max(room - BEYOND, 0) // one)
 
 
 def _figures(snapshot: Snapshot, width: int, sort: str) -> dict[str, int]:
     """The headings of the figures at this width with their cells; the lateness may need room for how often it is."""
     shown = {name: cells for name, cells in FIGURES.items() if name in (*ALWAYS, sort) or width >= NET_FROM}
-    rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
-    return shown | ({"late": RHYTHM} if rhythm else {})
+    return shown | ({"late": RHYTHM} if rhythms(snapshot) else {})
 
 
 def host_table_lines(picture: ViewState, view: TableView, width: int, height: int, metric: str = "util") -> list[Line]:
@@ -179,15 +180,15 @@ class _Page:
         self.sheet = host_sheet(snapshot, metric, width, sort)
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
-        self.shown = as_shown(snapshot)
+        self.lateness = ShownLateness(snapshot)
         self.middle = middle_of(metric, snapshot)
         self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
-        sheet, metric = self.sheet, self.metric
+        sheet = self.sheet
         text = "".join(text for text, _ in sheet.heads())
-        text += " " + "".join(f" {place:>{metric.width}} " for place in range(sheet.cells))
+        text += " " + "".join(f" {place:>{sheet.cell - CELL_FRAME}} " for place in range(sheet.cells))
         room = self.width - sheet.lead - sheet.cells * sheet.cell
         return fit([Segment(text + (" remarks" if room >= REMARK_LEAST else ""), self.look.dim)], self.width)
 
@@ -220,18 +221,13 @@ class _Page:
         return [*line, Segment(" ", look.text)]
 
     def _late(self, node: NodeView) -> str | None:
-        """Lateness of its latest rank, and how often where that is late now and then."""
-        late = latest(node, self.shown)
-        if late is None or self.shown is None:
-            return None
-        named = [rank for rank in node.ranks if rank in self.ranks and self.shown.lateness_ms[rank] == late]
-        often = [now_and_then_words(self.ranks[rank], self.sheet.figures["late"] - 1) for rank in named]
-        return self.look.clean(next(filter(None, often), signed(late, noise=self.noise_ms)))
+        """Lateness of its latest rank."""
+        return self.look.clean(self.lateness.words(node.ranks, "", self.sheet.figures["late"] - 1)) or None
 
     def _odd(self, node: NodeView) -> str | None:
         """The value of its cells that sorts."""
-        value = odd_one(self.metric, values_of(self.metric, node, self.shown), self.middle)
-        return cell_words(self.metric, value, self.noise_ms, self.look) if math.isfinite(value) else None
+        value = odd_one(self.metric, values_of(self.metric, node, self.lateness.ranks), self.middle)
+        return cell_words(self.metric, value, self.noise_ms, self.look) or None
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown
@@ -251,15 +247,23 @@ class _Page:
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
-        values = values_of(metric, node, self.shown)
+        values = values_of(metric, node, self.lateness.ranks)
         line: Line = []
         for place, value in enumerate(values[: sheet.cells]):
             level = level_of(metric, value, self.middle, self.base_ms)
-            line += cell(metric, value, level, self.noise_ms, self._glyph(node, states, place), look)
+            text = self._cell_words(node, place, value)
+            line += cell(text, sheet.cell - CELL_FRAME, level, self._glyph(node, states, place), look)
         more = len(values) - sheet.cells
         short = sheet.cells - len(values)
         rest = Segment(f"+{more}" if more > 0 else " " * (short * sheet.cell), look.dim)
         return [*line, rest] if more > 0 or short > 0 else line
+
+    def _cell_words(self, node: NodeView, place: int, value: float) -> str:
+        """The value of a cell, and how often a rank is late now and then where all cells have room for that."""
+        room = self.sheet.cell - CELL_FRAME
+        if room == self.metric.width:
+            return cell_words(self.metric, value, self.noise_ms, self.look)
+        return self.look.clean(self.lateness.words(node.ranks[place : place + 1], "", room))
 
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.segment import Segment
+from rich.style import Style
 
 from ddpmon.format import age, count, figure, known, loss_words
 from ddpmon.report.job_progress import progress_words
@@ -66,7 +67,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
     """The figures in order of worth; one that no run of this kind has is left out, one of a hang is unknown."""
     job, series = figures_now(snapshot), snapshot.series
     step = snapshot.run.step if snapshot.run else None
-    parts = [[Segment("step ", look.dim), Segment(f"{count(step, look.unknown):>7}", look.strong)]]
+    parts = [[Segment("step ", look.dim), _value(f"{count(step, look.unknown):>7}", look.strong, look)]]
     if words := progress_words(job, brief=width < PROGRESS):
         parts += [[Segment(words, look.text)]]
     parts += [_last_step(snapshot, look)] if _is_overdue(snapshot) else []
@@ -78,13 +79,18 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
     loss = loss_words(job.loss, look.unknown)
     step_ms = f"{figure(job.step_ms, look.unknown):>5}"
     parts += [
-        [*course("step_ms"), Segment(step_ms, look.text), Segment(" ms/step", look.dim)],
-        [Segment("loss ", look.dim), *course("loss"), Segment(f"{loss:<5}", look.text)],
-        [*course("throughput"), Segment(f"{figure(job.throughput, look.unknown):>5} ", look.text),
+        [*course("step_ms"), _value(step_ms, look.text, look), Segment(" ms/step", look.dim)],
+        [Segment("loss ", look.dim), *course("loss"), _value(f"{loss:<5}", look.text, look)],
+        [*course("throughput"), _value(f"{figure(job.throughput, look.unknown):>5} ", look.text, look),
          Segment(look.clean(job.throughput_unit), look.dim)],
         [Segment("waiting ", look.dim), *_lost(snapshot, job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts
+
+
+def _value(text: str, style: Style, look: Look) -> Segment:
+    """A figure in its style; the dash of what is not known is dim."""
+    return Segment(text, look.dim if text.strip() == look.unknown else style)
 
 
 def _extras(job: JobView, look: Look) -> list[Line]:

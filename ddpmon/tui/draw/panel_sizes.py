@@ -9,6 +9,7 @@ WIDE = 110  # from here on the plots stand beside the table
 TABLE_HEAD, HEAT_FRAME, PLOT_LEAST = 2, 2, 6
 CHOSEN_LINES, CHOSEN_MOST = 8, 15  # lines of the panel on the chosen rank: usually, and with all that can be known
 CHOSEN_USUAL = 14  # lines of the chosen host below the table of hosts
+HALVED_FROM = 44  # lines from which on the hosts and the chosen one share them equally
 TABLE_ROWS_LEAST, HEAT_ROWS_MOST, PLOTS_LEAST = 3, 32, 12
 
 
@@ -198,11 +199,15 @@ def _filled(shares: Plan, spare: int, wanted: int, most: tuple[int, int]) -> Pla
     return replace(shares, body=shares.body + spare, chosen=chosen + grown)
 
 
-def host_plan(hosts: int, room: int) -> tuple[int, int]:
-    """Heights of the table of hosts and of the chosen one below it, 0 where it is hidden; the table never takes all."""
+def host_plan(hosts: int, room: int, *, fills: bool = False) -> tuple[int, int]:
+    """Heights of the table of hosts and of the chosen one below it, 0 where it is hidden; the table never takes all.
+
+    Where plots of the chosen host fill (`fills`) the room of a large terminal, the table takes half of that at most.
+    """
     if hosts == 1:
         return 0, 0
-    table = min(TABLE_HEAD + max(hosts, 1), max(room - CHOSEN_USUAL, room * 2 // 3))
+    most = room // 2 if fills and room >= HALVED_FROM else max(room - CHOSEN_USUAL, room * 2 // 3)
+    table = min(TABLE_HEAD + max(hosts, 1), most)
     return table, room - table
 
 

@@ -10,7 +10,15 @@ from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
-from ddpmon.report.peers import TORCH_MEMORY, Row, compare, difference_words, now_and_then_words, shared_decimals
+from ddpmon.report.peers import (
+    TORCH_MEMORY,
+    Comparison,
+    Row,
+    compare,
+    difference_words,
+    now_and_then_words,
+    shared_decimals,
+)
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
 from ddpmon.tui.draw.panel import title
@@ -18,6 +26,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER, NUMBER_LEAST = 18, 9, 7
+OTHERS_MOST = 13  # cells of the others of marked ranks, where their median is that of 256 of them
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
@@ -57,7 +66,7 @@ def peer_lines(
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
     lines = [_heading("last 20 steps" if name == NAME else "20 steps", heading, name, width, look)]
     for row in rows:
-        finding = _blaming(row, rank, findings)
+        finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
         cells = [
@@ -79,7 +88,7 @@ def _name(row: Row, cells: int, look: Look) -> Line:
     return [Segment(f" {left(f'{row.quantity.name} {unit}'.strip(), cells - 1, look.glyphs.more)}", look.dim)]
 
 
-def _blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
+def blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
     """The first of these findings that blames this figure of this rank."""
     for finding in findings:
         memory = finding.kind.startswith("gpu_memory_") and row.quantity.name == TORCH_MEMORY
@@ -96,7 +105,7 @@ def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[St
 
 def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[Finding]) -> list[Row]:
     """As many rows as fit, in their order; those that matter least are left out."""
-    blamed = {row.quantity.name for row in rows if any(_blaming(row, rank, findings) for rank in who)}
+    blamed = {row.quantity.name for row in rows if any(blaming(row, rank, findings) for rank in who)}
     names = [row.quantity.name for row in rows]
     dropped = [name for name in WORTH if name in names and name not in blamed][: max(len(rows) - room, 0)]
     calm = [row for row in rows if row.quantity.name not in dropped or row.is_worse()]
@@ -106,7 +115,7 @@ def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[
 def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Finding]) -> tuple[int, int]:
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
     high = 2 + len(compare(snapshot, who).rows) + len(_loud(who, findings))
-    return NAME + len(who) * CELL_MOST + NUMBER + 1, high
+    return NAME + len(who) * CELL_MOST + OTHERS_MOST + 1, high
 
 
 def _loud(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
@@ -128,21 +137,43 @@ def marked_lines(
     Below stands what the findings on them say, a line each: a narrow cell has no room for it. They leave some figures
     there. Where ranks or figures do not fit, the last lines say how many.
     """
-    found = compare(snapshot, who)
+    found, shown = compare(snapshot, who), who[: max(ranks_fitting(width), 1)]
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
-    room = width - name - NUMBER - 1
-    shown = who[: max(ranks_fitting(width), 1)]
-    cell = max(min(room // len(shown), CELL_MOST), CELL_LEAST)
-    names = "".join(f"{f'rank {rank}':>{cell - _more_room(cell) - 2}}{'':{_more_room(cell) + 2}}" for rank in shown)
-    lines = [_heading("compare", f"{names}{'others':>{NUMBER}}", name, width, look)]
-    lines.append(_hosts(snapshot, shown, found.others, name, cell, look))
+    cell = max(min((width - name - NUMBER - 1) // len(shown), CELL_MOST), CELL_LEAST)
+    many = _others_words(found, width - name - 1 - len(shown) * cell)
+    lines = [_heading("compare", f"{_rank_names(shown, cell)}{'others':>{len(many)}}", name, width, look)]
+    lines.append([*_hosts(snapshot, shown, name, cell, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
     said = [one_line(finding, width, look) for finding in _loud(who, findings)[:most]]
     missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - HEADS), width)
     rows = _fitting(found.rows, max(height - HEADS - len(said) - len(missing), 0), who, findings)
-    lines += [*(fit(_compared(row, shown, name, cell, look, findings), width) for row in rows), *said]
+    for row in rows:
+        middle = Segment(f"{_number(row.others, row, look):>{len(many)}}", look.dim)
+        lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))
+    lines += said
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
     return fit_all(lines, width, height)
+
+
+def _others_words(found: Comparison, room: int) -> str:
+    """How many ranks the others are: `62 ranks`, `256 of 1,022` where the median is that of some of them.
+
+    As wide as the column of the others.
+    """
+    if found.others == found.all_others:
+        return f"{plural(found.others, 'rank'):>{NUMBER}}"
+    long, short = (f"{found.others}{between}{found.all_others:,}" for between in (" of ", "/"))
+    return f" {long}" if len(long) < room else f"{short:>{NUMBER}}"
+
+
+def _rank_names(who: Sequence[int], cell: int) -> str:
+    """The ranks over their figures, and a heading over the differences of all but the first."""
+    more = _more_room(cell)
+    names = (
+        f"{f'rank {rank}':>{cell - more - 2}}  {'diff' if place and more else '':>{more}}"
+        for place, rank in enumerate(who)
+    )
+    return "".join(names)
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:
@@ -153,11 +184,11 @@ def _missing(ranks: int, figures: int, width: int) -> list[str]:
 
 
 def _compared(row: Row, who: Sequence[int], name: int, cell: int, look: Look, findings: Sequence[Finding]) -> Line:
-    """A figure of each of the ranks, and of the others."""
+    """A figure of each of the ranks."""
     line = _name(row, name, look)
     for place, rank in enumerate(who):
-        line += _one(row, place, cell, look, _blaming(row, rank, findings))
-    return [*line, Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim)]
+        line += _one(row, place, cell, look, blaming(row, rank, findings))
+    return line
 
 
 def _more_room(cell: int) -> int:
@@ -179,8 +210,8 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
     ]
 
 
-def _hosts(snapshot: Snapshot, who: Sequence[int], others: int, name: int, cell: int, look: Look) -> Line:
-    """Which rank the differences are against, the hosts below the ranks' names, and how many ranks the others are."""
+def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, cell: int, look: Look) -> Line:
+    """Which rank the differences are against, and the hosts below the ranks' names."""
     room = _more_room(cell)
     against = f" diff to rank {who[0]}" if room and len(who) > 1 else ""
     line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
@@ -188,4 +219,4 @@ def _hosts(snapshot: Snapshot, who: Sequence[int], others: int, name: int, cell:
         host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""
         shown = clip(host or look.unknown, cell - 1 if room else cell - 3, look.glyphs.more)
         line.append(Segment(f"{shown:>{cell - room - 2}}".ljust(cell), look.dim))
-    return [*line, Segment(plural(others, "rank").rjust(NUMBER), look.dim)]
+    return line

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, known, loss_words, signed, time_of_day
-from ddpmon.report.base_step import noise_ms
+from ddpmon.format import figure, known, loss_words, time_of_day
+from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Ints, Series, Snapshot
@@ -209,8 +209,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     if heat is None or not 0 <= rank < len(heat.values) or np.isnan(heat.values[rank]).all():
         return None
     low, high = _band(heat, rank, marked_ranks(picture.snapshot.findings))
-    ranks = picture.snapshot.ranks
-    late = signed(float(ranks.lateness_ms[rank]), noise=noise_ms(picture.snapshot)) if ranks is not None else ""
+    late = ShownLateness(picture.snapshot).words([rank], look.unknown) if picture.snapshot.ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
     marks = tuple(onsets(picture.snapshot.findings))
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)

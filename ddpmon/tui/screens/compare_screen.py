@@ -15,7 +15,7 @@ from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
-from ddpmon.tui.view_tables import ranks_csv
+from ddpmon.tui.view_tables import TableName, compare_csv
 from ddpmon.tui.widgets.canvas import Canvas
 
 SIDE_LEAST = 60  # cells beside the table from which on something stands there
@@ -29,6 +29,7 @@ class CompareScreen(ViewScreen):
     """
 
     view: ClassVar[str] = "compare"
+    exported: ClassVar[TableName] = "compare"
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         super().__init__()
@@ -62,8 +63,8 @@ class CompareScreen(ViewScreen):
         return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
 
     def csv(self) -> str:
-        """The rank table of the compared ranks."""
-        return ranks_csv(self.picture.snapshot, self.ranks)
+        """The figures of the compared ranks beside each other."""
+        return compare_csv(self.picture.snapshot, self.ranks)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

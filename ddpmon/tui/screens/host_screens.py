@@ -19,6 +19,7 @@ from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, hosts_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -123,7 +124,7 @@ class HostsScreen(HostReading):
     def share_out(self, room: int) -> None:
         """A table, and the host under its cursor below; the only host alone."""
         hosts = len(self.picture.snapshot.nodes)
-        high, below = host_plan(hosts, room)
+        high, below = host_plan(hosts, room, fills=fills_room(self.picture))
         table, chosen, reading = self.table, self.query_one("#chosen"), self.query_one(LinkedText)
         table.display, chosen.display, reading.display = hosts != 1, below > 0, hosts == 1
         table.styles.height, chosen.styles.height = max(high, 1), max(below, 1)

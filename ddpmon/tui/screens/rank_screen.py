@@ -16,6 +16,7 @@ from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.view_tables import TableName, rank_csv
 from ddpmon.tui.widgets.canvas import Canvas
 
 
@@ -43,6 +44,7 @@ class RankScreen(ViewScreen):
     ]
 
     view: ClassVar[str] = "rank"
+    exported: ClassVar[TableName] = "rank"
 
     def __init__(self, rank: int, plotted: Plotted) -> None:
         super().__init__()
@@ -99,6 +101,10 @@ class RankScreen(ViewScreen):
     def action_host(self) -> None:
         """Open the rank's host."""
         self.dashboard.links.open_host(self.rank)
+
+    def csv(self) -> str:
+        """The figures of the rank beside those of the others."""
+        return rank_csv(self.picture.snapshot, self.rank)
 
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""

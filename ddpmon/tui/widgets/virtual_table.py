@@ -159,6 +159,10 @@ class VirtualTable(Canvas, can_focus=True):
         if self.chosen is not None:
             self.opened(self.chosen)
 
+    def on_resize(self, _event: events.Resize) -> None:
+        """Another height shows other rows: a table that has grown may show all of them."""
+        self._place(self.view.order)
+
     def on_focus(self) -> None:
         """Show the cursor."""
         self.redraw()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -100,8 +100,12 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
 
 
 def shown_heat(picture: ViewState) -> Heat | None:
-    """The metric that the reader asks for, else lateness."""
-    return picture.snapshot.chosen_heat or picture.snapshot.heat
+    """The metric that the reader asks for, else lateness, over the steps that the reader has zoomed in on."""
+    heat = picture.snapshot.chosen_heat or picture.snapshot.heat
+    if heat is None or not 0 < picture.zoom < len(heat.step):
+        return heat
+    newest = slice(-picture.zoom, None)
+    return replace(heat, step=heat.step[newest], values=heat.values[:, newest], base_ms=heat.base_ms[newest])
 
 
 def _nothing(look: Look) -> list[Line]:
@@ -268,7 +272,8 @@ def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
     seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
-    marks = beginning(_dated("step ", first, picture, width), told, max(width - gutter, 0), look)
+    named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
+    marks = beginning(named, told, max(width - gutter, 0), look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]

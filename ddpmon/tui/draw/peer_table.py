@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.segment import Segment
@@ -10,7 +9,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
-from ddpmon.report.peers import TORCH_MEMORY, Row, compare, difference_words, now_and_then_words, shared_decimals
+from ddpmon.report.peers import TORCH_MEMORY, Row, compare, difference_words, now_and_then_words
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
 from ddpmon.tui.draw.panel import title
@@ -30,16 +29,8 @@ WORTH = (
 )  # fmt: skip
 
 
-def _decimals(row: Row) -> int:
-    return shared_decimals(*row.own, row.others)
-
-
 def _difference(own: float, other: float, row: Row, look: Look) -> str:
-    return look.clean(difference_words(own, other, _decimals(row), row.noise))
-
-
-def _number(value: float, row: Row, look: Look) -> str:
-    return look.unknown if not math.isfinite(value) else f"{value:,.{_decimals(row)}f}"
+    return look.clean(difference_words(own, other, row.decimals, row.noise))
 
 
 def peer_lines(
@@ -61,8 +52,8 @@ def peer_lines(
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
         cells = [
-            Segment(f"{_number(row.own[0], row, look):>{number}}", style if sign else look.text),
-            Segment(f"{_number(row.others, row, look):>{number}}", look.dim),
+            Segment(f"{row.words(row.own[0], look.unknown):>{number}}", style if sign else look.text),
+            Segment(f"{row.words(row.others, look.unknown):>{number}}", look.dim),
             Segment(f"{apart or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
@@ -157,7 +148,7 @@ def _compared(row: Row, who: Sequence[int], name: int, cell: int, look: Look, fi
     line = _name(row, name, look)
     for place, rank in enumerate(who):
         line += _one(row, place, cell, look, _blaming(row, rank, findings))
-    return [*line, Segment(f"{_number(row.others, row, look):>{NUMBER}}", look.dim)]
+    return [*line, Segment(f"{row.words(row.others, look.unknown):>{NUMBER}}", look.dim)]
 
 
 def _more_room(cell: int) -> int:
@@ -171,7 +162,7 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
     room = _more_room(cell)
     apart = _difference(row.own[place], row.own[0], row, look) if place else ""
     apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
-    value = _number(row.own[place], row, look)
+    value = row.words(row.own[place], look.unknown)
     return [
         Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
         Segment(f" {sign or ' '}", style),

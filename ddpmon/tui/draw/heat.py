@@ -133,7 +133,7 @@ def _legend(heat: Heat, look: Look) -> Line:
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
-    """What the map shows, in fewer and fewer words."""
+    """What the map shows, in fewer and fewer words; that a cell shows several steps is never left out."""
     name = f"{METRICS[heat.metric].name}, {bands.unit} x step"
     worst = ""
     if bands.unit == "host" and bands.size == 1:
@@ -142,7 +142,8 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
         worst = f", the worst of {bands.size} {bands.unit}s a cell"
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
     if grid.stride > 1:
-        yield f"{name}{worst}{some}, {grid.stride} steps a column"
+        yield f"{name}{worst}{some}, {grid.stride} steps a cell"
+        name = f"{METRICS[heat.metric].name}, {bands.unit} x {grid.stride} steps"
     yield f"{name}{worst}{some}"
     yield f"{name}, worst of {bands.size}" if bands.size > 1 else f"{name}{some}"
     yield name
@@ -209,7 +210,7 @@ def _gutter(label: str, cells: int, named: bool, here: bool, look: Look) -> Line
     ]
 
 
-NOT_KNOWN = "not known in these steps "
+NOT_KNOWN = "not known in these steps"
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
@@ -222,9 +223,11 @@ def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
 def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room."""
     line: Line = []
-    for level, length in _runs(row.astype(np.int64)):
+    runs = _runs(row.astype(np.int64))
+    for place, (level, length) in enumerate(runs):
         if level == MISSING:
-            line += _unknown(length, look) if says else [Segment(" " * length, look.faint)]
+            before, after = int(place > 0), int(place < len(runs) - 1)
+            line += _unknown(length, before, after, look) if says else [Segment(" " * length, look.faint)]
         elif look.smooth:
             line.append(Segment(block * length, ink(look.ramp[level])))
         else:
@@ -232,11 +235,16 @@ def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
     return line
 
 
-def _unknown(length: int, look: Look) -> Line:
-    """So many cells of which nothing is known: the words, and a dashed line, where they have room."""
-    if length < len(NOT_KNOWN):
+def _unknown(length: int, before: int, after: int, look: Look) -> Line:
+    """So many cells of which nothing is known: the words, and a dashed line, where they have room.
+
+    So many blanks part them from what is known `before` and `after` them.
+    """
+    dashes = length - before - len(NOT_KNOWN) - 1 - after
+    if dashes < 0:
         return [Segment(" " * length, look.faint)]
-    return [Segment(NOT_KNOWN, look.dim), Segment(look.glyphs.wait * (length - len(NOT_KNOWN)), look.faint)]
+    said = Segment(f"{' ' * before}{NOT_KNOWN} ", look.dim)
+    return [said, Segment(look.glyphs.wait * dashes + " " * after, look.faint)]
 
 
 def _halves(pair: Levels, look: Look) -> Line:

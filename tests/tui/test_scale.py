@@ -23,7 +23,7 @@ def test_the_table_opens_on_the_worst_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("size", "said"),
-    [((80, 24), "lateness, host x step, worst of 8"), ((160, 50), "host x step, the worst of 4 hosts a cell")],
+    [((80, 24), " steps, worst of 8"), ((160, 50), "host x step, the worst of 4 hosts a cell")],
 )
 def test_where_rows_run_out_one_is_a_node_or_several(size: tuple[int, int], said: str) -> None:
     async def act(watched: Watched) -> None:

@@ -146,7 +146,7 @@ class FilterBar(Vertical):
     def _hint(self, width: int, _height: int) -> list[Line]:
         picture, text = self.dashboard.picture, self.typed.value
         look, wrong = picture.look, complaint(picture.snapshot, text)
-        choice, ended = self.choice_in(text), not text or text[-1].isspace()
+        choice, ended = self.choice_in(text), not text or text[-1].isspace() or text[-1] == "("
         offered = [] if ended else completions(text, picture.snapshot)
         if choice is not None and text != self._refused:
             return [fit(_candidates(choice.words, choice.place, width, look), width)]

@@ -93,6 +93,15 @@ class Row:
     others: float
     noise_ms: float
 
+    def words(self, value: float, unknown: str = "") -> str:
+        """One of the figures, with as many decimals as all of them have."""
+        return f"{value:,.{self.decimals}f}" if math.isfinite(value) else unknown
+
+    @property
+    def decimals(self) -> int:
+        """The decimals of all figures of the row."""
+        return shared_decimals(*self.own, self.others)
+
     def difference(self, place: int = 0) -> float:
         """How much more a rank has than the others."""
         return self.own[place] - self.others

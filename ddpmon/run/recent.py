@@ -10,14 +10,16 @@ from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import PHASES
 
 RECENT = 20  # steps behind every median on the screen
-MEDIANS = ("duration", "work", "exposed", "barrier", "wait", *PHASES)
-LATEST = ("loss", "allreduce")
-_COLUMNS = (*MEDIANS, *LATEST)
+MEDIANS = ("duration", "work", "exposed", "barrier", "wait", "allreduce", *PHASES)
+_COLUMNS = (*MEDIANS, "loss")
 F64 = NDArray[np.float64]
 
 
 class Recent:
-    """Medians of a rank's own last 20 steps on record, and the latest known loss and all-reduce time."""
+    """Medians of a rank's own last 20 steps on record, and the latest known loss.
+
+    Where none of these steps has an all-reduce time, it is the latest known one.
+    """
 
     def __init__(self, rings: Rings) -> None:
         self._rings = rings

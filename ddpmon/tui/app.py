@@ -180,7 +180,7 @@ class WatchApp(App[None]):
             self._terminated(signal.SIGHUP)
         self._reader.wake()
         if self._stuck() is not None or self._frozen_at is not None:
-            self._draw()
+            self.redraw()
 
     def _deliver(self, snapshot: Snapshot) -> None:
         self.post_message(Arrived(snapshot))
@@ -196,7 +196,7 @@ class WatchApp(App[None]):
         self._shown = message.snapshot if self._frozen_at is None else as_of(self._shown, message.snapshot)
         if is_new:
             self.habits.look_for_news(message.snapshot)
-            self._draw()
+            self.redraw()
 
     def on_reader_failed(self, message: ReaderFailed) -> None:
         """End with the traceback: without a reader there is nothing to show."""
@@ -208,12 +208,12 @@ class WatchApp(App[None]):
         is_late = silence > max(PATIENCE_S, 3 * self._interval) and (run is None or run.state != "finished")
         return silence if is_late else None
 
-    def _draw(self) -> None:
+    def redraw(self) -> None:
+        """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
         self._whole = furthest(self._whole, self._shown)
-        self.picture = ViewState(
-            self._shown, self._look, self._stuck(), frozen, self._interval, self._wanted, self._whole, self.links.marked
-        )
+        shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
+        self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, *shared)
         if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
             with self.batch_update():
                 self.screen.show()
@@ -221,11 +221,11 @@ class WatchApp(App[None]):
     def filter_by(self, wanted: str) -> None:
         """Show only the ranks, hosts and findings that this filter fits; it has to be one that is understood."""
         self._wanted = wanted
-        self._draw()
+        self.redraw()
 
     def _restyle(self, theme: Theme) -> None:
         self._look = self._make_look(theme.name)
-        self._draw()
+        self.redraw()
 
     def _make_look(self, theme: str) -> Look:
         glyphs = self.preferences.glyphs
@@ -325,7 +325,7 @@ class WatchApp(App[None]):
         self._frozen_at = time.monotonic() if self._frozen_at is None else None
         if self._frozen_at is None:
             self._shown = self._latest
-        self._draw()
+        self.redraw()
 
     def action_rate(self, slower: int) -> None:
         """Read more or less often; play a recording faster or slower."""
@@ -335,7 +335,7 @@ class WatchApp(App[None]):
         nearest = min(range(len(INTERVALS)), key=lambda place: abs(INTERVALS[place] - self._interval))
         self._interval = INTERVALS[max(0, min(nearest + slower, len(INTERVALS) - 1))]
         self._keep_time()
-        self._draw()
+        self.redraw()
 
     def action_help(self) -> None:
         """Open the help over whatever is open."""
@@ -376,7 +376,7 @@ class WatchApp(App[None]):
     def action_mark(self) -> None:
         """Mark the rank under the cursor, or take its mark away."""
         if self.links.mark():
-            self._draw()
+            self.redraw()
         else:
             self.bell()
 
@@ -396,4 +396,4 @@ class WatchApp(App[None]):
             rank = self.links.step_rank(rows)
             self.screen.rank = self.screen.rank if rank is None else rank
             self.read_detail_of(self.screen.rank)
-            self._draw()
+            self.redraw()

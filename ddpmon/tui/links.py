@@ -1,10 +1,11 @@
-"""What all views share: the chosen rank, the marked ranks, and the ways from one view to another."""
+"""What all views share: the chosen rank, the marked ranks, the zoom, and the ways from one view to another."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
 from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.zoom import zoomed
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
@@ -28,6 +29,7 @@ class Links:
         chosen: the rank that the reader has chosen in any view: the cursor of each view goes to it once that view is
             open; None as long as the reader is content with the worst one.
         marked: the ranks that are marked, in the order in which they were.
+        zoom: how many steps all plots show, 0 for all on record.
         plotted: what is plotted of any rank in detail.
     """
 
@@ -35,6 +37,7 @@ class Links:
         self._app = app
         self.chosen: int | None = None
         self.marked: tuple[int, ...] = ()
+        self.zoom = 0
         self.plotted = Plotted()
 
     @property
@@ -90,6 +93,14 @@ class Links:
             return False
         self.marked = (*others, rank) if others == self.marked else others
         return True
+
+    def zoom_in(self, by: int, on_record: int) -> bool:
+        """Show half of the steps, or twice as many where `by` is below 0; whether that is possible.
+
+        `on_record` are those that the open view can show.
+        """
+        before, self.zoom = self.zoom, zoomed(self.zoom, on_record, by)
+        return self.zoom != before
 
     def compare(self) -> None:
         """Open the marked ranks side by side; a single one beside the rank of the screen."""

@@ -44,6 +44,8 @@ _HERE = (
     ("Sort by the next column", "the table of ranks or hosts", ".", "sort(1)"),
     ("Sort by the column before", "the table of ranks or hosts", ",", "sort(-1)"),
     ("Sort: the worst first", "the usual order", "0", "sort_by('worst')"),
+    ("Zoom in", "half of the steps in all plots, around the moment shown", "z", "zoom(1)"),
+    ("Zoom out", "twice as many steps in all plots, up to all on record", "Z", "zoom(-1)"),
     ("The next metric", "of the heat-map, of the GPUs, of the plot", "v", "metric"),
     ("The next panel alone", "and after the last one all of them", "f", "maximise"),
     ("The host", "of the rank or of the finding", "h", "host"),

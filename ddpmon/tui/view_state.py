@@ -27,6 +27,7 @@ class ViewState:
         wanted: the filter, which is understood; empty for none.
         whole: the picture that reaches furthest in time, over which the reader travels; None: `snapshot` does.
         marked: the ranks that the reader has marked, to compare them.
+        zoom: how many steps the plots show, 0 for all on record.
     """
 
     snapshot: Snapshot
@@ -37,6 +38,7 @@ class ViewState:
     wanted: str = ""
     whole: Snapshot | None = None
     marked: tuple[int, ...] = ()
+    zoom: int = 0
 
     @property
     def over(self) -> Snapshot:

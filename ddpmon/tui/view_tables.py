@@ -142,10 +142,9 @@ def _on_host(ranks: Ranks | None, often: Rhythms, node: NodeView) -> Iterator[li
         yield [*named, *figures, rank, late, None if rank is None else often.get(rank)]
 
 
-def timeline_csv(snapshot: Snapshot) -> str:
-    """A row a step."""
+def timeline_csv(snapshot: Snapshot, timeline: Timeline | None) -> str:
+    """A row a step of the timeline, which may be a part of the snapshot's."""
     heads = ["step", "unix_s", "step_ms", "late_pct", "late_ms", "late_rank", "allreduce_ms", "busbw_gb_s", "loss"]
-    timeline = snapshot.timeline
     if timeline is None:
         return _written(heads, ())
     late_ms = timeline.late_pct / 100 * _base_ms(snapshot, timeline)

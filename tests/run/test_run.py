@@ -154,6 +154,15 @@ def test_missing_columns_are_unknown_not_zero() -> None:
     assert job.throughput_unit == "steps/s"
 
 
+def test_the_all_reduce_time_is_the_median_of_the_last_steps_that_have_one_else_the_newest_known() -> None:
+    run, seen = Run(run_info(1)), [9.0, *[math.nan] * 9, *[20.0] * 15, *[80.0] * 5]
+    run.add_rank(rank_frame(0, 1, columns(range(30), {"duration": [100.0] * 30, "allreduce": seen})), 0.0)
+    assert run.recent.figures()["allreduce"].tolist() == [20.0]
+    none = {"duration": [100.0] * 25, "allreduce": [math.nan] * 25}
+    run.add_rank(rank_frame(0, 2, columns(range(30, 55), none)), 0.0)
+    assert run.recent.figures()["allreduce"].tolist() == [80.0]
+
+
 def test_job_figures_follow_their_formulas() -> None:
     work = np.tile(np.array([[100.0], [80.0], [60.0], [40.0]]), (1, 40))
     run = Run(run_info(4))

@@ -155,7 +155,7 @@ def test_a_store_that_no_longer_answers_for_a_finished_run_is_not_missed() -> No
         watched.app._latest = replace(watched.app._latest, taken_monotonic=time.monotonic() - 12)
         await watched.press("5")
         await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen) and watched.app.screen.ready)
-        watched.app._draw()
+        watched.app.redraw()
         assert "no answer from the store" not in watched.text()
         assert "SILENT" not in watched.text()
         source.answering.set()

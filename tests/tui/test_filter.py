@@ -202,7 +202,6 @@ def test_before_the_first_ranks_everything_fits() -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("", []),
         ("lat", ["late"]),
         ("late>10 lo", ["loss", "lost"]),
         ("late>1", []),
@@ -219,6 +218,17 @@ def test_completion(typed: str, offered: list[str]) -> None:
     assert completions(typed, RUN) == offered
     if offered:
         assert completed(typed, offered[0]).endswith(offered[0])
+
+
+@pytest.mark.parametrize("typed", ["", "late>10 ", "(", "not ", "late>10 or "])
+def test_where_a_term_may_begin_the_fields_are_offered(typed: str) -> None:
+    assert completions(typed, RUN)[:2] == ["rank", "late"]
+    assert {"host", "node1"} <= {*completions(typed, RUN)}
+
+
+@pytest.mark.parametrize("typed", ["late>", "late> ", "late=1,"])
+def test_where_a_value_is_wanted_no_field_is_offered(typed: str) -> None:
+    assert completions(typed, RUN) == []
 
 
 def test_a_completion_takes_the_place_of_what_was_begun() -> None:

@@ -266,3 +266,37 @@ def test_hosts_fill_the_lines_that_there_are() -> None:
     bands = share_out(np.arange(1024), hosts, 13, halves=True)
     assert (bands.size, len(bands.starts), bands.halves) == (5, 26, True)
     assert bands.labels[:3] == ("n0", "n5", "n10")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "said"),
+    [(8, 400, "rank x step, 5 steps a cell ─"), (64, 400, "host x 5 steps ─"), (8, 60, "rank x step ─")],
+)
+def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, steps: int, said: str) -> None:
+    made = snapshot(Made(ranks=ranks, straggler=5))
+    assert made.heat is not None
+    few = slice(-steps, None)
+    heat = replace(made.heat, step=made.heat.step[few], values=made.heat.values[:, few], base_ms=made.heat.base_ms[few])
+    assert said in text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), 80, 12))[0]
+
+
+def test_what_is_not_known_is_parted_from_what_is() -> None:
+    made = snapshot(Made(straggler=5))
+    assert made.heat is not None
+    for known in (slice(0, 200), slice(400, 600)):
+        values = np.full_like(made.heat.values, np.nan)
+        values[:, known] = made.heat.values[:, known]
+        heat = replace(made.heat, values=values)
+        (row, *_) = [
+            line
+            for line in text_of(heat_lines(ViewState(replace(made, heat=heat), make_look()), 160, 12))
+            if "not known" in line
+        ]
+        said = row[7:].rstrip()
+        assert (
+            "▆ not known in these steps ╌" in said
+            if known.start == 0
+            else said.startswith("not known in these steps ╌")
+        )
+        assert "╌▆" not in said
+        assert known.start == 0 or "╌ ▆" in said

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot
+from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
 from ddpmon.tui.draw.run_plots import lateness_plot
@@ -157,10 +157,9 @@ def test_the_plots_of_a_rank_that_is_late_now_and_then_say_how_late_and_how_ofte
     assert " +361 1/5 " in text_of(lateness_plot(picture, 33, 80, 8))[0]
     assert "1/5" not in text_of(lateness_plot(picture, 34, 80, 8))[0]
     detail = make_detail(Made(ranks=64, per_node=8), 33, np.random.default_rng(0))
-    shown = text_of(course_plot(detail, COURSES["lateness"], 80, 8, LOOKS["ascii"], [NOW_AND_THEN]))
-    assert " +361 1/5 " in shown[0]
-    over = replace(NOW_AND_THEN, cleared_at_step=900)
-    assert "1/5" not in text_of(course_plot(detail, COURSES["lateness"], 80, 8, LOOKS["ascii"], [over]))[0]
+    assert " +361 1/5 " in text_of(rank_plots(picture, detail).plot(COURSES["lateness"], 80, 8))[0]
+    over = ViewState(replace(RARE, findings=(replace(NOW_AND_THEN, cleared_at_step=900),)), LOOKS["ascii"])
+    assert "1/5" not in text_of(rank_plots(over, detail).plot(COURSES["lateness"], 80, 8))[0]
 
 
 def test_a_rank_that_is_late_in_every_step_and_by_more_is_the_latest_of_its_host() -> None:

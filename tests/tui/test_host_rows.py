@@ -45,7 +45,7 @@ def test_a_wide_terminal_has_a_heat_map_beside_the_hosts_and_processes_beside_ea
     for width, beside in ((120, False), (240, True)):
         rows = rows_of(made, width, 10)
         assert [len(row) for row in rows] == [width] * 10
-        assert ("host x step" in rows[0]) is beside
+        assert ("lateness, host x" in rows[0]) is beside
         assert rows[2].split()[1] == "node2"
         host = said(made, width, 2)
         together = [line for line in host if "- on the GPUs -" in line and "- on the CPUs -" in line]

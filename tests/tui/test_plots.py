@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddpmon.tui.draw.key_figures import figures_line
-from ddpmon.tui.draw.plot import Curve, decimate, plot_lines, scale_of
+from ddpmon.tui.draw.plot import GUTTER, Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -67,7 +67,7 @@ def test_beside_a_band_a_line_in_ascii_has_one_mark_a_column() -> None:
     noise = np.random.default_rng(0).normal(0.0, 5.0, 400)
     curve = Curve("lateness", "", step, noise, np.full(400, -12.0), np.full(400, 12.0))
     rows = text_of(plot_lines(curve, 60, 12, ASCII))[1:-1]
-    for column in range(8, 60):
+    for column in range(8, 59):
         assert sum(row[column] == "*" for row in rows) == 1
 
 
@@ -93,7 +93,7 @@ def test_the_line_of_a_constant_is_flat_and_the_plot_of_nothing_a_dash() -> None
     curve = Curve("loss", "", np.arange(50.0), np.full(50, 2.0))
     rows = [line for line in text_of(plot_lines(curve, 40, 9, ASCII)) if "*" in line]
     assert len(rows) == 1
-    assert rows[0].count("*") == 33
+    assert rows[0].count("*") == 32
     nothing = Curve("loss", "", np.arange(50.0), np.full(50, np.nan))
     assert text_of(plot_lines(nothing, 40, 9, ASCII))[1].strip() == "-"
 
@@ -121,6 +121,42 @@ def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None
     wide, narrow = (text_of(plot_lines(curve, width, 9, COLOUR))[-1].split() for width in (110, 60))
     assert wide == ["step", "0", "10:00:12", "10:00:25", "10:00:37", "49"]
     assert narrow == ["step", "0", "10:00:25", "49"]
+
+
+@pytest.mark.parametrize(
+    ("onset", "begins"),
+    [
+        (0, "▲ step 0 "), (2, "▲ 2 · step 0 "), (5, "▲ 5 · step 0 "), (10, "0 "), (30, "step 0 "), (-1, "step 0 "),
+    ],
+)  # fmt: skip
+def test_an_axis_has_its_first_step_and_its_last_one_wherever_a_trouble_began(onset: int, begins: str) -> None:
+    curve = Curve("loss", "", np.arange(121.0), np.ones(121), onsets=(onset,) if onset >= 0 else ())
+    line = text_of(plot_lines(curve, 42, 9, COLOUR))[-1]
+    assert line[GUTTER:].strip().startswith(begins)
+    assert line.endswith(" 120 ")
+    if onset >= 0:
+        assert line.index("▲") == GUTTER + round(onset / 120 * 33)
+
+
+def test_an_axis_says_what_began_before_it_and_keeps_its_first_step() -> None:
+    for first, width, begins in (
+        (133, 60, "step 133 · ▲ since 60 "),
+        (133, 38, "133 · ▲ since 60 "),
+        (133, 31, "133 · ▲ 60 "),
+        (12_300, 30, "12,300 · ▲ 60 "),
+    ):
+        curve = Curve("loss", "", np.arange(first, first + 50.0), np.ones(50), onsets=(60,))
+        assert text_of(plot_lines(curve, width, 9, COLOUR))[-1][GUTTER:].startswith(begins)
+
+
+def test_a_trouble_without_room_for_its_step_keeps_its_sign() -> None:
+    curve = Curve("loss", "", np.arange(121.0), np.ones(121), onsets=(60, 48))
+    line = text_of(plot_lines(curve, 42, 9, COLOUR))[-1]
+    assert [place for place, char in enumerate(line) if char == "▲"] == [
+        GUTTER + round(each / 120 * 33) for each in (48, 60)
+    ]
+    assert "60" in line
+    assert "48" not in line
 
 
 def test_a_large_loss_has_no_point_at_its_end() -> None:

@@ -10,14 +10,14 @@ import pytest
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
 from ddpmon.snapshot import Course, Finding, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot, plots, span_of
+from ddpmon.tui.draw.courses import METRICS, RankPlots, rank_plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_courses import host_courses
 from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import HANG, NOTES, STALL, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII = LOOKS["ascii"]
@@ -31,7 +31,7 @@ def picture(made: Made) -> ViewState:
 def test_the_detail_says_who_what_and_with_what() -> None:
     made = picture(Made(straggler=5, focus=5, gpu=True))
     text = "\n".join(text_of(detail_lines(made, 5, 120, 40)))
-    parts = ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,110")
+    parts = ("rank 5 of 8", "node1", "pid 4305", "local rank 1", "NVIDIA H200", "late by 41 ms", "1,755")
     for part in (*parts, "CPUs 12-23 | 12 compute threads | 4 workers (180 % CPU)", "GPU power, W"):
         assert part in text
     other = "\n".join(text_of(detail_lines(made, 2, 120, 40)))
@@ -146,7 +146,7 @@ def plotted(course: Course, key: str = "gpu_power_w", width: int = 80) -> list[s
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
     shown = replace(detail, courses={**detail.courses, key: course})
-    return [line[7:] for line in text_of(course_plot(shown, BY_KEY[key], width, 12, ASCII))[1:-1]]
+    return [line[7:] for line in text_of(RankPlots(shown, ASCII).plot(BY_KEY[key], width, 12))[1:-1]]
 
 
 def test_sparse_readings_are_a_line_and_no_stripes() -> None:
@@ -165,7 +165,7 @@ def test_the_plot_begins_where_the_first_reading_is() -> None:
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
     shown = replace(detail, courses={**detail.courses, "gpu_power_w": course})
-    lines = text_of(course_plot(shown, BY_KEY["gpu_power_w"], 80, 12, ASCII))
+    lines = text_of(RankPlots(shown, ASCII).plot(BY_KEY["gpu_power_w"], 80, 12))
     assert "step 1,100" in lines[-1]
     assert any(line[8] == "*" for line in lines[1:-1]), "nothing is empty at the left"
 
@@ -208,17 +208,32 @@ def test_what_stands_below_a_finding_and_a_host_says_that_it_is_being_read() -> 
 
 
 def test_the_title_of_a_plot_has_the_numbers_of_the_table() -> None:
-    steps = np.arange(705, 1205)
-    work = Course(steps, np.where(steps == 1204, 300.0, 160.0), np.outer([100.0, 110.0, 120.0], np.ones(500)))
-    late = Course(steps, np.where(steps == 1204, 10.5, 0.21), np.zeros((3, 500)))
-    detail = snapshot(Made(focus=5, gpu=True)).detail
-    assert detail is not None
-    shown = replace(detail, courses={**detail.courses, "work": work, "lateness": late})
-    look = make_look()
-    assert "160, others 110 ─" in text_of(course_plot(shown, BY_KEY["work"], 80, 12, look))[0]
-    assert " ±0 ─" in text_of(course_plot(shown, BY_KEY["lateness"], 80, 12, look))[0]
-    stuck = replace(shown, stall=STALL)
-    assert " – ─" in text_of(course_plot(stuck, BY_KEY["lateness"], 80, 12, look))[0]
+    made = ViewState(snapshot(Made(straggler=5, focus=5, gpu=True)), make_look())
+    lines = text_of(detail_lines(made, 5, 240, 70))
+    compared = {f"{row.quantity.name} {row.quantity.unit}".strip(): row for row in compare(made.snapshot, [5]).rows}
+    titles = {"resident memory, GiB": "resident GiB"}
+    shown = {name: row for name, row in compared.items() if any(f"─ {_titled(name)} ─" in line for line in lines)}
+    assert {"work ms", "wait ms", "GPU power W", "CPU %"} <= {*shown}
+    titles |= {_titled(name): name for name in shown}
+    for title, name in titles.items():
+        (line,) = [line for line in lines if f"─ {title} ─" in line]
+        own, others, _ = row_of(lines, name)[:3]
+        assert line.partition(f"─ {title} ─")[2].lstrip("─ ").startswith(f"{own}, others {others} ─")
+
+
+def _titled(name: str) -> str:
+    """What the plot of a row of the table is called."""
+    return ", ".join(name.rsplit(" ", 1))
+
+
+@pytest.mark.parametrize(("late", "said"), [(131.0, "+131"), (0.3, "±0"), (np.nan, "–")])
+def test_the_title_of_the_lateness_has_the_number_of_the_other_views(late: float, said: str) -> None:
+    made = snapshot(Made(focus=5))
+    assert made.ranks is not None
+    made = replace(made, ranks=replace(made.ranks, lateness_ms=np.full(8, late)))
+    assert made.detail is not None
+    drawn = rank_plots(ViewState(made, make_look()), made.detail)
+    assert f" {said} ─" in text_of(drawn.plot(BY_KEY["lateness"], 80, 12))[0]
 
 
 @pytest.mark.parametrize(("width", "height"), [(120, 36), (160, 46)])
@@ -232,7 +247,7 @@ def test_what_a_finding_blames_is_plotted(width: int, height: int) -> None:
 def test_more_metrics_come_with_more_room() -> None:
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
-    few, many = (plots(detail, METRICS[0], 100, height, ASCII) for height in (12, 40))
+    few, many = (RankPlots(detail, ASCII).beside(METRICS[0], 100, height, None, 0) for height in (12, 40))
     assert (len(few[0]), len(many[0])) == (12, 40)
     assert len(few[1]) > len(many[1])
 

@@ -244,3 +244,17 @@ def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> No
     assert "0" in late
     assert {line[end] for line in lines[HEAD : HEAD + 8]} == {" "}
     assert all(line[end - 1] != " " for line in lines[HEAD : HEAD + 8])
+
+
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [
+        (80, "■in■fwd■bwd■opt■oth╌wait"), (84, "■in■fwd■bwd■opt■oth■late╌wait"),
+        (160, "■input ■forward ■backward ■optimizer ■other ■late ╌wait"),
+    ],
+)  # fmt: skip
+def test_the_heading_of_the_bars_names_all_phases_and_the_accent(width: int, said: str) -> None:
+    picture = ViewState(snapshot(Made(straggler=5)), LOOKS["colour"])
+    heads, calm = (text_of(table_lines(picture, TableView(np.arange(ranks)), width, 12))[1] for ranks in (8, 5))
+    assert said in heads
+    assert "■late" not in calm, "no rank in sight has it"

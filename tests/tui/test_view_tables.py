@@ -109,7 +109,7 @@ def test_steps_have_their_time_and_the_lateness_of_the_latest_rank_in_ms_and_per
     assert made.timeline is not None
     timeline = made.timeline
     timeline.late_rank[0], timeline.late_pct[0] = -1, np.nan
-    first, *_, last = table(timeline_csv(made))
+    first, *_, last = table(timeline_csv(made, timeline))
     assert (first["step"], first["late_rank"], first["late_pct"], first["late_ms"]) == ("705", "", "", "")
     assert (last["step"], last["late_rank"], last["step_ms"], last["allreduce_ms"]) == ("1204", "11", "170", "24")
     assert float(last["late_ms"]) == pytest.approx(131.0 * 0.3)
@@ -135,7 +135,7 @@ def test_foreign_words_are_cleaned_and_nothing_known_is_a_heading_alone() -> Non
     assert '"quoted", ' in row["summary"]
     assert row["hosts"].isprintable()
     nothing = replace(SHOWN, ranks=None, nodes=(), timeline=None, run=None)
-    texts = (ranks_csv(nothing, [0]), hosts_csv(nothing, [0]), timeline_csv(nothing), findings_csv(nothing, []))
+    texts = (ranks_csv(nothing, [0]), hosts_csv(nothing, [0]), timeline_csv(nothing, None), findings_csv(nothing, []))
     assert [len(text.splitlines()) for text in (*texts, run_csv(nothing))] == [1] * 5
 
 

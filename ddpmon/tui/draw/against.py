@@ -41,7 +41,7 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all(said, width, height)
     if ranks is None or not 0 <= rank < len(ranks):
         return fit_all([], width, height)
-    lines = [title(f"rank {rank} against the others", "median of the last 20 steps", width, look)]
+    lines = [title(f"rank {rank} against the others", "ms: medians of the last 20 steps", width, look)]
     lines.append(_headings(width, look))
     lines += [*_phases(picture, ranks, rank, width), *_more(picture, ranks, rank, width)]
     return fit_all(lines, width, height)

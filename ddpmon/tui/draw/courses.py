@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.format import figure, signed
-from ddpmon.report.base_step import NOISE_SHARE
-from ddpmon.report.peers import RHYTHM, now_and_then_words
-from ddpmon.report.verdicts import firing
-from ddpmon.run.medians import median
-from ddpmon.run.recent import RECENT
+from ddpmon.report.peers import ShownLateness, compare
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Course, Finding, Floats, RankDetail
-from ddpmon.tui.draw.panel import axis, beginning, title
-from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
+from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
 
 LEAST_ROWS, LEAST_WIDTH = 6, 36  # of a plot with its title and its axis
 
@@ -32,6 +28,7 @@ class Metric:
     Attributes:
         key: of `RankDetail.courses`. name, unit: as they are shown; factor: from what was measured to that unit.
         from_zero: whether the axis begins at 0.
+        row: what the table of a rank beside the others calls it, if that is not its name.
     """
 
     key: str
@@ -39,6 +36,7 @@ class Metric:
     unit: str
     factor: float = 1.0
     from_zero: bool = False
+    row: str = ""
 
 
 METRICS = (
@@ -50,7 +48,7 @@ METRICS = (
     Metric("cpu_pct", "CPU", "%", from_zero=True),
     Metric("runqueue_pct", "run-queue wait", "%", from_zero=True),
     Metric("wait", "wait", "ms", from_zero=True),
-    Metric("rss_bytes", "resident memory", "GiB", 1 / 2**30),
+    Metric("rss_bytes", "resident memory", "GiB", 1 / 2**30, row="resident"),
     Metric("gpu_allocated", "torch memory", "GiB", 1 / 2**30),
     Metric("loss", "loss", ""),
     *(Metric(phase, phase, "ms") for phase in PHASES),
@@ -87,125 +85,77 @@ def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
     return (float(first), float(last)) if first < last else None
 
 
-def course_plot(
-    detail: RankDetail,
-    metric: Metric,
-    width: int,
-    height: int,
-    look: Look,
-    found: Sequence[Finding] = (),
-    whose: str = "",
-) -> list[Line]:
-    """Title with the value of now, the line over the band of the others, and the axis of steps with the onset.
+@dataclass(frozen=True, slots=True)
+class RankPlots:
+    """What all plots of a rank share.
 
-    `found` are the findings on the rank, and `whose` is what the title begins with.
+    Attributes:
+        detail: the rank's courses.
+        look: how they are drawn.
+        figures: quantity -> the figure of now, of this rank and of the others, for the titles.
+        since: the onset that is marked; None without one.
+        zoom: how many steps are shown, 0 for all on record.
     """
-    course = detail.courses[metric.key]
-    span = span_of(detail, course)
-    name, remark = whose + _named(metric), look.clean(_remark(detail, metric, found, look))
-    shorter = (remark, remark.partition(", others")[0])
-    remark = next((words for words in shorter if len(name) + len(words) + 6 <= width), "")
-    lines = [title(name, remark, width, look)]
-    rows, columns = height - 1 - (height >= LEAST_ROWS), width - GUTTER - 1
-    curve = _curve(course, metric, span)
-    scale = scale_of(curve, rows)
-    if rows < 1 or columns < 2 or span is None or scale is None:
-        return fit_all([*lines, [Segment("  nothing of this on record", look.dim)]], width, height)
-    lines += body(curve, columns, rows, scale, span, look)
-    if height >= LEAST_ROWS:
-        lines.append([Segment(" " * GUTTER), *axis(_marks(span, columns, _onset(found), look), columns, look)])
-    return fit_all(lines, width, height)
 
+    detail: RankDetail
+    look: Look
+    figures: Mapping[str, str] = field(default_factory=dict)
+    since: int | None = None
+    zoom: int = 0
 
-def _curve(course: Course, metric: Metric, span: tuple[float, float] | None) -> Curve:
-    """The part of the course that the axis shows, in the metric's unit."""
-    seen = slice(0 if span is None else int(np.searchsorted(course.step, span[0])), None)
-    others = course.others[:, seen] * metric.factor
-    low, high = (others[0], others[2]) if len(others) else (None, None)
-    step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
-    return Curve(metric.name, "", step, course.own[seen] * metric.factor, low, high, span, floor, is_filled=True)
+    def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
+        """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
+        name, now = whose + _named(metric), self.look.clean(self.figures.get(metric.key, ""))
+        now = next((words for words in (now, now.partition(", others")[0]) if len(name) + len(words) + 6 <= width), "")
+        course = self.detail.courses[metric.key]
+        span = span_of(self.detail, course)
+        if span is None:
+            nothing: Line = [Segment("  nothing of this on record", self.look.dim)]
+            return fit_all([title(name, now, width, self.look), nothing], width, height)
+        onsets = () if self.since is None else (self.since,)
+        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets)
+        return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
+    def beside(
+        self, first: Metric, width: int, height: int, blamed: str | None, elsewhere: int
+    ) -> tuple[list[Line], list[Metric]]:
+        """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
 
-def _named(metric: Metric) -> str:
-    return f"{metric.name}, {metric.unit}" if metric.unit else metric.name
+        What a finding blames comes first among the others. So many of them as `elsewhere` says have room elsewhere.
+        """
+        keys = sorted((each.key for each in METRICS), key=lambda key: key != blamed)
+        others = [metric for metric in plottable(self.detail, keys) if metric != first]
+        across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
+        high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
+        down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - elsewhere, 0) // across))
+        lines = self.plot(first, width, height - down * high)
+        for row in range(down):
+            lines += self._row(others[row * across : (row + 1) * across], across, width, high)
+        return lines, others[down * across :]
 
+    def grid(self, metrics: list[Metric], width: int, height: int) -> list[Line]:
+        """As many of these metrics as there is room for, in cells of one height that fill it."""
+        across = max(min(width // LEAST_WIDTH, 3, len(metrics)), 1)
+        down = min(height // LEAST_ROWS, -(-len(metrics) // across))
+        lines: list[Line] = []
+        for row in range(down):
+            shown = metrics[row * across : (row + 1) * across]
+            lines += self._row(shown, len(shown), width, (height - len(lines)) // (down - row))
+        return lines
 
-def _onset(found: Sequence[Finding]) -> int | None:
-    """The first step of which one of these findings tells."""
-    return next((finding.since_step for finding in found if finding.since_step is not None), None)
+    def _row(self, metrics: list[Metric], across: int, width: int, high: int) -> list[Line]:
+        """Plots beside each other, each as wide as `across` of them can be."""
+        cell = (width - across + 1) // across
+        blocks = [self.plot(metric, cell, high) for metric in metrics]
+        return [fit([each for block in blocks for each in (*block[line], Segment(" "))], width) for line in range(high)]
 
-
-def _remark(detail: RankDetail, metric: Metric, found: Sequence[Finding], look: Look) -> str:
-    """`615, others 454`: the rank's value and the median of the others'; of times the medians of the last 20 steps."""
-    course = detail.courses[metric.key]
-    steps = RECENT if metric.unit == "ms" else 1
-    own = _newest(course.own, steps) * metric.factor
-    if metric.key == "lateness":
-        noise = NOISE_SHARE * abs(_newest(detail.courses["work"].own, steps) - own)
-        often = next(filter(None, (now_and_then_words(finding, RHYTHM) for finding in firing(found))), "")
-        return look.unknown if detail.stall is not None else often or signed(own, noise=noise)
-    others = _newest(course.others[1], steps) * metric.factor if len(course.others) else math.nan
-    return figure(own, "") + (f", others {figure(others)}" if math.isfinite(own) and math.isfinite(others) else "")
-
-
-def _newest(values: Floats, steps: int) -> float:
-    """The median of the newest known values; NaN without any."""
-    return median(values[np.isfinite(values)][-steps:])
-
-
-def _marks(span: tuple[float, float], columns: int, since: int | None, look: Look) -> list[tuple[int, str, bool]]:
-    """The onset where it is in sight, the last step, the first one."""
-    first, last = round(span[0]), round(span[1])
-    place = -1 if since is None or since < first else round((since - first) / max(last - first, 1) * (columns - 1))
-    began = [] if since is None or since > last else [(place, f"{since:,}")]
-    return [*beginning(f"step {first:,}", began, columns, look), (columns - len(f"{last:,}"), f"{last:,}", False)]
-
-
-def plots(
-    detail: RankDetail,
-    first: Metric,
-    width: int,
-    height: int,
-    look: Look,
-    found: Sequence[Finding] = (),
-    blamed: str | None = None,
-    beside: int = 0,
-) -> tuple[list[Line], list[Metric]]:
-    """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
-
-    What a finding blames comes first among the others. So many of them as `beside` says have room elsewhere.
-    """
-    keys = [each.key for each in METRICS]
-    others = [metric for metric in plottable(detail, sorted(keys, key=lambda key: key != blamed)) if metric != first]
-    across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
-    high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
-    down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - beside, 0) // across))
-    lines = course_plot(detail, first, width, height - down * high, look, found)
-    for row in range(down):
-        lines += _row(detail, others[row * across : (row + 1) * across], across, width, high, look, found)
-    return lines, others[down * across :]
-
-
-def grid(
-    detail: RankDetail, metrics: list[Metric], width: int, height: int, look: Look, found: Sequence[Finding] = ()
-) -> list[Line]:
-    """As many of these metrics as there is room for, in cells of one height that fill it."""
-    across = max(min(width // LEAST_WIDTH, 3, len(metrics)), 1)
-    down = min(height // LEAST_ROWS, -(-len(metrics) // across))
-    lines: list[Line] = []
-    for row in range(down):
-        part = metrics[row * across : (row + 1) * across]
-        lines += _row(detail, part, len(part), width, (height - len(lines)) // (down - row), look, found)
-    return lines
-
-
-def _row(
-    detail: RankDetail, metrics: list[Metric], across: int, width: int, high: int, look: Look, found: Sequence[Finding]
-) -> list[Line]:
-    """Plots beside each other, each as wide as `across` of them can be."""
-    cell = (width - across + 1) // across
-    blocks = [course_plot(detail, metric, cell, high, look, found) for metric in metrics]
-    return [fit([part for block in blocks for part in (*block[line], Segment(" "))], width) for line in range(high)]
+    def stacked(self, metrics: list[Metric], width: int, room: int) -> list[Line]:
+        """As many of these metrics as fit, one below the other."""
+        many = min(stack_room(room), len(metrics))
+        lines: list[Line] = []
+        for place, metric in enumerate(metrics[:many]):
+            lines += self.plot(metric, width, (room - len(lines)) // (many - place))
+        return lines
 
 
 def stack_room(room: int) -> int:
@@ -213,13 +163,34 @@ def stack_room(room: int) -> int:
     return max(room, 0) // (LEAST_ROWS + 2)
 
 
-def stacked(
-    detail: RankDetail, metrics: list[Metric], width: int, room: int, look: Look, found: Sequence[Finding] = ()
-) -> list[Line]:
-    """As many of these metrics as fit, one below the other."""
-    many = min(stack_room(room), len(metrics))
-    lines: list[Line] = []
-    for place, metric in enumerate(metrics[:many]):
-        high = (room - len(lines)) // (many - place)
-        lines += course_plot(detail, metric, width, high, look, found)
-    return lines
+def rank_plots(picture: ViewState, detail: RankDetail, found: Sequence[Finding] = ()) -> RankPlots:
+    """The plots of a rank with these findings, with the figures in their titles that the tables have."""
+    since = next((finding.since_step for finding in found if finding.since_step is not None), None)
+    return RankPlots(detail, picture.look, _figures(picture.snapshot, detail, picture.look), since, picture.zoom)
+
+
+def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, str]:
+    """`589, others 453` of each quantity, as the table of the rank beside the others has them; the lateness of now."""
+    rows = {row.quantity.name: row for row in compare(snapshot, [detail.rank]).rows}
+    found = {metric.key: rows[metric.row or metric.name] for metric in METRICS if (metric.row or metric.name) in rows}
+    said = {key: row.words(row.own[0]) for key, row in found.items() if math.isfinite(row.own[0])}
+    said |= {
+        key: f"{said[key]}, others {found[key].words(found[key].others)}"
+        for key in said
+        if math.isfinite(found[key].others)
+    }
+    return {**said, "lateness": ShownLateness(snapshot).words([detail.rank], look.unknown)}
+
+
+def _curve(course: Course, metric: Metric, span: tuple[float, float]) -> Curve:
+    """The part of the course from the first step of the axis on, in the metric's unit."""
+    seen = slice(int(np.searchsorted(course.step, span[0])), None)
+    others = course.others[:, seen] * metric.factor
+    low, high = (others[0], others[2]) if len(others) else (None, None)
+    step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
+    own = course.own[seen] * metric.factor
+    return Curve("", "", step, own, low, high, span, floor=floor, is_filled=True)
+
+
+def _named(metric: Metric) -> str:
+    return f"{metric.name}, {metric.unit}" if metric.unit else metric.name

@@ -27,7 +27,7 @@ from ddpmon.report.verdicts import naming
 from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
-from ddpmon.tui.draw.courses import METRICS, course_plot, offered, plots, reading_line, stack_room, stacked
+from ddpmon.tui.draw.courses import METRICS, offered, rank_plots, reading_line, stack_room
 from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
@@ -252,22 +252,22 @@ def _figures(
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look = picture.look
-    known = offered(detail)
+    known, drawn = offered(detail), rank_plots(picture, detail, found)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
-        return course_plot(detail, first, width, room, look, found) if room >= PLOT_ALONE_LEAST else []
+        return drawn.plot(first, width, room) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:
         return peer_lines(picture.snapshot, rank, width, room, look, found)
     if width < WIDE:
         table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found)
-        return [*table, *course_plot(detail, first, width, room - len(table), look, found)]
+        return [*table, *drawn.plot(first, width, room - len(table))]
     left_side = min(TABLE_WIDTH, width // 2)
     late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
     blamed = next((phase for phase in late if phase in PHASES), None)
     table = peer_lines(picture.snapshot, rank, left_side, room, look, found)
     below = room - len(table) - 1
-    right_side, rest = plots(detail, first, width - left_side - 1, room, look, found, blamed, stack_room(below))
-    table += stacked(detail, rest, left_side, below, look, found)
+    right_side, rest = drawn.beside(first, width - left_side - 1, room, blamed, stack_room(below))
+    table += drawn.stacked(rest, left_side, below)
     table = fit_all(table, left_side, room)
     return [[*one, Segment(" "), *other] for one, other in zip(table, right_side, strict=True)]
 

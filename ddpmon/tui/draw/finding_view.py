@@ -13,7 +13,7 @@ from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, course_plot, grid, offered, plottable, reading_line
+from ddpmon.tui.draw.courses import METRICS, Metric, offered, plottable, rank_plots, reading_line
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
@@ -165,8 +165,9 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
     rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)
     high = PLOT_MOST if more else min(room, PLOT_HIGHEST)
-    lines = [[], *course_plot(detail, metric, width, high, look, [finding], f"rank {detail.rank}: ")]
-    return [*lines, *(grid(detail, rest, width, room - high, look, [finding]) if more else [])]
+    drawn = rank_plots(picture, detail, [finding])
+    lines = [[], *drawn.plot(metric, width, high, f"rank {detail.rank}: ")]
+    return [*lines, *(drawn.grid(rest, width, room - high) if more else [])]
 
 
 def _beside_all(picture: ViewState, width: int, room: int) -> list[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -100,8 +100,12 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
 
 
 def shown_heat(picture: ViewState) -> Heat | None:
-    """The metric that the reader asks for, else lateness."""
-    return picture.snapshot.chosen_heat or picture.snapshot.heat
+    """The metric that the reader asks for, else lateness, over the steps that the reader has zoomed in on."""
+    heat = picture.snapshot.chosen_heat or picture.snapshot.heat
+    if heat is None or not 0 < picture.zoom < len(heat.step):
+        return heat
+    newest = slice(-picture.zoom, None)
+    return replace(heat, step=heat.step[newest], values=heat.values[:, newest], base_ms=heat.base_ms[newest])
 
 
 def _nothing(look: Look) -> list[Line]:
@@ -129,7 +133,7 @@ def _legend(heat: Heat, look: Look) -> Line:
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
-    """What the map shows, in fewer and fewer words."""
+    """What the map shows, in fewer and fewer words; that a cell shows several steps is never left out."""
     name = f"{METRICS[heat.metric].name}, {bands.unit} x step"
     worst = ""
     if bands.unit == "host" and bands.size == 1:
@@ -138,7 +142,8 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
         worst = f", the worst of {bands.size} {bands.unit}s a cell"
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
     if grid.stride > 1:
-        yield f"{name}{worst}{some}, {grid.stride} steps a column"
+        yield f"{name}{worst}{some}, {grid.stride} steps a cell"
+        name = f"{METRICS[heat.metric].name}, {bands.unit} x {grid.stride} steps"
     yield f"{name}{worst}{some}"
     yield f"{METRICS[heat.metric].name}{worst.replace('the ', '')}" if bands.size > 1 else f"{name}{some}"
     yield name
@@ -205,7 +210,7 @@ def _gutter(label: str, cells: int, named: bool, here: bool, look: Look) -> Line
     ]
 
 
-NOT_KNOWN = "not known in these steps "
+NOT_KNOWN = "not known in these steps"
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
@@ -218,9 +223,11 @@ def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
 def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room."""
     line: Line = []
-    for level, length in _runs(row.astype(np.int64)):
+    runs = _runs(row.astype(np.int64))
+    for place, (level, length) in enumerate(runs):
         if level == MISSING:
-            line += _unknown(length, look) if says else [Segment(" " * length, look.faint)]
+            before, after = int(place > 0), int(place < len(runs) - 1)
+            line += _unknown(length, before, after, look) if says else [Segment(" " * length, look.faint)]
         elif look.smooth:
             line.append(Segment(block * length, ink(look.ramp[level])))
         else:
@@ -228,11 +235,16 @@ def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
     return line
 
 
-def _unknown(length: int, look: Look) -> Line:
-    """So many cells of which nothing is known: the words, and a dashed line, where they have room."""
-    if length < len(NOT_KNOWN):
+def _unknown(length: int, before: int, after: int, look: Look) -> Line:
+    """So many cells of which nothing is known: the words, and a dashed line, where they have room.
+
+    So many blanks part them from what is known `before` and `after` them.
+    """
+    dashes = length - before - len(NOT_KNOWN) - 1 - after
+    if dashes < 0:
         return [Segment(" " * length, look.faint)]
-    return [Segment(NOT_KNOWN, look.dim), Segment(look.glyphs.wait * (length - len(NOT_KNOWN)), look.faint)]
+    said = Segment(f"{' ' * before}{NOT_KNOWN} ", look.dim)
+    return [said, Segment(look.glyphs.wait * dashes + " " * after, look.faint)]
 
 
 def _halves(pair: Levels, look: Look) -> Line:
@@ -268,7 +280,8 @@ def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
     seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
-    marks = beginning(_dated("step ", first, picture, width), told, max(width - gutter, 0), look)
+    named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
+    marks = beginning(named, told, max(width - gutter, 0), look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]

@@ -78,6 +78,7 @@ EVERYWHERE = (
     ("1  2  3", "overview;  timeline: steps, all-reduce, loss, events;  hosts, their GPUs and who is on them"),
     ("4  5", "run: configuration, versions, hours used and lost;  findings with evidence and advice"),
     ("esc  f", "one level back;  the next panel alone, and after the last one all of them"),
+    ("z  Z", "zoom in time: half of the steps in all plots, around the moment shown;  twice as many, up to all"),
     ("m  c", "mark the rank under the cursor;  compare the marked ranks side by side"),
     ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
     ("ctrl+s", "write the view into the current folder: SVG, text, its table as CSV, JSON"),

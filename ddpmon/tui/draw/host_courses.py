@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import NodeView, Snapshot
-from ddpmon.tui.draw.courses import LEAST_ROWS, grid, plottable, reading_line
+from ddpmon.tui.draw.courses import LEAST_ROWS, plottable, rank_plots, reading_line
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line
@@ -50,7 +50,8 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
     few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
     shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
     lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
-    return [*lines, *grid(detail, plottable(detail, MACHINE), width, height - len(lines), look, found)]
+    drawn = rank_plots(picture, detail, found)
+    return [*lines, *drawn.grid(plottable(detail, MACHINE), width, height - len(lines))]
 
 
 def _node(snapshot: Snapshot, number: int) -> NodeView | None:

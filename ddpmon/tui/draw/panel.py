@@ -57,23 +57,36 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
     return paragraph(f"no {what} matches; esc in the overview clears the filter", " ", look.dim, width, look)
 
 
-def beginning(first: str, onsets: Sequence[tuple[int, str]], width: int, look: Look) -> list[tuple[int, str, bool]]:
+def beginning(
+    first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look
+) -> list[tuple[int, str, bool]]:
     """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`, `812 ▲`.
 
-    A sign stands over its step, and its step at the side that has room.
+    A sign stands over its step, and its step at the side that has room; without any the sign stands alone.
 
     Args:
-        first: the label of the first step. It gives way to a trouble that began beside it, and to one that began
-            earlier where both are longer than half of the axis.
+        first: the labels of the first step, from the longest to the shortest, its number. The longest one stands there
+            that leaves the troubles their room.
         onsets: the column and the label of each trouble, the column below 0 of one that began before the first step.
         width: cells of the axis.
         look: how it is drawn.
     """
-    before = [f"{look.glyphs.mark} since {text}" for column, text in onsets if column < 0][:1]
-    both = f" {look.glyphs.dot} ".join([first, *before])
-    edge = both if len(both) <= width // 2 else next(iter(before), first)
+    sign, dot = look.glyphs.mark, look.glyphs.dot
     inside = [_at(column, text, width, look) for column, text in onsets if column >= 0]
-    return [(0, edge, True), *inside] if before else [*inside, (0, edge, False)]
+    alone = [(column, sign, True) for column, _ in onsets if column >= 0]
+    before = next((text for column, text in onsets if column < 0), None)
+    if before is not None:
+        forms = [*(f"{label} {dot} {sign} since {before}" for label in first), f"{first[-1]} {dot} {sign} {before}"]
+        return [(0, next((form for form in forms if len(form) <= width * 2 // 3), forms[-1]), True), *inside, *alone]
+    nearest = min(inside, default=(width, "", False))
+    for label in first:
+        if len(label) + APART <= nearest[0] or not inside:
+            return [(0, label, False), *inside, *alone]
+    at, text, _ = nearest
+    is_first = at == 0 and text.split()[1] == first[-1]
+    forms = [f"{sign} {first[-2]}"] if is_first else [f"{text} {dot} {label}" for label in first[-2:]]
+    begun = next((form for form in forms if at + len(form) <= width * 2 // 3), forms[-1])
+    return [(at, begun, True), *(each for each in inside if each is not nearest), *alone]
 
 
 def _at(column: int, text: str, width: int, look: Look) -> tuple[int, str, bool]:

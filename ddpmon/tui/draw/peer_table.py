@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.segment import Segment
@@ -17,7 +16,6 @@ from ddpmon.report.peers import (
     compare,
     difference_words,
     now_and_then_words,
-    shared_decimals,
 )
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
@@ -39,16 +37,8 @@ WORTH = (
 )  # fmt: skip
 
 
-def _decimals(row: Row) -> int:
-    return shared_decimals(*row.own, row.others)
-
-
 def _difference(own: float, other: float, row: Row, look: Look) -> str:
-    return look.clean(difference_words(own, other, _decimals(row), row.noise))
-
-
-def _number(value: float, row: Row, look: Look) -> str:
-    return look.unknown if not math.isfinite(value) else f"{value:,.{_decimals(row)}f}"
+    return look.clean(difference_words(own, other, row.decimals, row.noise))
 
 
 def peer_lines(
@@ -70,8 +60,8 @@ def peer_lines(
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
         cells = [
-            Segment(f"{_number(row.own[0], row, look):>{number}}", style if sign else look.text),
-            Segment(f"{_number(row.others, row, look):>{number}}", look.dim),
+            Segment(f"{row.words(row.own[0], look.unknown):>{number}}", style if sign else look.text),
+            Segment(f"{row.words(row.others, look.unknown):>{number}}", look.dim),
             Segment(f"{apart or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
@@ -148,7 +138,7 @@ def marked_lines(
     missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - HEADS), width)
     rows = _fitting(found.rows, max(height - HEADS - len(said) - len(missing), 0), who, findings)
     for row in rows:
-        middle = Segment(f"{_number(row.others, row, look):>{len(many)}}", look.dim)
+        middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
         lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))
     lines += said
     lines += [[Segment(f" {text}", look.accent)] for text in missing]
@@ -202,7 +192,7 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
     room = _more_room(cell)
     apart = _difference(row.own[place], row.own[0], row, look) if place else ""
     apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
-    value = _number(row.own[place], row, look)
+    value = row.words(row.own[place], look.unknown)
     return [
         Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
         Segment(f" {sign or ' '}", style),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
+from ddpmon.tui.draw.zoom import in_sight, part, span_words, with_part
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
@@ -36,6 +37,7 @@ QUARTERS = np.array(
     dtype="<u4",
 )
 GUTTER = 7
+AXIS_LEAST = 5  # lines of a plot from which on it has an axis
 TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
@@ -82,6 +84,7 @@ class Curve:
         low: lower edge of the band, or None.
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
+        part: which part of all steps on record it is, for the title where there is room; empty for all of them.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
@@ -96,6 +99,7 @@ class Curve:
     low: Floats | None = None
     high: Floats | None = None
     span: tuple[float, float] | None = None
+    part: str = ""
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
@@ -103,11 +107,10 @@ class Curve:
     is_filled: bool = False
 
 
-def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: bool = True) -> list[Line]:
-    """Title, plot, and the axis of steps where there is room for it."""
-    lines = [title(curve.name, curve.remark, width, look)]
-    rows = height - 1 - (1 if with_axis and height >= 5 else 0)
-    columns = width - GUTTER
+def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
+    """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
+    lines = [title(with_part(curve.name, curve.part, curve.remark, width), curve.remark, width, look)]
+    rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
@@ -115,6 +118,18 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look, *, with_axis: 
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *axis(_marks(curve, span, columns, look), columns, look)])
     return fit_all(lines, width, height)
+
+
+def zoomed_curve(curve: Curve, steps: int) -> Curve:
+    """The curve over its last `steps` steps, 0 for all of them."""
+    whole = _span(curve)
+    span = None if whole is None else in_sight(whole, steps)
+    if whole is None or span is None or span == whole:
+        return curve
+    here = part(curve.step, span)
+    low, high = (None if edge is None else edge[here] for edge in (curve.low, curve.high))
+    cut = replace(curve, step=curve.step[here], value=curve.value[here], low=low, high=high, span=span)
+    return replace(cut, part=span_words(span, whole))
 
 
 def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[Line]:
@@ -141,7 +156,8 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
         return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
 
     began = [(place(since) if since >= span[0] else -1, count(since)) for since in curve.onsets if since <= span[1]]
-    marks = beginning(f"step {count(round(span[0]))}", began, columns, look)
+    first = count(round(span[0]))
+    marks = beginning((f"step {first}", first), began, columns, look)
     marks.append((columns - 1, count(round(span[1])), False))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
     return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]

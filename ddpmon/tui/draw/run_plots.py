@@ -12,9 +12,9 @@ from ddpmon.format import figure, known, loss_words, time_of_day
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
-from ddpmon.snapshot import Floats, Heat, Ints, Series, Snapshot
+from ddpmon.snapshot import Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.panel import no_match, title
-from ddpmon.tui.draw.plot import Curve, plot_lines
+from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
@@ -125,15 +125,13 @@ def _beside(curves: Sequence[Curve], width: int, height: int, look: Look, across
 
 def _worst(picture: ViewState) -> Iterator[Curve]:
     """The lateness of the latest rank of each step, in percent of the base step."""
-    timeline, snapshot = picture.snapshot.timeline, picture.snapshot
+    timeline = picture.snapshot.timeline
     if timeline is None or not np.isfinite(timeline.late_pct).any():
         return
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
-    marks, times = tuple(onsets(snapshot.findings)), _times(snapshot, timeline.step)
-    yield Curve(
-        "latest rank of each step, %", figure(float(newest)), timeline.step.astype(np.float64),
-        timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100, onsets=marks, times=times, is_filled=True,
-    )  # fmt: skip
+    step = timeline.step.astype(np.float64)
+    name, now = "latest rank of each step, %", figure(float(newest))
+    yield _completed(picture, Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100))
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -157,13 +155,12 @@ def _no_rank(picture: ViewState, width: int) -> list[Line]:
 
 def _in_its_place(picture: ViewState) -> Curve | None:
     """What takes the room of a lateness that is not known: the all-reduce time, else one of the run's curves."""
-    timeline, marks = picture.snapshot.timeline, tuple(onsets(picture.snapshot.findings))
+    timeline = picture.snapshot.timeline
     if timeline is None or not np.isfinite(timeline.allreduce_ms).any():
         curves = _curves(picture, -1, lateness=False)
         return curves[-1] if len(curves) > 1 else None
     now = figure(figures_now(picture.snapshot).allreduce_ms, "")
-    step, times = timeline.step.astype(np.float64), _times(picture.snapshot, timeline.step)
-    return Curve("all-reduce, ms", now, step, timeline.allreduce_ms, onsets=marks, times=times, is_filled=True)
+    return _completed(picture, Curve("all-reduce, ms", now, timeline.step.astype(np.float64), timeline.allreduce_ms))
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -182,21 +179,26 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 
 
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
-    job, marks = figures_now(picture.snapshot), tuple(onsets(picture.snapshot.findings))
-    run = picture.snapshot.run
+    job, run = figures_now(picture.snapshot), picture.snapshot.run
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
     speed = figure(job.throughput) if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
-    unit, times = picture.look.clean(job.throughput_unit), _times(picture.snapshot, series.step)
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms),
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
-        Curve(unit, speed, series.step, series.throughput),
+        Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
-    return [replace(curve, onsets=marks, times=times, is_filled=True) for curve in curves]
+    return [_completed(picture, curve) for curve in curves]
 
 
-def _times(snapshot: Snapshot, steps: Floats | Ints) -> tuple[tuple[int, str], ...]:
+def _completed(picture: ViewState, curve: Curve) -> Curve:
+    """The steps of a curve that the reader has zoomed in on, with the onsets and times of day of its axis, hatched."""
+    shown, snapshot = zoomed_curve(curve, picture.zoom), picture.snapshot
+    times = _times(snapshot, shown.step)
+    return replace(shown, onsets=tuple(onsets(snapshot.findings)), times=times, is_filled=True)
+
+
+def _times(snapshot: Snapshot, steps: Floats) -> tuple[tuple[int, str], ...]:
     """The times of day of three steps between the ends; of a step whose time is not known nothing."""
     chosen = [int(steps[len(steps) * quarter // 4]) for quarter in (2, 1, 3)] if len(steps) >= TIMED_LEAST else []
     told = [(step, time_of_day(wall_of(snapshot, step))) for step in chosen]
@@ -211,14 +213,9 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     low, high = _band(heat, rank, marked_ranks(picture.snapshot.findings))
     late = ShownLateness(picture.snapshot).words([rank], look.unknown) if picture.snapshot.ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
-    marks = tuple(onsets(picture.snapshot.findings))
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
-    times = _times(picture.snapshot, heat.step)
-    return Curve(
-        name, look.clean(late), step, values, low, high,
-        floor=0.0, ceiling=least, onsets=marks, times=times, is_filled=True,
-    )  # fmt: skip
+    return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))
 
 
 def _band(heat: Heat, rank: int, named: Collection[int]) -> tuple[Floats | None, Floats | None]:

@@ -149,8 +149,13 @@ class _Page:
         bar_at = 2 + 2 * len(self.sheet.before) + bool(self.sheet.host)
         for place, (text, key) in enumerate(self.heads()):
             scale = f"{figure(self.scale)} ms"
-            line += legend(self.look, self.sheet.bar, scale) if place == bar_at else [self._heading(text, key, view)]
+            line += self._legend(scale) if place == bar_at else [self._heading(text, key, view)]
         return fit(line, width)
+
+    def _legend(self, scale: str) -> Line:
+        """What the shades of the bars mean, and the accent where a rank in sight has it."""
+        excess = any(self._excess(rank, self.marked[rank]) for rank in self.place if rank in self.marked)
+        return legend(self.look, self.sheet.bar, scale, excess=excess)
 
     def _heading(self, text: str, key: str | None, view: TableView) -> Segment:
         if key is None or text.isspace():

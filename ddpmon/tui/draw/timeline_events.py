@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ddpmon.report.step_clock import step_at
 from ddpmon.report.verdicts import is_broken
 from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.panel import APART
+from ddpmon.tui.draw.zoom import Span
 from ddpmon.tui.lines import wrap
 from ddpmon.tui.theme import Look
 
@@ -30,20 +32,23 @@ class Event(NamedTuple):
     is_loud: bool = False
 
 
-def event_rows(
-    whole: Snapshot, timeline: Timeline, span: tuple[float, float], columns: int, room: int, look: Look
-) -> list[Marks]:
+def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, room: int, look: Look) -> list[Marks]:
     """`room` rows of events at most: findings and restarts, and below them the phases that a user named.
 
     What began before the axis stands at its left end, and what no step has ended since at its right end. It is said how
-    many have no room.
+    many have no room. What begins behind an axis that ends before the last step on record is left out.
     """
-    found = [*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look)]
+    end = span[1] if span[1] < timeline.step[-1] else math.inf
+    lasting = (*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look))
     named = [Event(mark.step, look.glyphs.note, look.clean(mark.name)[:16]) for mark in timeline.marks[::-1]]
+    found, named = (
+        [each for each in lasting if each.step <= end],
+        [each for each in named if span[0] <= each.step <= end],
+    )
     return _Axis(span, columns, look.glyphs.more).rows(found, named, room)
 
 
-def column_of(step: float, span: tuple[float, float], columns: int) -> int:
+def column_of(step: float, span: Span, columns: int) -> int:
     """Where a step lies on the axis; one that lies beyond an end stands at that end."""
     return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
 
@@ -51,7 +56,7 @@ def column_of(step: float, span: tuple[float, float], columns: int) -> int:
 class _Axis(NamedTuple):
     """Places labels over an axis of steps: its first and last step, its cells, and what stands for cut words."""
 
-    span: tuple[float, float]
+    span: Span
     columns: int
     more: str
 
@@ -107,9 +112,10 @@ class _Axis(NamedTuple):
         return True
 
 
-def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
+def _beginnings(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
-        since, lasts = _began(whole, finding), finding.cleared_at_step is None
+        since, over = _began(whole, finding), finding.cleared_at_step
+        lasts = over is None or over > span[1]
         if since is not None and (lasts or span[0] <= since):
             sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
             bound = ", or before" if finding.since_is_bound else ""
@@ -118,14 +124,14 @@ def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Itera
             yield Event(since, sign, f"{words}{bound}{earlier}", lasts and finding.severity != "info")
 
 
-def _ends(whole: Snapshot, span: tuple[float, float], look: Look) -> Iterator[Event]:
+def _ends(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
         if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
             whom = look.clean(_whom(finding) or what(finding))
             yield Event(finding.cleared_at_step, look.glyphs.finished, f"{whom} over")
 
 
-def _restarts(timeline: Timeline, span: tuple[float, float], look: Look) -> Iterator[Event]:
+def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for step, many, first in timeline.restarts:
         if span[0] <= step:
             whom = f"rank {first}" if many == 1 else plural(many, "rank")

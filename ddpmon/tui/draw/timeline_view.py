@@ -17,6 +17,7 @@ from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
+from ddpmon.tui.draw.zoom import Span, part, span_words, timeline_span, with_part
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -50,7 +51,7 @@ def timeline_height(room: int, below: int) -> int:
 
 
 def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
-    """Title, four rows, the events, and the axis of steps."""
+    """Title, four rows, the events, and the axis of the steps that the reader has zoomed in on."""
     look = picture.look
     shown, whole = picture.snapshot, picture.over
     timeline, moment = whole.timeline, None if shown.run is None else shown.run.step
@@ -59,14 +60,16 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
             [title("timeline", "", width, look), [Segment("  no step on record yet", look.dim)]], width, height
         )
     columns = width - NAME - GUTTER - 1
-    span = float(timeline.step[0]), float(timeline.step[-1])
+    span = timeline_span(picture, timeline)
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     told = _newest_told(timeline, at)
     cursor = column_of(timeline.step[at], span, columns) if shown.replay is not None else None
     room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
     events = event_rows(whole, timeline, span, columns, room, look)
     rows = max((height - 2 - len(events)) // 4, 1)
-    lines = [title("timeline", look.clean(_moment(shown, int(timeline.step[told]))), width, look)]
+    words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
+    when = look.clean(_moment(shown, int(timeline.step[told])))
+    lines = [title(with_part("timeline", words, when, width), when, width, look)]
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
@@ -112,7 +115,7 @@ def _row(
     track: Track,
     timeline: Timeline,
     at: int,
-    span: tuple[float, float],
+    span: Span,
     columns: int,
     rows: int,
     cursor: int | None,
@@ -125,9 +128,9 @@ def _row(
     if rows < len(words) and track.noise and track.remark:
         words[0] = (f"{track.remark} late", look.dim)
     floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
-    curve = Curve(
-        track.name, "", timeline.step.astype(np.float64), track.values, span=span, floor=floor, is_filled=True
-    )
+    here = part(timeline.step, span)
+    step, values = timeline.step[here].astype(np.float64), track.values[here]
+    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True)
     scale = scale_of(curve, rows)
     plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
     plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
@@ -154,7 +157,7 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
     return [*before, Segment(look.glyphs.bar, look.accent), *after]
 
 
-def _steps(whole: Snapshot, span: tuple[float, float], columns: int) -> Marks:
+def _steps(whole: Snapshot, span: Span, columns: int) -> Marks:
     """The first step, the last one, and times of day between them."""
     first, last = round(span[0]), round(span[1])
     marks: Marks = [(columns, f"{last:,}", False), (0, f"step {first:,}", False)]

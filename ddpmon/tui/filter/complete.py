@@ -11,6 +11,7 @@ from ddpmon.snapshot import Snapshot
 from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS
 
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
+_TERM_BEGINS = re.compile(r"(?:\A|\(|(?<![\s<>=!~,])\s)\s*\Z")  # not behind an operator, which wants a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,12 @@ class Choice:
 
 
 def completions(text: str, snapshot: Snapshot) -> list[str]:
-    """What the word under the cursor can become, in the order in which it is offered."""
+    """What the word under the cursor can become, in the order in which it is offered.
+
+    Where a term may begin and nothing is typed of it yet, these are the fields first.
+    """
     match = _LAST.search(text)
-    if match is None or (not match["begun"] and not match["field"]):
+    if match is None or (not match["begun"] and not match["field"] and not _TERM_BEGINS.search(text)):
         return []
     begun, field = match["begun"].lower(), (match["field"] or "").lower()
     if field in NUMBERS:

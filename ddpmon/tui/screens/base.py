@@ -37,7 +37,11 @@ class BaseScreen(Screen[None]):
         bar: the line for a filter, on a screen that can be filtered.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", "Filter", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", show=False),
+        Binding("z", "zoom(1)", "Fewer steps", show=False),
+        Binding("Z", "zoom(-1)", "More steps", show=False),
+    ]
     ready = False
     canvases: tuple[Canvas, ...] = ()
     bar: FilterBar | None = None
@@ -117,6 +121,19 @@ class BaseScreen(Screen[None]):
     def sorts(self) -> Sequence[tuple[str, str, str]]:
         """What the table can be sorted by: shift and which letter, the key, and the words for it."""
         return ()
+
+    @property
+    def steps_on_record(self) -> int:
+        """How many steps the plots can show at most: here all that the run's own plots know."""
+        series = self.picture.snapshot.series
+        return 0 if series is None or not len(series.step) else int(series.step[-1] - series.step[0]) + 1
+
+    def action_zoom(self, by: int) -> None:
+        """Show fewer steps in all plots, or more; where there are no fewer, or no more, the bell rings."""
+        if self.dashboard.links.zoom_in(by, self.steps_on_record):
+            self.dashboard.redraw()
+        else:
+            self.dashboard.bell()
 
     @property
     def is_typing(self) -> bool:

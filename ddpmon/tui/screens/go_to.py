@@ -8,11 +8,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
+from ddpmon.format import clean
 from ddpmon.recording.travel import Request, wall_of
+from ddpmon.tui.lines import clip
 
 MOST_DIGITS = 15  # of a step
+SHOWN_MOST = 20  # cells of what was not understood
 _HINT = "a step (1200), a time of day (03:12) or how long ago (2 min)"
 _AGO = re.compile(r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?)(?:\s+ago)?", re.IGNORECASE)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -24,14 +27,17 @@ class GoTo(ModalScreen[str]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Stay here", show=False)]
 
     def compose(self) -> ComposeResult:
-        """One line at the foot of the screen."""
+        """A line at the foot of the screen, and above it what was not understood."""
+        yield Static("", id="refused", markup=False)
         yield Input(placeholder=f"go to {_HINT}", id="goto", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: that is it, if it is a moment."""
         text = event.value.strip()
         if text and moment(text, 0.0) is None:
-            event.input.placeholder, event.input.value = f"'{text[:20]}' is not understood: type {_HINT}", ""
+            refused = self.query_one("#refused", Static)
+            refused.update(f"'{clean(clip(text, SHOWN_MOST))}' is not understood: type {_HINT}")
+            refused.display, event.input.value = True, ""
         else:
             self.dismiss(text)
 

@@ -20,7 +20,7 @@ from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.panel_sizes import LEAST, Plan, alone, plan, side_width
+from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan, side_width
 from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
@@ -207,14 +207,19 @@ class Overview(BaseScreen):
             )  # fmt: skip
         replay = self.picture.snapshot.replay
         if replay is not None:
-            return (*_replay_keys(replay), ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("q", "quit"))
+            return (*_replay_keys(replay), ("enter", "detail"), ("1-5", "views"), ("z Z", "zoom"), ("q", "quit"))
         pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
         clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
-        zoom = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
+        heat = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
-            *clear, ("enter", "detail"), ("3", "hosts"), ("5", "findings"), ("/", "filter"), ("?", "help"), *zoom,
-            (", .", "sort"), ("r", "reverse"), pause, ("m", "mark"), ("c", "compare"), ("+ -", "rate"), ("q", "quit"),
+            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, pause, (", .", "sort"),
+            ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), ("+ -", "rate"), ("q", "quit"),
         )  # fmt: skip
+
+    def _views(self) -> Keys:
+        """The other views, in narrow terminals those that are needed most."""
+        views = (("2", "timeline"), ("3", "hosts"), ("4", "run"), ("5", "findings"))
+        return views if self.size.width >= WIDE else (views[1], views[3])
 
     @on(HeatMap.Chosen)
     def _zoom(self, event: HeatMap.Chosen) -> None:

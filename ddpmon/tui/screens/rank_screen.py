@@ -66,6 +66,12 @@ class RankScreen(ViewScreen):
         return self.rank
 
     @property
+    def steps_on_record(self) -> int:
+        """Those of this rank."""
+        detail = self.picture.snapshot.detail
+        return 0 if detail is None else len(detail.courses["work"].step)
+
+    @property
     def finding(self) -> Finding | None:
         """The worst finding on this rank; without one the headline."""
         ranks = self.picture.snapshot.ranks
@@ -108,5 +114,5 @@ class RankScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""
-        more = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        more = (("5", "findings"), self.pause, ("?", "help"), ("z Z", "zoom"), ("q", "quit"))
         return (("esc", "back"), ("j k", "next, previous rank"), ("v", "plot"), ("h", "host"), ("m", "mark"), *more)

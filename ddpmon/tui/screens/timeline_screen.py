@@ -13,6 +13,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD, WIDE
 from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
+from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
 from ddpmon.tui.view_tables import TableName, timeline_csv
@@ -86,7 +87,13 @@ class TimelineScreen(ViewScreen):
 
     def csv(self) -> str:
         """The steps that are drawn."""
-        return timeline_csv(self.picture.over)
+        return timeline_csv(self.picture.over, shown_timeline(self.picture))
+
+    @property
+    def steps_on_record(self) -> int:
+        """Those that the rows can show."""
+        timeline = self.picture.over.timeline
+        return 0 if timeline is None else len(timeline.step)
 
     def keys(self) -> Keys:
         """Along time, to a rank."""
@@ -97,4 +104,5 @@ class TimelineScreen(ViewScreen):
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
         timeline = self.picture.snapshot.timeline
         buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()
-        return (("esc", "back"), *past, ("enter", "rank"), *buckets, ("?", "help"), ("q", "quit"))
+        zoom = ("z Z", "zoom")
+        return (("esc", "back"), *past, ("enter", "rank"), *buckets, ("?", "help"), zoom, ("q", "quit"))

@@ -146,13 +146,13 @@ class FilterBar(Vertical):
     def _hint(self, width: int, _height: int) -> list[Line]:
         picture, text = self.dashboard.picture, self.typed.value
         look, wrong = picture.look, complaint(picture.snapshot, text)
-        choice, offered = self.choice_in(text), completions(text, picture.snapshot)
-        ended = not text or text[-1].isspace()
+        choice, ended = self.choice_in(text), not text or text[-1].isspace() or text[-1] == "("
+        offered = [] if ended else completions(text, picture.snapshot)
         if choice is not None and text != self._refused:
             return [fit(_candidates(choice.words, choice.place, width, look), width)]
         if wrong and (not offered or text == self._refused):
             said, style = f"{look.glyphs.mark} {look.clean(wrong)}", look.accent
-        elif offered and not ended:
+        elif offered:
             return [fit(_candidates(offered, None, width, look), width)]
         else:
             said, style = _EXAMPLES, look.dim

@@ -13,7 +13,7 @@ from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import Look
 from ddpmon.tui.widgets.canvas import Canvas
 
-_NAMES = {"esc": "escape", "arrows": ""}
+_NAMES = {"esc": "escape", "arrows": "", "1-5": ""}
 
 
 class KeyLine(Canvas):

@@ -1,0 +1,74 @@
+"""Which steps the plots show: all on record, or as many of them as the reader has zoomed in on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ddpmon.format import count
+from ddpmon.snapshot import Floats, Ints, Timeline
+from ddpmon.tui.lines import cells_of
+from ddpmon.tui.view_state import ViewState
+
+LEAST = 10  # steps: fewer show no course
+Span = tuple[float, float]  # the first and the last step
+
+
+def zoomed(steps: int, on_record: int, by: int) -> int:
+    """The steps to show next: half of those in sight, or twice as many; 0 for all of those on record.
+
+    Args:
+        steps: those asked for now, 0 for all.
+        on_record: how many there are.
+        by: above 0 for fewer, below 0 for more.
+    """
+    shown = min(steps or on_record, on_record)
+    if by > 0:
+        return max(shown // 2, LEAST) if shown > LEAST else steps
+    return 2 * shown if 2 * shown < on_record else 0
+
+
+def in_sight(span: Span, steps: int, at: float | None = None) -> Span:
+    """The part of a span that is shown: so many steps around the step `at`, the last ones for None; 0 for all."""
+    first, last = span
+    if not steps or steps > last - first:
+        return span
+    begin = last if at is None else at - steps // 2
+    begin = min(max(begin, first), last - steps + 1)
+    return begin, begin + steps - 1
+
+
+def part(step: Floats | Ints, span: Span) -> slice:
+    """Where the steps of the span lie among ascending ones."""
+    return slice(int(np.searchsorted(step, span[0])), int(np.searchsorted(step, span[1], side="right")))
+
+
+def span_words(span: Span, whole: Span) -> str:
+    """`steps 1,200-1,400 of 1,460` where the span is a part of the whole; else empty."""
+    if span == whole:
+        return ""
+    return f"steps {count(round(span[0]))}-{count(round(span[1]))} of {count(round(whole[1]))}"
+
+
+def with_part(name: str, part: str, remark: str, width: int) -> str:
+    """The name of a panel, and which part of the steps it shows, as far as the remark leaves room for that."""
+    names = (f"{name}, {part}", f"{name}, {part.partition(' of ')[0]}") if part else ()
+    return next((each for each in names if cells_of(each) + cells_of(remark) + 6 <= width), name)
+
+
+def timeline_span(picture: ViewState, timeline: Timeline) -> Span:
+    """The steps of the timeline that are shown: around the moment that is shown, at the live end the newest ones."""
+    run = picture.snapshot.run
+    whole = float(timeline.step[0]), float(timeline.step[-1])
+    return in_sight(whole, picture.zoom, None if run is None or run.step is None else float(run.step))
+
+
+def shown_timeline(picture: ViewState) -> Timeline | None:
+    """The timeline with the steps that are shown and no others."""
+    timeline = picture.over.timeline
+    if timeline is None or not len(timeline.step):
+        return timeline
+    here = part(timeline.step, timeline_span(picture, timeline))
+    names = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
+    return replace(timeline, **{name: getattr(timeline, name)[here] for name in names})

@@ -162,6 +162,12 @@ class ContentionLives:
         if not known:
             del self._hosts[node]
 
+    def keep_up(self, newest: int) -> None:
+        """Where the steps of all ranks have begun again, all that is known began before the `newest` of them."""
+        for contention in self._all():
+            if contention.since is not None and contention.since > newest:
+                contention.since, contention.again, contention.bound = max(newest, 0), None, True
+
     def _is_older(self, host: Host, symptom: Symptom, late_since: Mapping[int, int]) -> bool:
         """Whether the foreign process ran, and a rank was late, before the first look at the host."""
         seq, step = self._first[host.number]

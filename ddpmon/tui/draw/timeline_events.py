@@ -134,7 +134,8 @@ def _restarts(timeline: Timeline, span: tuple[float, float], look: Look) -> Iter
 
 def _began(whole: Snapshot, finding: Finding) -> int | None:
     """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
-    if finding.kind in ("rank_lost", "rank_failed") and finding.ranks and whole.ranks is not None:
+    away = finding.kind in ("rank_lost", "rank_failed") and finding.cleared_at_step is None
+    if away and finding.ranks and whole.ranks is not None:
         heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
         return step_at(whole, heard_at) or finding.since_step
     return finding.since_step

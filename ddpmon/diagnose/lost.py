@@ -96,7 +96,7 @@ def _as_over(alert: Alert, ranks: Sequence[int], began: int, run: Run) -> Alert:
 
 
 def _step_at(run: Run, rank: int) -> int:
-    """The step that the run had finished when a rank was heard last, -1 where no step is known to have ended by then."""
+    """The step that the run had finished when a rank was heard last, -1 where none is known to have ended by then."""
     steps, ended_at = run.step_times.known()
     place = int(np.searchsorted(ended_at, run.latest.heard_at[rank], side="right")) - 1
     return int(steps[place]) if place >= 0 else -1

@@ -102,6 +102,18 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
 
+def named_processes(findings: Sequence[Finding]) -> dict[int, Finding]:
+    """The processes that a lasting finding names, as its doing or as its cause, each with its worst finding."""
+    named: dict[int, Finding] = {}
+    for finding in firing(findings):
+        evidence = finding.evidence
+        told = [str(evidence[key]) for key in ("pid", "pids", "cause_pid", "cause_pids") if key in evidence]
+        for pid in ", ".join(told).split(", "):
+            if pid.isdigit():
+                named.setdefault(int(pid), finding)
+    return named
+
+
 def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict[int, Finding]:
     """Node number -> its worst finding, in the findings' order."""
     marking = [finding for finding in firing(findings) if _marks(finding)]

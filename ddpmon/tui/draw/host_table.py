@@ -204,7 +204,7 @@ class _Page:
         look, sheet, figures = self.look, self.sheet, node.figures
         finding = self.hosts.get(node.node)
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
-        if host_words(figures) and (finding is None or finding.severity == "info"):
+        if finding is None and host_words(figures):
             glyph, style = look.glyphs.mark, look.accent
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
@@ -247,7 +247,9 @@ class _Page:
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
         said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
-        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", look.accent)]
+        finding = self.hosts.get(node.node)
+        style = look.accent if finding is None else finding_style(finding, look)[1]
+        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
@@ -263,7 +265,7 @@ class _Page:
 
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:
-            return gpu_glyph(states[place], states[place].remarks, self.ranks, self.look)
+            return gpu_glyph(states[place], self.ranks, self.look)
         finding = self.ranks.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 

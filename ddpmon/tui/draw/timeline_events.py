@@ -10,8 +10,8 @@ import numpy as np
 from ddpmon.format import count, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import step_at
-from ddpmon.report.verdicts import is_broken
 from ddpmon.snapshot import Finding, Snapshot, Timeline
+from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART
 from ddpmon.tui.lines import wrap
 from ddpmon.tui.theme import Look
@@ -111,7 +111,7 @@ def _beginnings(whole: Snapshot, span: tuple[float, float], look: Look) -> Itera
     for finding in whole.findings:
         since, lasts = _began(whole, finding), finding.cleared_at_step is None
         if since is not None and (lasts or span[0] <= since):
-            sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
+            sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
             bound = ", or before" if finding.since_is_bound else ""
             earlier = f" since {count(since)}" if since < span[0] else ""
             words = look.clean(f"{_whom(finding)} {what(finding)}".strip())

@@ -15,7 +15,7 @@ from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count
 from ddpmon.report.wording import does
 from ddpmon.run.recent import RECENT
-from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot
+from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot, is_over
 
 _HEALTHY = "healthy: "
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
@@ -64,6 +64,11 @@ def is_standing_still(snapshot: Snapshot) -> bool:
     """Whether a lasting finding says that no step finishes."""
     over = snapshot.run is not None and snapshot.run.state == "finished"
     return not over and any(stops_job(finding) for finding in firing(snapshot.findings))
+
+
+def is_past(snapshot: Snapshot) -> bool:
+    """Whether nothing that is shown is known to go on: the run has ended, or its store is gone."""
+    return snapshot.run is not None and (is_over(snapshot.run.state) or snapshot.link.state == "gone")
 
 
 def figures_now(snapshot: Snapshot) -> JobView:

@@ -14,14 +14,14 @@ from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Proc
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
 from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.peers import as_shown
-from ddpmon.report.verdicts import about_host, marked_ranks, named_processes
+from ddpmon.report.verdicts import about_host, is_past, marked_ranks, named_processes
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import gpu_glyph, gpu_lines, lateness_words
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_ranks import rank_rows
-from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.panel import dimmed, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.lines import Line, cut, fit, fit_all, joined, left, width_of
 from ddpmon.tui.theme import Look
@@ -232,15 +232,11 @@ def host_page(
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
-    over = snapshot.run is not None and is_over(snapshot.run.state)
-    lines = [
-        _identity(node, width, look, over=over),
-        *sentences(snapshot, node, width, look),
-        *_figures(node, width, look),
-    ]
-    listed, links = _ranks(snapshot, node, states, len(lines), width, look)
-    lines += listed
-    lines += _below(node, states, ours, about_host(snapshot.findings, node), width, look)
+    lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(snapshot, node, width, look)]
+    values = _figures(node, width, look)
+    listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
+    values += [*listed, *_below(node, states, ours, about_host(snapshot.findings, node), width, look)]
+    lines += dimmed(values, look) if is_past(snapshot) and not picture.faded else values
     more = Segment(look.glyphs.more, look.dim)
     return [cut(line, width, more) for line in lines], links
 

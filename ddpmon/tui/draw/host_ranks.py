@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from ddpmon.format import figure, signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.verdicts import is_past
 from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.draw.header import finding_style
@@ -25,11 +26,13 @@ def rank_rows(snapshot: Snapshot, who: Sequence[int], marked: dict[int, Finding]
     if ranks is None or not who:
         return []
     headings = "".join(f"{name:>{size}}" for name, size in COLUMNS)
-    lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  now", look.dim)]]
-    return [*lines, *(_row(ranks, rank, marked.get(rank), noise, width, look) for rank in who)]
+    past = is_past(snapshot)
+    when = "at the end" if past else "now"
+    lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  {when}", look.dim)]]
+    return [*lines, *(_row(ranks, rank, marked.get(rank), noise, width, look, past=past) for rank in who)]
 
 
-def _row(ranks: Ranks, rank: int, finding: Finding | None, noise: float, width: int, look: Look) -> Line:
+def _row(ranks: Ranks, rank: int, finding: Finding | None, noise: float, width: int, look: Look, *, past: bool) -> Line:
     glyph, style = finding_style(finding, look) if finding else (" ", look.text)
     late = look.clean(signed(float(ranks.lateness_ms[rank]), look.unknown, noise))
     resident = float(ranks.figures["rss_bytes"][rank]) / 2**30
@@ -38,7 +41,7 @@ def _row(ranks: Ranks, rank: int, finding: Finding | None, noise: float, width: 
     numbers += [look.unknown if not math.isfinite(cpu) else f"{cpu:.0f}", figure(resident, look.unknown)]
     text = "".join(f"{number:>{size}}" for number, (_, size) in zip(numbers, COLUMNS, strict=True))
     state, phase = ranks.state[rank], ranks.phase[rank]
-    now = look.clean(state_words(state, phase))
+    now = look.clean(state_words(state, phase, past=past))
     tone = look.broken if state in ("lost", "failed") else look.dim
     line = [Segment(f" {glyph}", style), Segment(f"{rank:>7}", look.strong), Segment(text, look.text)]
     return fit([*line, Segment(f"  {now}", tone)], width)

@@ -16,8 +16,8 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent, summarise_host
 from ddpmon.report.peers import as_shown, now_and_then_words
-from ddpmon.report.verdicts import firing, is_standing_still, marked_hosts, marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot, is_over
+from ddpmon.report.verdicts import firing, is_past, is_standing_still, marked_hosts, marked_ranks
+from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.columns import RHYTHM
 from ddpmon.tui.draw.gpu_table import gpu_glyph
@@ -25,7 +25,7 @@ from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
 from ddpmon.tui.draw.order import ODD
-from ddpmon.tui.draw.panel import no_match, title
+from ddpmon.tui.draw.panel import dimmed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
@@ -111,7 +111,7 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     """The table alone."""
     snapshot, look = picture.snapshot, picture.look
     room = max(height - HEAD, 0)
-    page = _Page(snapshot, look, width, shown, view.sort)
+    page = _Page(picture, width, shown, view.sort)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
@@ -147,6 +147,9 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     order, brief = _order_words(view, metric)
     cells = f"cells: {metric.name} [v]"
     legend = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
+    if is_past(snapshot):
+        newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
+        still = [f"last values, {age(newest, look.unknown)} old"]
     both = [*parts, *still, order, cells]
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]
@@ -173,15 +176,17 @@ def host_heading_at(snapshot: Snapshot, sort: str, width: int, x: int, metric: s
 class _Page:
     """What all rows of one drawing share."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int, metric: CellMetric, sort: str) -> None:
-        self.snapshot, self.look, self.width, self.metric = snapshot, look, width, metric
+    def __init__(self, picture: ViewState, width: int, metric: CellMetric, sort: str) -> None:
+        snapshot = picture.snapshot
+        self.snapshot, self.look, self.width, self.metric = snapshot, picture.look, width, metric
         self.nodes = {node.node: node for node in snapshot.nodes}
         self.sheet = host_sheet(snapshot, metric, width, sort)
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
         self.shown = as_shown(snapshot)
         self.middle = middle_of(metric, snapshot)
-        self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
+        self.over = is_past(snapshot)  # the last values stand then, dim
+        self.dims = self.over and not picture.faded  # a faded picture is dim as a whole
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -194,9 +199,10 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        old = self.over or node.age_s is None or node.age_s >= LATE_HOST_S
-        rest = self._rest(node, old and not self.over)
-        rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
+        silent = not self.over and (node.age_s is None or node.age_s >= LATE_HOST_S)
+        old = silent or self.dims
+        rest = self._rest(node, silent)
+        rest = dimmed([rest], look)[0] if self.dims else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 

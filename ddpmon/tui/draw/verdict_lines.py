@@ -83,7 +83,7 @@ def _facts(parts: list[str], gap: int, look: Look) -> Line:
 def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[Line]:
     """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines."""
     arrow = "->" if look.ascii_only else "→"
-    cause = look.clean(cause_words(finding))
+    cause = look.clean(cause_words(finding, snapshot))
     texts = advice_text(finding.advice, snapshot.own_host), command(finding, snapshot)
     advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""
@@ -96,7 +96,7 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
         said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
         return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
-    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding))
+    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding, snapshot))
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
     return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]
